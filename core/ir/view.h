@@ -1,0 +1,27 @@
+// Views as arithmetic: a chain of view ops seen as one offset into the memory of its root.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ir/graph.h"
+
+namespace backplane::ir {
+
+// The values of the dim classes in one call, or their hints.
+std::int64_t resolve(Dim dim, std::span<const std::int64_t> class_values);
+std::vector<std::int64_t> resolve(std::span<const Dim> dims, std::span<const std::int64_t> class_values);
+std::vector<std::int64_t> hint_values(const Graph& graph);
+
+// Bytes from the first to past the last element; 0 for an empty tensor.
+std::int64_t span_bytes(DType dtype, std::span<const std::int64_t> dims,
+                        std::span<const std::int64_t> strides);
+
+// The value whose memory `value` lies in: follows operand 0 of view ops. Itself when not a view.
+ValueId view_root(const Graph& graph, ValueId value);
+// Bytes from the start of view_root(value) to the start of `value`.
+std::int64_t view_offset_bytes(const Graph& graph, ValueId value,
+                               std::span<const std::int64_t> class_values);
+
+}  // namespace backplane::ir

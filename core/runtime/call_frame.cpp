@@ -1,0 +1,221 @@
+#include "core/runtime/call_frame.h"
+
+#include <chrono>
+#include <cstdlib>
+
+#include "core/base/log.h"
+#include "core/runtime/plugin.h"
+
+namespace backplane::runtime {
+
+void Frame::HostArena::operator()(void* memory) const { std::free(memory); }
+
+Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()) {
+  std::size_t inputs = 0, outputs = 0;
+  for (const auto& p : graph.partitions_) {
+    inputs = std::max(inputs, p.inputs.size());
+    outputs = std::max(outputs, p.outputs.size());
+  }
+  inputs_.resize(inputs);
+  outputs_.resize(outputs);
+  fallback_address_.resize(graph.slots_.size());
+}
+
+Frame::~Frame() {
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    Device* device = graph_.places_[i];
+    places_[i].arena = DeviceBuffer();
+    if (places_[i].event) device->release_event(places_[i].event);
+    if (places_[i].stream) device->release_stream(places_[i].stream);
+  }
+}
+
+Status Frame::prepare() {
+  if (host_arena_bytes_ < sizes_->place_bytes[0]) {
+    const std::uint64_t bytes =
+        (sizes_->place_bytes[0] + kHostAlignment - 1) / kHostAlignment * kHostAlignment;
+    host_arena_.reset();
+    host_arena_.reset(std::aligned_alloc(kHostAlignment, bytes));
+    if (!host_arena_) {
+      host_arena_bytes_ = 0;
+      return Status(Code::kOutOfMemory,
+                    "no host memory for an arena of " + std::to_string(bytes) + " bytes");
+    }
+    host_arena_bytes_ = bytes;
+  }
+  for (std::size_t i = 1; i < places_.size(); ++i) {
+    Device* device = graph_.places_[i];
+    if (device->has_streams() && places_[i].stream == nullptr) {
+      BP_ASSIGN_OR_RETURN(places_[i].stream, device->create_stream());
+      BP_ASSIGN_OR_RETURN(places_[i].event, device->create_event());
+    }
+    if (places_[i].arena.bytes() < sizes_->place_bytes[i]) {
+      places_[i].arena = DeviceBuffer();
+      BP_ASSIGN_OR_RETURN(places_[i].arena, device->allocate(sizes_->place_bytes[i]));
+    }
+  }
+  return {};
+}
+
+bp_range Frame::range(std::uint32_t id) const {
+  const CompiledGraph::Slot& slot = graph_.slots_[id];
+  const std::uint64_t bytes = sizes_->slot_bytes[id];
+  void* host = nullptr;
+  switch (slot.kind) {
+    case CompiledGraph::SlotKind::kPack: return (*call_->packs)[slot.index]->range();
+    case CompiledGraph::SlotKind::kInput: host = call_->inputs[slot.index]; break;
+    case CompiledGraph::SlotKind::kOutput: host = call_->outputs[slot.index]; break;
+    case CompiledGraph::SlotKind::kFallback: host = fallback_address_[id]; break;
+    case CompiledGraph::SlotKind::kArena:
+      if (slot.place != 0)
+        return {places_[slot.place].arena.get(), nullptr, sizes_->slot_offset[id], bytes};
+      host = static_cast<char*>(host_arena_.get()) + sizes_->slot_offset[id];
+      break;
+  }
+  return {nullptr, host, 0, bytes};
+}
+
+void* Frame::address(ir::ValueId root) const {
+  const std::uint32_t slot = graph_.host_slot_of_value_[root];
+  return slot == ir::kNone ? nullptr : range(slot).host;
+}
+
+void Frame::set_address(ir::ValueId root, void* data) {
+  fallback_address_[graph_.host_slot_of_value_[root]] = data;
+}
+
+bp_order Frame::order(std::uint32_t place, bool signals) {
+  bp_order out{};
+  if (place == 0) return out;
+  out.stream = places_[place].stream;
+  if (signals) out.signal = places_[place].event;
+  return out;
+}
+
+Status Frame::wait(std::uint32_t place) {
+  if (place == 0 || places_[place].event == nullptr) return {};
+  return graph_.places_[place]->wait(places_[place].event);
+}
+
+Status Frame::copy(const CompiledGraph::Step& step) {
+  const bp_range source = range(step.index), target = range(step.target);
+  const std::uint32_t place = std::max(graph_.slots_[step.index].place,
+                                       graph_.slots_[step.target].place);
+  if (log_enabled("transfers"))
+    log_topic("transfers",
+              (step.kind == CompiledGraph::StepKind::kUpload ? "to " : "from ") +
+                  graph_.places_[place]->label() + " %" +
+                  graph_.graph_.values[graph_.slots_[step.index].root].name + ": " +
+                  std::to_string(source.size_bytes) + " bytes (" +
+                  std::string(copy_cause_name(step.cause)) + ")");
+  // An empty value has no memory; a signal is still owed.
+  if (source.size_bytes != 0 || step.signals)
+    BP_RETURN_IF_ERROR(graph_.places_[place]->copy_async(source, target, step.cause,
+                                                         order(place, step.signals)));
+  return step.signals ? wait(place) : Status();
+}
+
+Status Frame::execute(const CompiledGraph::Step& step) {
+  const CompiledGraph::CompiledPartition& p = graph_.partitions_[step.index];
+  const CompiledGraph::Sizes::PartitionSizes& sizes = sizes_->partitions[step.index];
+  for (std::size_t i = 0; i < p.inputs.size(); ++i) {
+    bp_range r = range(p.inputs[i].slot);
+    if (graph_.slots_[p.inputs[i].slot].kind != CompiledGraph::SlotKind::kPack) {
+      r.offset_bytes += sizes.input_offset[i];
+      r.size_bytes = sizes.input_bytes[i];
+    }
+    inputs_[i].range = r;
+  }
+  for (std::size_t i = 0; i < p.outputs.size(); ++i) outputs_[i].range = range(p.outputs[i].slot);
+  bp_execute_args args{};
+  args.struct_size = sizeof args;
+  args.inputs = inputs_.data();
+  args.outputs = outputs_.data();
+  args.binding_stride = sizeof(bp_binding);
+  args.dims = sizes_->class_values.data();
+  args.order = order(p.place, step.signals);
+  args.call_id = call_id_;
+  if (sizes.workspace_bytes != 0) {
+    if (p.place == 0)
+      args.workspace = {nullptr, static_cast<char*>(host_arena_.get()) + sizes.workspace_offset, 0,
+                        sizes.workspace_bytes};
+    else
+      args.workspace = {places_[p.place].arena.get(), nullptr, sizes.workspace_offset,
+                        sizes.workspace_bytes};
+  }
+  PartitionReport& report = *graph_.reports_[p.report];
+  report.calls.fetch_add(1, std::memory_order_relaxed);
+  if (!graph_.timing_.load(std::memory_order_relaxed)) {
+    BP_RETURN_IF_ERROR(p.executable->execute(args));
+    return step.signals ? wait(p.place) : Status();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  BP_RETURN_IF_ERROR(p.executable->execute(args));
+  Status status = step.signals ? wait(p.place) : Status();
+  report.measured_ns.fetch_add(
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                     std::chrono::steady_clock::now() - start)
+                                     .count()),
+      std::memory_order_relaxed);
+  return status;
+}
+
+void Frame::drain() {
+  for (std::uint32_t i = 1; i < places_.size(); ++i) {
+    if (places_[i].event == nullptr) continue;
+    const bp_range nothing{};
+    // Whatever was wrong has been reported; only the waiting matters here.
+    const Status signalled = graph_.places_[i]->copy_async(nothing, nothing, CopyCause::kOther,
+                                                           order(i, true));
+    if (signalled.ok()) static_cast<void>(wait(i));
+  }
+}
+
+Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& call) {
+  sizes_ = &sizes;
+  call_ = &call;
+  call_id_ = graph_.next_call_id_.fetch_add(1, std::memory_order_relaxed);
+  BP_RETURN_IF_ERROR(prepare());
+  for (const CompiledGraph::Step& step : graph_.steps_) {
+    switch (step.kind) {
+      case CompiledGraph::StepKind::kUpload:
+      case CompiledGraph::StepKind::kDownload: BP_RETURN_IF_ERROR(copy(step)); break;
+      case CompiledGraph::StepKind::kExecute: BP_RETURN_IF_ERROR(execute(step)); break;
+      case CompiledGraph::StepKind::kFallback:
+        if (call.fallback == nullptr)
+          return Status(Code::kUnsupported, "node " + std::to_string(step.index) +
+                                                " needs a framework to run on, and there is none");
+        BP_RETURN_IF_ERROR(call.fallback->run(step.index, *this));
+        break;
+    }
+  }
+  return {};
+}
+
+std::unique_ptr<Frame> CompiledGraph::take_frame() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!frames_.empty()) {
+      std::unique_ptr<Frame> frame = std::move(frames_.back());
+      frames_.pop_back();
+      return frame;
+    }
+  }
+  return std::make_unique<Frame>(*this);
+}
+
+void CompiledGraph::give_frame(std::unique_ptr<Frame> frame) {
+  const std::lock_guard lock(mutex_);
+  frames_.push_back(std::move(frame));
+}
+
+Status CompiledGraph::run(const Sizes& sizes, const Call& call) {
+  std::unique_ptr<Frame> frame = take_frame();
+  Status status = frame->run(sizes, call);
+  // After a failure work may still be under way in the frame's memory and the caller's.
+  if (!status.ok()) frame->drain();
+  give_frame(std::move(frame));
+  return status;
+}
+
+}  // namespace backplane::runtime

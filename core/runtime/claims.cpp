@@ -1,0 +1,66 @@
+#include "core/runtime/claims.h"
+
+#include <algorithm>
+
+#include "core/runtime/error.h"
+#include "core/runtime/host_services.h"
+#include "core/runtime/plugin.h"
+
+namespace backplane::runtime {
+
+namespace {
+
+partition::DeviceModel model_of(const Device& device) {
+  const bp_device_info& info = device.info();
+  partition::DeviceModel model;
+  model.memory_bytes_per_s = info.memory_bytes_per_s;
+  if (!device.binds_host_memory()) {
+    constexpr double kUnknownBandwidth = 1e10;  // bytes per second, where the plugin says nothing
+    model.to_device_bytes_per_s =
+        info.to_device_bytes_per_s > 0 ? info.to_device_bytes_per_s : kUnknownBandwidth;
+    model.from_device_bytes_per_s =
+        info.from_device_bytes_per_s > 0 ? info.from_device_bytes_per_s : kUnknownBandwidth;
+    model.copy_latency_ns = info.copy_latency_ns;
+  }
+  model.launch_latency_ns = info.launch_latency_ns;
+  for (std::size_t i = 0; i < info.rate_count; ++i) {
+    const auto* rate = static_cast<const bp_device_rate*>(bp_at(info.rates, info.rate_stride, i));
+    if (rate->dtype.code == BP_DTYPE_FLOAT && rate->dtype.bits == 32)
+      model.flops_per_s = rate->flop_per_s;
+  }
+  return model;
+}
+
+}  // namespace
+
+Result<partition::Target> query_claims(Device& device, const GraphArrays& graph) {
+  ClaimCollector collector;
+  BP_RETURN_IF_ERROR(take_error(device.api().claims(device.plugin().handle(), &device.info(),
+                                                    &graph.get(), collector.sink()),
+                                "plugin '" + device.plugin().name() + "': claims"));
+  partition::Target target;
+  target.name = device.plugin().name();
+  target.model = model_of(device);
+  const auto node_count = static_cast<std::uint32_t>(graph.get().node_count);
+  for (CollectedClaim& in : collector.claims) {
+    for (const std::uint32_t id : in.node_ids)
+      if (id >= node_count)
+        return Status(Code::kInternal, "plugin '" + device.plugin().name() + "' claimed node " +
+                                           std::to_string(id) + " of a graph with " +
+                                           std::to_string(node_count) + " nodes");
+    partition::Claim claim;
+    claim.nodes = std::move(in.node_ids);
+    std::sort(claim.nodes.begin(), claim.nodes.end());
+    claim.divisible = (in.flags & BP_CLAIM_DIVISIBLE) != 0;
+    claim.estimated = (in.flags & BP_CLAIM_ESTIMATED) != 0;
+    claim.time_ns = in.time_ns;
+    claim.launch_ns = in.launch_ns;
+    target.claims.push_back(std::move(claim));
+  }
+  for (CollectedRefusal& in : collector.refusals)
+    if (in.node_id < node_count)
+      target.refusals.push_back({in.node_id, in.reason, std::move(in.text)});
+  return target;
+}
+
+}  // namespace backplane::runtime

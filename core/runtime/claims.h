@@ -1,0 +1,15 @@
+// Asks a device what it takes of a graph.
+#pragma once
+
+#include "core/base/status.h"
+#include "core/ir/graph.h"
+#include "core/partition/partition.h"
+#include "core/runtime/device.h"
+#include "core/runtime/graph_arrays.h"
+
+namespace backplane::runtime {
+
+// Claims with unknown node ids, or of a device that failed to answer, are errors of the plugin.
+Result<partition::Target> query_claims(Device& device, const GraphArrays& graph);
+
+}  // namespace backplane::runtime

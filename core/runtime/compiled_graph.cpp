@@ -1,0 +1,280 @@
+#include "core/runtime/compiled_graph.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/base/log.h"
+#include "core/ir/text.h"
+#include "core/ir/verifier.h"
+#include "core/ir/view.h"
+#include "core/runtime/call_frame.h"
+#include "core/runtime/claims.h"
+#include "core/runtime/graph_arrays.h"
+#include "core/runtime/plan_builder.h"
+#include "core/runtime/plugin.h"
+
+namespace backplane::runtime {
+
+namespace {
+
+constexpr std::size_t kSizesLimit = 1024;  // sets of sizes kept per graph
+
+// A view of a weight is a weight.
+void propagate_static(ir::Graph& graph) {
+  for (ir::Value& v : graph.values) {
+    if (v.kind != ir::ValueKind::kResult || v.producer == ir::kNone) continue;
+    const ir::Node& node = graph.nodes[v.producer];
+    if (node.op->op_class == ir::OpClass::kView && !node.operands.empty() &&
+        node.operands[0] != ir::kNone)
+      v.is_static = graph.values[node.operands[0]].is_static;
+  }
+}
+
+// Views are metadata to a plan: partitions of nothing else go, and the runs of one target that they
+// parted become one. A target with atomic claims keeps its partitions apart.
+void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& targets,
+                partition::Plan& plan) {
+  const auto is_view = [&](ir::NodeId n) {
+    return graph.nodes[n].op->op_class == ir::OpClass::kView;
+  };
+  const auto is_atomic = [&](partition::TargetId target) {
+    return target != partition::kHost &&
+           std::ranges::any_of(targets[target].claims, [](const auto& c) { return !c.divisible; });
+  };
+  std::vector<partition::Partition> merged;
+  for (partition::Partition& p : plan.partitions) {
+    if (std::ranges::all_of(p.nodes, is_view)) continue;
+    if (!merged.empty() && merged.back().target == p.target && !is_atomic(p.target)) {
+      partition::Partition& last = merged.back();
+      last.nodes.insert(last.nodes.end(), p.nodes.begin(), p.nodes.end());
+      std::sort(last.nodes.begin(), last.nodes.end());
+      last.predicted_ns += p.predicted_ns;
+    } else {
+      merged.push_back(std::move(p));
+    }
+  }
+  plan.partitions = std::move(merged);
+  for (std::uint32_t i = 0; i < plan.partitions.size(); ++i)
+    for (const ir::NodeId n : plan.partitions[i].nodes) plan.of_node[n] = i;
+}
+
+// Takes nodes back from a target that could not keep its promise.
+void withdraw(partition::Target& target, const BrokenClaim& broken) {
+  const auto gone = [&](ir::NodeId n) {
+    return std::binary_search(broken.nodes.begin(), broken.nodes.end(), n);
+  };
+  for (partition::Claim& claim : target.claims) {
+    if (!claim.divisible && std::ranges::any_of(claim.nodes, gone)) claim.nodes.clear();
+    std::erase_if(claim.nodes, gone);
+  }
+  for (const ir::NodeId n : broken.nodes)
+    target.refusals.push_back({n, BP_REFUSED_OTHER, "compile failed: " + broken.status.message()});
+}
+
+}  // namespace
+
+CompiledGraph::CompiledGraph(ir::Graph graph) : graph_(std::move(graph)) {}
+CompiledGraph::~CompiledGraph() = default;
+
+Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
+    ir::Graph graph, const std::vector<Device*>& devices, const CompileOptions& options,
+    std::span<const std::string> integer_arguments) {
+  const auto start = std::chrono::steady_clock::now();
+  propagate_static(graph);
+  BP_RETURN_IF_ERROR(ir::verify(graph));
+  BP_ASSIGN_OR_RETURN(ir::DimProgram dim_program, ir::DimProgram::build(graph, integer_arguments));
+
+  std::vector<partition::Target> targets;
+  {
+    const GraphArrays arrays(graph);
+    for (Device* device : devices) {
+      BP_ASSIGN_OR_RETURN(partition::Target target, query_claims(*device, arrays));
+      targets.push_back(std::move(target));
+    }
+  }
+  for (;;) {
+    BP_ASSIGN_OR_RETURN(partition::Plan cut, partition::cut(graph, targets, options.partition));
+    merge_runs(graph, targets, cut);
+    std::unique_ptr<CompiledGraph> made(new CompiledGraph(graph));
+    made->dim_program_ = dim_program;
+    BrokenClaim broken;
+    const Status status = PlanBuilder(*made, devices, options, cut).build(broken);
+    if (!status.ok()) {
+      if (broken.nodes.empty()) return status;
+      log(LogLevel::kWarning,
+          std::to_string(broken.nodes.size()) + " nodes go back to the CPU: " + status.message());
+      withdraw(targets[broken.target], broken);
+      continue;
+    }
+    std::vector<bool> on_plugin(graph.nodes.size(), false);
+    for (const auto& report : made->reports_)
+      for (const ir::NodeId n : report->nodes) on_plugin[n] = true;
+    for (std::size_t t = 0; t < targets.size(); ++t)
+      for (const partition::Refusal& r : targets[t].refusals)
+        if (!on_plugin[r.node]) made->refusals_.push_back({r.node, devices[t]->label(), r.text});
+    made->compile_ns_ =
+        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+    if (log_enabled("graph")) log_topic("graph", ir::print(made->graph_));
+    if (log_enabled("plan")) log_topic("plan", made->print_plan());
+    return made;
+  }
+}
+
+Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::sizes(
+    std::span<const std::int64_t> class_values) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = sizes_.begin(); it != sizes_.end(); ++it) {
+      if (!std::ranges::equal((*it)->class_values, class_values)) continue;
+      if (it != sizes_.begin()) sizes_.splice(sizes_.begin(), sizes_, it);
+      return sizes_.front();
+    }
+  }
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<const Sizes> made, make_sizes(class_values));
+  const std::lock_guard lock(mutex_);
+  sizes_.push_front(made);
+  if (sizes_.size() > kSizesLimit) sizes_.pop_back();
+  return made;
+}
+
+Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
+    std::span<const std::int64_t> values) const {
+  auto made = std::make_shared<Sizes>();
+  made->class_values.assign(values.begin(), values.end());
+  made->slot_bytes.resize(slots_.size());
+  made->slot_offset.assign(slots_.size(), 0);
+  made->place_bytes.assign(places_.size(), 0);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const ir::TensorType& type = graph_.values[slots_[i].root].type;
+    made->slot_bytes[i] = static_cast<std::uint64_t>(
+        ir::span_bytes(type.dtype, ir::resolve(type.dims, values), ir::resolve(type.strides, values)));
+  }
+  for (const CompiledPartition& p : partitions_) {
+    Sizes::PartitionSizes sizes;
+    for (const Bound& b : p.inputs) {
+      const ir::TensorType& type = graph_.values[b.value].type;
+      sizes.input_bytes.push_back(static_cast<std::uint64_t>(ir::span_bytes(
+          type.dtype, ir::resolve(type.dims, values), ir::resolve(type.strides, values))));
+      sizes.input_offset.push_back(
+          slots_[b.slot].kind == SlotKind::kPack
+              ? 0
+              : static_cast<std::uint64_t>(ir::view_offset_bytes(graph_, b.value, values)));
+    }
+    BP_ASSIGN_OR_RETURN(sizes.workspace_bytes, p.executable->workspace_bytes(values));
+    made->partitions.push_back(std::move(sizes));
+  }
+  // The arena of each place: slots and workspaces by lifetime, largest first, lowest free offset.
+  struct Item {
+    std::uint64_t bytes, offset;
+    std::uint32_t first, last;
+    std::uint64_t* out;
+  };
+  for (std::uint32_t place = 0; place < places_.size(); ++place) {
+    const std::uint64_t alignment = place == 0 ? kHostAlignment : places_[place]->alignment_bytes();
+    const auto align = [&](std::uint64_t bytes) {
+      return (bytes + alignment - 1) / alignment * alignment;
+    };
+    std::vector<Item> items;
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].place == place && slots_[i].kind == SlotKind::kArena &&
+          slots_[i].first_step != UINT32_MAX)
+        items.push_back({align(made->slot_bytes[i]), 0, slots_[i].first_step, slots_[i].last_step,
+                         &made->slot_offset[i]});
+    for (std::uint32_t s = 0; s < steps_.size(); ++s)
+      if (steps_[s].kind == StepKind::kExecute && partitions_[steps_[s].index].place == place) {
+        Sizes::PartitionSizes& sizes = made->partitions[steps_[s].index];
+        items.push_back({align(sizes.workspace_bytes), 0, s, s, &sizes.workspace_offset});
+      }
+    std::stable_sort(items.begin(), items.end(),
+                     [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
+    std::vector<const Item*> placed;  // by offset
+    for (Item& item : items) {
+      std::uint64_t at = 0;
+      for (const Item* other : placed) {
+        if (other->last < item.first || other->first > item.last) continue;
+        if (other->offset >= at + item.bytes) break;
+        at = std::max(at, other->offset + other->bytes);
+      }
+      item.offset = *item.out = at;
+      made->place_bytes[place] = std::max(made->place_bytes[place], at + item.bytes);
+      placed.insert(std::upper_bound(
+                        placed.begin(), placed.end(), &item,
+                        [](const Item* a, const Item* b) { return a->offset < b->offset; }),
+                    &item);
+    }
+  }
+  return std::shared_ptr<const Sizes>(std::move(made));
+}
+
+Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
+    std::span<const StaticTensor> tensors) {
+  std::shared_ptr<const PackSet> current;
+  {
+    const std::lock_guard lock(mutex_);
+    current = packs_;
+  }
+  const bool exact = exact_weight_checks();
+  std::shared_ptr<PackSet> renewed;
+  for (std::size_t i = 0; i < pack_wishes_.size(); ++i) {
+    const PackWish& wish = pack_wishes_[i];
+    StaticTensor tensor = tensors[i];
+    tensor.data = static_cast<const char*>(tensor.data) + wish.offset_bytes;
+    tensor.dtype = wish.dtype;
+    tensor.dims = wish.dims;
+    tensor.strides = wish.strides;
+    if (current && (*current)[i]->matches(tensor, exact)) continue;
+    if (!renewed)
+      renewed = current ? std::make_shared<PackSet>(*current)
+                        : std::make_shared<PackSet>(pack_wishes_.size());
+    (*renewed)[i].reset();  // the old pack goes before the new one comes
+    BP_ASSIGN_OR_RETURN((*renewed)[i],
+                        PackCache::instance().get(*wish.device, tensor, wish.layout));
+  }
+  if (!renewed) return current ? current : std::make_shared<const PackSet>();
+  std::shared_ptr<const PackSet> done = std::move(renewed);
+  const std::lock_guard lock(mutex_);
+  packs_ = done;
+  return done;
+}
+
+std::size_t CompiledGraph::plugin_node_count() const {
+  std::size_t count = 0;
+  for (const auto& report : reports_)
+    for (const ir::NodeId n : report->nodes)
+      if (graph_.nodes[n].op->op_class != ir::OpClass::kView) ++count;
+  return count;
+}
+
+std::size_t CompiledGraph::fallback_node_count() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(steps_, [](const Step& s) { return s.kind == StepKind::kFallback; }));
+}
+
+std::string CompiledGraph::print_plan() const {
+  const auto place = [&](std::uint32_t p) { return p == 0 ? "host" : places_[p]->label(); };
+  const auto slot = [&](std::uint32_t s) {
+    return "%" + graph_.values[slots_[s].root].name + "@" + place(slots_[s].place);
+  };
+  std::string out = "plan " + graph_.name + "\n";
+  for (const Step& step : steps_) {
+    switch (step.kind) {
+      case StepKind::kUpload:
+      case StepKind::kDownload:
+        out += "  copy " + slot(step.index) + " -> " + slot(step.target) + "  (" +
+               std::string(copy_cause_name(step.cause)) + ")\n";
+        break;
+      case StepKind::kExecute: {
+        const CompiledPartition& p = partitions_[step.index];
+        out += "  execute #" + std::to_string(step.index) + " on " + p.device->label() + ": " +
+               std::to_string(reports_[p.report]->nodes.size()) + " nodes, " +
+               std::to_string(p.inputs.size()) + " in, " + std::to_string(p.outputs.size()) +
+               " out\n";
+        break;
+      }
+      case StepKind::kFallback: out += "  aten " + ir::print_node(graph_, step.index) + "\n"; break;
+    }
+  }
+  return out;
+}
+
+}  // namespace backplane::runtime

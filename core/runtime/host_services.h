@@ -1,0 +1,79 @@
+// The one bp_host_api table of the process, and the hooks through which the framework above lends
+// its own services (threads, pinned memory). All entries are callable from any thread and never
+// take the GIL.
+#pragma once
+
+#include <backplane/host.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace backplane::runtime {
+
+const bp_host_api& host_api();
+// The same services under a plugin's name: prefixes its log lines and separates its cache. Made
+// once per loaded library and never freed, because plugins keep the pointer.
+const bp_host_api* make_host_api(std::string_view name, std::string_view version,
+                                 std::string_view sha256);
+
+// Set once, before plugins are loaded; defaults: hardware concurrency, and a plain loop.
+struct ThreadHooks {
+  std::uint32_t (*count)() = nullptr;
+  // Runs body(user, begin, end) over [0, count) in chunks of at least grain, returns when done.
+  void (*parallel_for)(std::size_t count, std::size_t grain, void* user,
+                       void (*body)(void* user, std::size_t begin, std::size_t end)) = nullptr;
+};
+void set_thread_hooks(const ThreadHooks& hooks);
+
+// Where spans go; without hooks tracing is off and span_begin answers 0.
+struct TraceHooks {
+  std::uint64_t (*begin)(std::string_view plugin, std::string_view name) = nullptr;
+  void (*end)(std::uint64_t span) = nullptr;
+};
+void set_trace_hooks(const TraceHooks& hooks);
+
+// What claim_add and refuse_add collect.
+struct CollectedClaim {
+  std::vector<std::uint32_t> node_ids;
+  std::uint64_t flags = 0;
+  double time_ns = 0, launch_ns = 0;
+  std::uint64_t workspace_bytes = 0, read_bytes = 0, written_bytes = 0;
+};
+struct CollectedRefusal {
+  std::uint32_t node_id = 0;
+  bp_refusal reason = BP_REFUSED_OTHER;
+  std::string text;
+};
+struct ClaimCollector {
+  std::vector<CollectedClaim> claims;
+  std::vector<CollectedRefusal> refusals;
+  bp_claim_sink* sink() { return reinterpret_cast<bp_claim_sink*>(this); }
+};
+struct ByteCollector {
+  std::string bytes;
+  bp_byte_sink* sink() { return reinterpret_cast<bp_byte_sink*>(this); }
+};
+
+// What profile_add collects.
+struct CollectedRange {
+  std::string name;
+  std::uint64_t begin_ns = 0, end_ns = 0, uncertainty_ns = 0, call_id = 0;
+  std::vector<std::uint32_t> node_ids;
+  std::uint32_t device = 0, queue = 0;
+};
+struct ProfileCollector {
+  std::vector<CollectedRange> ranges;
+  bp_profile_sink* sink() { return reinterpret_cast<bp_profile_sink*>(this); }
+};
+
+// What is_cancelled asks. Outlives the call that it is passed to.
+struct CancelToken {
+  std::atomic<bool> cancelled{false};
+  const bp_cancel* handle() const { return reinterpret_cast<const bp_cancel*>(this); }
+};
+
+}  // namespace backplane::runtime

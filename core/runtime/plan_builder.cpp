@@ -1,0 +1,343 @@
+#include "core/runtime/plan_builder.h"
+
+#include <algorithm>
+
+#include "core/ir/text.h"
+#include "core/ir/view.h"
+#include "core/runtime/plugin.h"
+
+namespace backplane::runtime {
+
+bool PlanBuilder::is_view(ir::NodeId node) const {
+  const ir::Node& n = graph_.nodes[node];
+  return n.op->op_class == ir::OpClass::kView && !n.operands.empty() && n.operands[0] != ir::kNone;
+}
+
+bool PlanBuilder::produced_in(ir::ValueId root, std::uint32_t partition) const {
+  const ir::NodeId producer = graph_.values[root].producer;
+  return producer != ir::kNone && cut_.of_node[producer] == partition;
+}
+
+void PlanBuilder::find_needed_roots() {
+  for (ir::NodeId n = 0; n < graph_.nodes.size(); ++n) {
+    if (is_view(n)) continue;  // metadata: who reads through it counts
+    for (const ir::ValueId operand : graph_.nodes[n].operands) {
+      if (operand == ir::kNone) continue;
+      const ir::ValueId root = ir::view_root(graph_, operand);
+      if (!produced_in(root, cut_.of_node[n])) needed_.insert(root);
+    }
+  }
+}
+
+void PlanBuilder::find_exports() {
+  for (const ir::ValueId output : graph_.outputs) {
+    const ir::ValueId root = ir::view_root(graph_, output);
+    if (export_of_root_.contains(root)) continue;
+    export_of_root_[root] = static_cast<std::uint32_t>(out_.exports_.size());
+    const ir::Value& v = graph_.values[root];
+    auto source = CompiledGraph::Source::kFallback;
+    if (v.kind == ir::ValueKind::kInput) {
+      source = CompiledGraph::Source::kInput;
+    } else if (v.kind == ir::ValueKind::kConstant) {
+      source = CompiledGraph::Source::kConstant;
+    } else {
+      needed_.insert(root);
+      if (cut_.partitions[cut_.of_node[v.producer]].target != partition::kHost)
+        source = CompiledGraph::Source::kPlugin;
+    }
+    out_.exports_.push_back({root, source});
+  }
+}
+
+std::uint32_t PlanBuilder::place_of(const Device* device) {
+  if (device->binds_host_memory()) return 0;
+  for (std::uint32_t i = 1; i < out_.places_.size(); ++i)
+    if (out_.places_[i] == device) return i;
+  out_.places_.push_back(const_cast<Device*>(device));
+  return static_cast<std::uint32_t>(out_.places_.size() - 1);
+}
+
+std::uint32_t PlanBuilder::new_slot(CompiledGraph::Slot slot) {
+  const auto id = static_cast<std::uint32_t>(out_.slots_.size());
+  out_.slots_.push_back(slot);
+  if (slot.kind != CompiledGraph::SlotKind::kPack) {
+    slot_of_[{slot.root, slot.place}] = id;
+    if (slot.place == 0) out_.host_slot_of_value_[slot.root] = id;
+  }
+  return id;
+}
+
+// Where a result goes: straight into the caller's memory when it is an output, else the arena.
+std::uint32_t PlanBuilder::new_result_slot(ir::ValueId root, std::uint32_t place,
+                                           bool by_fallback) {
+  CompiledGraph::Slot slot;
+  slot.root = root;
+  slot.place = place;
+  const auto exported = export_of_root_.find(root);
+  if (by_fallback) {
+    slot.kind = CompiledGraph::SlotKind::kFallback;
+  } else if (place == 0 && exported != export_of_root_.end()) {
+    slot.kind = CompiledGraph::SlotKind::kOutput;
+    slot.index = exported->second;
+  }
+  return new_slot(slot);
+}
+
+std::uint32_t PlanBuilder::host_slot(ir::ValueId root) {
+  if (const auto found = slot_of_.find({root, 0}); found != slot_of_.end()) return found->second;
+  // Only on a device: bring it here. The lowest place that has it.
+  const auto from = slot_of_.lower_bound({root, 1});
+  const std::uint32_t source = from->second;
+  const CopyCause cause =
+      export_of_root_.contains(root) ? CopyCause::kOutput : CopyCause::kFallback;
+  const std::uint32_t target = new_result_slot(root, 0, false);
+  out_.steps_.push_back({CompiledGraph::StepKind::kDownload, source, target, cause, false});
+  return target;
+}
+
+std::uint32_t PlanBuilder::device_slot(ir::ValueId root, std::uint32_t place) {
+  if (const auto found = slot_of_.find({root, place}); found != slot_of_.end())
+    return found->second;
+  const std::uint32_t source = host_slot(root);
+  const CopyCause cause = graph_.values[root].kind == ir::ValueKind::kInput ? CopyCause::kInput
+                                                                           : CopyCause::kFallback;
+  CompiledGraph::Slot slot;
+  slot.root = root;
+  slot.place = place;
+  const std::uint32_t target = new_slot(slot);
+  out_.steps_.push_back({CompiledGraph::StepKind::kUpload, source, target, cause, false});
+  return target;
+}
+
+std::uint32_t PlanBuilder::pack_slot(ir::ValueId value, Device* device, std::uint32_t place,
+                                     bp_layout layout) {
+  const auto key = std::make_tuple(value, device, layout.kind, layout.layout_id);
+  if (const auto found = packs_.find(key); found != packs_.end()) return found->second;
+  const ir::ValueId root = ir::view_root(graph_, value);
+  const auto input = std::find(graph_.inputs.begin(), graph_.inputs.end(), root);
+  CompiledGraph::PackWish wish;
+  wish.input = static_cast<std::uint32_t>(input - graph_.inputs.begin());
+  wish.device = device;
+  wish.layout = layout;
+  const std::vector<std::int64_t> hints = ir::hint_values(graph_);
+  wish.dtype = graph_.values[value].type.dtype;
+  wish.dims = ir::resolve(graph_.values[value].type.dims, hints);
+  wish.strides = ir::resolve(graph_.values[value].type.strides, hints);
+  wish.offset_bytes = ir::view_offset_bytes(graph_, value, hints);
+  CompiledGraph::Slot slot;
+  slot.root = value;
+  slot.place = place;
+  slot.kind = CompiledGraph::SlotKind::kPack;
+  slot.index = static_cast<std::uint32_t>(out_.pack_wishes_.size());
+  out_.pack_wishes_.push_back(std::move(wish));
+  out_.packed_inputs_.push_back(out_.pack_wishes_.back().input);
+  return packs_[key] = new_slot(slot);
+}
+
+Status PlanBuilder::add_host_partition(std::uint32_t index) {
+  for (const ir::NodeId n : cut_.partitions[index].nodes) {
+    if (is_view(n)) continue;
+    const ir::Node& node = graph_.nodes[n];
+    for (const ir::ValueId operand : node.operands) {
+      if (operand == ir::kNone) continue;
+      const ir::ValueId root = ir::view_root(graph_, operand);
+      if (graph_.values[root].kind != ir::ValueKind::kConstant) host_slot(root);
+    }
+    out_.steps_.push_back({CompiledGraph::StepKind::kFallback, n, 0, CopyCause::kOther, false});
+    for (const ir::ValueId result : node.results)
+      if (result != ir::kNone) new_result_slot(result, 0, true);
+  }
+  return {};
+}
+
+Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broken) {
+  const partition::Partition& part = cut_.partitions[index];
+  Device* device = devices_[part.target];
+  // The nodes that compute, and the views between them.
+  std::set<ir::NodeId> nodes;
+  std::vector<ir::ValueId> inputs, outputs;
+  std::set<ir::ValueId> seen;
+  for (const ir::NodeId n : part.nodes) {
+    if (is_view(n)) continue;
+    nodes.insert(n);
+    for (const ir::ValueId operand : graph_.nodes[n].operands) {
+      if (operand == ir::kNone) continue;
+      const ir::ValueId root = ir::view_root(graph_, operand);
+      const bool constant = graph_.values[root].kind == ir::ValueKind::kConstant;
+      if (constant || produced_in(root, index)) {
+        for (ir::ValueId v = operand; v != root;) {
+          nodes.insert(graph_.values[v].producer);
+          v = graph_.nodes[graph_.values[v].producer].operands[0];
+        }
+      } else if (seen.insert(operand).second) {
+        inputs.push_back(operand);
+      }
+    }
+    for (const ir::ValueId result : graph_.nodes[n].results)
+      if (result != ir::kNone && needed_.contains(result)) outputs.push_back(result);
+  }
+  if (nodes.empty()) return {};
+  const std::vector<ir::NodeId> ordered(nodes.begin(), nodes.end());
+  const GraphArrays arrays(graph_, ordered, inputs, outputs);
+
+  const bool packs = options_.pack_weights && device->api().layout_convert != nullptr;
+  std::vector<bp_io_request> input_wishes(inputs.size()), output_wishes(outputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    input_wishes[i].layout.kind = BP_LAYOUT_STRIDED;
+    if (graph_.values[inputs[i]].is_static && packs) input_wishes[i].layout.kind = BP_LAYOUT_ANY;
+    input_wishes[i].flags = BP_IO_NO_REUSE;
+  }
+  for (bp_io_request& wish : output_wishes) wish.layout.kind = BP_LAYOUT_STRIDED;
+
+  ExecutableRequest request;
+  request.inputs = input_wishes;
+  request.outputs = output_wishes;
+  request.pair_id = options_.pair_id;
+  request.role = options_.role == Role::kInference ? BP_ROLE_SINGLE
+                 : options_.role == Role::kForward ? BP_ROLE_FORWARD
+                                                   : BP_ROLE_BACKWARD;
+  for (const ir::ValueId v : inputs)
+    request.graph_text += ir::print_type(graph_, graph_.values[v].type) + ";";
+  for (const ir::NodeId n : ordered) request.graph_text += "\n" + ir::print_node(graph_, n);
+  for (const ir::ValueId v : outputs) request.graph_text += "\n" + graph_.values[v].name;
+  for (const ir::Value& v : graph_.values)
+    if (v.constant)
+      request.graph_text.append(v.constant->bytes.begin(), v.constant->bytes.end());
+
+  auto compiled = Executable::compile(*device, arrays, request);
+  if (!compiled.ok()) {
+    broken.target = part.target;
+    broken.nodes = ordered;
+    broken.status = compiled.take_status();
+    return broken.status;
+  }
+
+  CompiledGraph::CompiledPartition made;
+  made.device = device;
+  made.place = place_of(device);
+  made.executable = std::move(*compiled);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bp_layout layout = made.executable->input(i).layout;
+    const bool is_static = graph_.values[inputs[i]].is_static;
+    if (layout.kind == BP_LAYOUT_OPAQUE && !is_static) {
+      broken.target = part.target;
+      broken.nodes = ordered;
+      broken.status = Status(Code::kInternal, "plugin '" + device->plugin().name() +
+                                                  "' answered an opaque layout nobody asked for");
+      return broken.status;
+    }
+    const bool pack = is_static && (layout.kind == BP_LAYOUT_OPAQUE || made.place != 0);
+    const std::uint32_t slot =
+        pack ? pack_slot(inputs[i], device, made.place, layout)
+             : device_slot(ir::view_root(graph_, inputs[i]), made.place);
+    made.inputs.push_back({slot, inputs[i]});
+  }
+  out_.steps_.push_back({CompiledGraph::StepKind::kExecute,
+                         static_cast<std::uint32_t>(out_.partitions_.size()), 0,
+                         CopyCause::kOther, false});
+  for (const ir::ValueId v : outputs)
+    made.outputs.push_back({new_result_slot(v, made.place, false), v});
+  made.report = static_cast<std::uint32_t>(out_.reports_.size());
+  auto report = std::make_unique<PartitionReport>();
+  report->device = device->label();
+  report->nodes = ordered;
+  report->predicted_ns = part.predicted_ns;
+  report->from_cache = made.executable->from_cache();
+  out_.reports_.push_back(std::move(report));
+  out_.partitions_.push_back(std::move(made));
+  return {};
+}
+
+void PlanBuilder::finish_exports() {
+  for (const CompiledGraph::Export& e : out_.exports_)
+    if (e.source == CompiledGraph::Source::kPlugin) host_slot(e.root);
+}
+
+void PlanBuilder::mark_lifetimes() {
+  const auto touch = [&](std::uint32_t slot, std::uint32_t step) {
+    CompiledGraph::Slot& s = out_.slots_[slot];
+    s.first_step = std::min(s.first_step, step);
+    s.last_step = std::max(s.last_step, step);
+  };
+  for (std::uint32_t i = 0; i < out_.steps_.size(); ++i) {
+    const CompiledGraph::Step& step = out_.steps_[i];
+    switch (step.kind) {
+      case CompiledGraph::StepKind::kUpload:
+        // The copy may still read its source after later host steps have begun.
+        touch(step.index, static_cast<std::uint32_t>(out_.steps_.size()));
+        touch(step.index, i);
+        touch(step.target, i);
+        break;
+      case CompiledGraph::StepKind::kDownload:
+        touch(step.index, i);
+        touch(step.target, i);
+        break;
+      case CompiledGraph::StepKind::kExecute: {
+        const CompiledGraph::CompiledPartition& p = out_.partitions_[step.index];
+        for (const auto& b : p.inputs) touch(b.slot, i);
+        for (const auto& b : p.outputs) touch(b.slot, i);
+        break;
+      }
+      case CompiledGraph::StepKind::kFallback:
+        for (const ir::ValueId operand : graph_.nodes[step.index].operands) {
+          if (operand == ir::kNone) continue;
+          const auto found = slot_of_.find({ir::view_root(graph_, operand), 0U});
+          if (found != slot_of_.end()) touch(found->second, i);
+        }
+        break;
+    }
+  }
+}
+
+// A step signals where the host reads next: the last of a run of downloads, and the last step of
+// each place.
+void PlanBuilder::mark_signals() {
+  const auto place_of_step = [&](const CompiledGraph::Step& step) -> std::uint32_t {
+    switch (step.kind) {
+      case CompiledGraph::StepKind::kUpload: return out_.slots_[step.target].place;
+      case CompiledGraph::StepKind::kDownload: return out_.slots_[step.index].place;
+      case CompiledGraph::StepKind::kExecute: return out_.partitions_[step.index].place;
+      case CompiledGraph::StepKind::kFallback: return 0;
+    }
+    return 0;
+  };
+  std::vector<bool> seen(out_.places_.size(), false);
+  for (std::size_t i = out_.steps_.size(); i-- > 0;) {
+    CompiledGraph::Step& step = out_.steps_[i];
+    const std::uint32_t place = place_of_step(step);
+    if (place == 0) continue;
+    const bool last_download =
+        step.kind == CompiledGraph::StepKind::kDownload &&
+        (i + 1 == out_.steps_.size() ||
+         out_.steps_[i + 1].kind != CompiledGraph::StepKind::kDownload ||
+         place_of_step(out_.steps_[i + 1]) != place);
+    step.signals = last_download || !seen[place];
+    seen[place] = true;
+  }
+}
+
+Status PlanBuilder::build(BrokenClaim& broken) {
+  out_.places_.assign(1, nullptr);
+  out_.host_slot_of_value_.assign(graph_.values.size(), ir::kNone);
+  find_needed_roots();
+  find_exports();
+  for (std::uint32_t i = 0; i < graph_.inputs.size(); ++i) {
+    CompiledGraph::Slot slot;
+    slot.root = graph_.inputs[i];
+    slot.kind = CompiledGraph::SlotKind::kInput;
+    slot.index = i;
+    new_slot(slot);
+  }
+  for (std::uint32_t p = 0; p < cut_.partitions.size(); ++p) {
+    if (cut_.partitions[p].target == partition::kHost)
+      BP_RETURN_IF_ERROR(add_host_partition(p));
+    else
+      BP_RETURN_IF_ERROR(add_plugin_partition(p, broken));
+  }
+  finish_exports();
+  mark_lifetimes();
+  mark_signals();
+  return {};
+}
+
+}  // namespace backplane::runtime

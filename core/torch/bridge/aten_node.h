@@ -1,0 +1,41 @@
+// One node run by ATen: the operator looked up once, its arguments laid out as a boxed call.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <span>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/ir/graph.h"
+
+namespace backplane::bridge {
+
+class AtenNode {
+ public:
+  // Fails when the operator or one of its argument types is unknown to this build of torch.
+  static Result<AtenNode> prepare(const ir::Node& node);
+
+  // `operands` in the node's order, undefined where absent. Runs below autograd. The results, one
+  // per result of the node; undefined where the operator gave none. ATen's own exceptions pass.
+  std::vector<at::Tensor> run(std::span<const at::Tensor> operands,
+                              std::span<const std::int64_t> class_values) const;
+
+ private:
+  enum class ArgumentKind : std::uint8_t { kConstant, kTensor, kOptionalTensor, kTensorList,
+                                           kOptionalTensorList, kInt, kIntList };
+  struct Argument {
+    ArgumentKind kind = ArgumentKind::kConstant;
+    std::uint32_t first = 0, count = 0;  // operands
+    c10::IValue constant;
+    std::vector<ir::Dim> dims;  // kInt (one) and kIntList with dim classes
+  };
+  explicit AtenNode(c10::OperatorHandle op) : op_(std::move(op)) {}
+
+  c10::OperatorHandle op_;
+  std::vector<Argument> arguments_;
+  std::size_t result_count_ = 0;
+};
+
+}  // namespace backplane::bridge

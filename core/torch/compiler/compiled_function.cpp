@@ -1,0 +1,260 @@
+#include "core/torch/compiler/compiled_function.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <algorithm>
+
+#include "core/ir/view.h"
+#include "core/passes/pass.h"
+#include "core/torch/bridge/dtype.h"
+
+namespace backplane::compiler {
+
+namespace {
+
+// Keeps the address of a storage object from being reused while a pack remembers it.
+std::shared_ptr<void> storage_guard(const void* context) {
+  const auto* tensor = static_cast<const at::Tensor*>(context);
+  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  return std::make_shared<Weak>(tensor->storage().getWeakStorageImpl());
+}
+
+runtime::StaticTensor static_tensor(const at::Tensor& tensor) {
+  runtime::StaticTensor out;
+  out.data = tensor.const_data_ptr();
+  out.storage = tensor.storage().unsafeGetStorageImpl();
+  // Inference tensors count no writes: the sampled content check is all there is.
+  out.version = tensor.is_inference() ? 0 : tensor._version();
+  out.guard = storage_guard;
+  out.guard_context = &tensor;
+  return out;
+}
+
+bool has_strides(const at::Tensor& tensor, std::span<const std::int64_t> strides,
+                 std::span<const std::int64_t> dims) {
+  for (std::size_t i = 0; i < strides.size(); ++i)
+    if (dims[i] > 1 && tensor.stride(static_cast<std::int64_t>(i)) != strides[i]) return false;
+  return true;
+}
+
+at::Tensor make_tensor(const ir::TensorType& type, std::span<const std::int64_t> classes) {
+  const std::vector<std::int64_t> dims = ir::resolve(type.dims, classes);
+  const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
+  return at::detail::empty_strided_cpu(dims, strides, bridge::to_scalar_type(type.dtype));
+}
+
+}  // namespace
+
+// Runs fallback nodes and holds what they made until the call ends.
+class CompiledFunction::Runner final : public runtime::FallbackRunner {
+ public:
+  Runner(const CompiledFunction& function, std::vector<at::Tensor>& roots)
+      : function_(function), roots_(roots) {}
+
+  Status run(ir::NodeId id, Memory& memory) override {
+    const ir::Graph& graph = function_.graph_->graph();
+    const ir::Node& node = graph.nodes[id];
+    std::vector<at::Tensor> operands;
+    operands.reserve(node.operands.size());
+    for (const ir::ValueId value : node.operands)
+      operands.push_back(value == ir::kNone ? at::Tensor() : tensor(value, memory));
+    std::vector<at::Tensor> results = function_.fallback_[id]->run(operands, memory.dim_values());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const ir::ValueId value = node.results[i];
+      if (value == ir::kNone || !results[i].defined()) continue;
+      const ir::TensorType& type = graph.values[value].type;
+      const std::vector<std::int64_t> dims = ir::resolve(type.dims, memory.dim_values());
+      const std::vector<std::int64_t> strides = ir::resolve(type.strides, memory.dim_values());
+      if (!std::ranges::equal(results[i].sizes(), dims))
+        return Status(Code::kInternal, std::string(node.op->name) + " gave another shape than " +
+                                           "recorded: the graph does not fit these inputs");
+      at::Tensor& kept = roots_[value];
+      kept = std::move(results[i]);
+      // Eager may promote by the number-ness of an operand, which a recorded graph has lost, and
+      // keeps statistics of reduced-precision norms in float32: the record decides.
+      kept = kept.to(bridge::to_scalar_type(type.dtype));
+      if (!has_strides(kept, strides, dims)) {
+        at::Tensor laid = make_tensor(type, memory.dim_values());
+        laid.copy_(kept);
+        kept = std::move(laid);
+      }
+      memory.set_address(value, kept.data_ptr());
+    }
+    return {};
+  }
+
+ private:
+  at::Tensor tensor(ir::ValueId value, const Memory& memory) const {
+    const ir::Graph& graph = function_.graph_->graph();
+    const ir::ValueId root = ir::view_root(graph, value);
+    at::Tensor base = roots_[root];
+    if (!base.defined()) base = function_.constants_[root];
+    if (!base.defined()) {
+      // Made by a plugin in the call's arena, which outlives this node.
+      const ir::TensorType& type = graph.values[root].type;
+      base = at::from_blob(memory.address(root), ir::resolve(type.dims, memory.dim_values()),
+                           ir::resolve(type.strides, memory.dim_values()),
+                           at::TensorOptions().dtype(bridge::to_scalar_type(type.dtype)));
+    }
+    return function_.view_of(base, root, value, memory.dim_values());
+  }
+
+  const CompiledFunction& function_;
+  std::vector<at::Tensor>& roots_;  // by value: inputs, outputs and results of fallback nodes
+};
+
+at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, ir::ValueId value,
+                                     std::span<const std::int64_t> classes) const {
+  if (value == root) return base;
+  const ir::Graph& graph = graph_->graph();
+  const ir::TensorType& type = graph.values[value].type;
+  const std::int64_t offset = ir::view_offset_bytes(graph, value, classes);
+  const at::ScalarType dtype = bridge::to_scalar_type(type.dtype);
+  const std::vector<std::int64_t> dims = ir::resolve(type.dims, classes);
+  const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
+  if (base.scalar_type() == dtype)
+    return base.as_strided(dims, strides,
+                           base.storage_offset() +
+                               offset / static_cast<std::int64_t>(base.element_size()));
+  // Another element type over the same memory.
+  const std::int64_t bytes =
+      base.storage_offset() * static_cast<std::int64_t>(base.element_size()) + offset;
+  at::Tensor out = at::empty({0}, at::TensorOptions().dtype(dtype));
+  out.set_(base.storage(), bytes / ir::dtype_bytes(type.dtype), dims, strides);
+  return out;
+}
+
+Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
+    fx::Imported imported, const std::vector<runtime::Device*>& devices,
+    const FunctionOptions& options) {
+  BP_RETURN_IF_ERROR(passes::run_pipeline(imported.graph, options.pipeline));
+  std::unique_ptr<CompiledFunction> made(new CompiledFunction);
+  BP_ASSIGN_OR_RETURN(made->graph_,
+                      runtime::CompiledGraph::compile(std::move(imported.graph), devices,
+                                                      options.compile, imported.integer_arguments));
+  made->arguments_ = std::move(imported.arguments);
+  made->outputs_ = std::move(imported.outputs);
+  made->integer_count_ = imported.integer_arguments.size();
+  const ir::Graph& graph = made->graph_->graph();
+  made->fallback_.resize(graph.nodes.size());
+  std::vector<bool> on_plugin(graph.nodes.size(), false);
+  for (const auto& report : made->graph_->partitions())
+    for (const ir::NodeId n : report->nodes) on_plugin[n] = true;
+  for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
+    if (on_plugin[n] || graph.nodes[n].op->op_class == ir::OpClass::kView) continue;
+    BP_ASSIGN_OR_RETURN(bridge::AtenNode node, bridge::AtenNode::prepare(graph.nodes[n]));
+    made->fallback_[n] = std::make_unique<bridge::AtenNode>(std::move(node));
+  }
+  made->constants_.resize(graph.values.size());
+  // make_tensor allocates below the dispatcher: PyTorch's fake mode may be on here.
+  for (ir::ValueId v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].kind != ir::ValueKind::kConstant) continue;
+    at::Tensor constant = make_tensor(graph.values[v].type, {});
+    if (constant.nbytes())
+      std::memcpy(constant.mutable_data_ptr(), graph.values[v].constant->bytes.data(),
+                  std::min(constant.nbytes(), graph.values[v].constant->bytes.size()));
+    made->constants_[v] = std::move(constant);
+  }
+  return made;
+}
+
+Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const ArgumentValue> arguments) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  if (arguments.size() != arguments_.size())
+    return Status(Code::kInvalidArgument,
+                  "the compiled graph takes " + std::to_string(arguments_.size()) +
+                      " arguments, but the call has " + std::to_string(arguments.size()));
+  const ir::Graph& graph = graph_->graph();
+  const std::size_t input_count = graph.inputs.size();
+  std::vector<at::Tensor> roots(graph.values.size());
+  std::vector<std::span<const std::int64_t>> input_sizes(input_count);
+  std::vector<std::int64_t> integers(integer_count_);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const fx::Argument& expected = arguments_[i];
+    if (expected.kind == fx::Argument::Kind::kIgnored) continue;
+    if (expected.kind == fx::Argument::Kind::kInteger) {
+      const auto* value = std::get_if<std::int64_t>(&arguments[i]);
+      if (value == nullptr)
+        return Status(Code::kInvalidArgument,
+                      "argument " + std::to_string(i) + " must be an integer");
+      integers[expected.index] = *value;
+      continue;
+    }
+    const auto* tensor = std::get_if<at::Tensor>(&arguments[i]);
+    if (tensor == nullptr || !tensor->defined())
+      return Status(Code::kInvalidArgument, "argument " + std::to_string(i) + " must be a tensor");
+    const ir::ValueId id = graph.inputs[expected.index];
+    const ir::TensorType& type = graph.values[id].type;
+    if (tensor->dim() != static_cast<std::int64_t>(type.rank()) ||
+        tensor->scalar_type() != bridge::to_scalar_type(type.dtype) || !tensor->device().is_cpu())
+      return Status(Code::kInvalidArgument,
+                    "argument " + std::to_string(i) + " (%" + graph.values[id].name +
+                        ") has another rank, dtype or device than the graph was compiled for");
+    roots[id] = *tensor;
+    input_sizes[expected.index] = tensor->sizes();
+  }
+  std::vector<std::int64_t> classes(graph.dim_classes.size());
+  BP_RETURN_IF_ERROR(graph_->dim_program().evaluate(input_sizes, integers, classes));
+  BP_ASSIGN_OR_RETURN(const auto sizes, graph_->sizes(classes));
+
+  std::vector<void*> inputs(input_count);
+  for (std::size_t i = 0; i < input_count; ++i) {
+    at::Tensor& tensor = roots[graph.inputs[i]];
+    const ir::TensorType& type = graph.values[graph.inputs[i]].type;
+    const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
+    if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
+    if (tensor.numel() > 0 && !has_strides(tensor, strides, input_sizes[i])) {
+      at::Tensor laid = make_tensor(type, classes);
+      laid.copy_(tensor);
+      tensor = std::move(laid);
+      restrided_.fetch_add(1, std::memory_order_relaxed);
+    }
+    inputs[i] = const_cast<void*>(tensor.const_data_ptr());  // plugins do not write inputs
+  }
+
+  std::shared_ptr<const runtime::CompiledGraph::PackSet> packs;
+  if (const auto packed = graph_->packed_inputs(); !packed.empty()) {
+    std::vector<runtime::StaticTensor> tensors;
+    tensors.reserve(packed.size());
+    for (const std::uint32_t i : packed) tensors.push_back(static_tensor(roots[graph.inputs[i]]));
+    BP_ASSIGN_OR_RETURN(packs, graph_->packs(tensors));
+  }
+
+  const auto& exports = graph_->exports();
+  std::vector<void*> outputs(exports.size(), nullptr);
+  for (std::size_t i = 0; i < exports.size(); ++i) {
+    if (exports[i].source != runtime::CompiledGraph::Source::kPlugin) continue;
+    at::Tensor tensor = make_tensor(graph.values[exports[i].root].type, classes);
+    outputs[i] = tensor.mutable_data_ptr();
+    roots[exports[i].root] = std::move(tensor);
+  }
+
+  Runner runner(*this, roots);
+  runtime::CompiledGraph::Call call;
+  call.inputs = inputs;
+  call.outputs = outputs;
+  call.packs = packs.get();
+  call.fallback = &runner;
+  BP_RETURN_IF_ERROR(graph_->run(*sizes, call));
+
+  std::vector<OutputValue> results;
+  results.reserve(outputs_.size());
+  for (const fx::Output& output : outputs_) {
+    if (const auto* position = std::get_if<std::uint32_t>(&output)) {
+      const ir::ValueId value = graph.outputs[*position];
+      const ir::ValueId root = ir::view_root(graph, value);
+      const bool constant = graph.values[root].kind == ir::ValueKind::kConstant;
+      results.emplace_back(
+          view_of(constant ? constants_[root].clone() : roots[root], root, value, classes));
+    } else if (const auto* dim = std::get_if<ir::Dim>(&output)) {
+      results.emplace_back(ir::resolve(*dim, classes));
+    } else {
+      results.emplace_back(std::monostate{});
+    }
+  }
+  return results;
+}
+
+}  // namespace backplane::compiler

@@ -1,0 +1,58 @@
+// The callable that a compiled graph becomes: tensors in, tensors out, no Python in between.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/runtime/compiled_graph.h"
+#include "core/torch/bridge/aten_node.h"
+#include "core/torch/fx/fx_import.h"
+
+namespace backplane::compiler {
+
+struct FunctionOptions {
+  runtime::CompileOptions compile;
+  std::string pipeline = "canonicalize";
+};
+
+// What a call of a compiled function takes and gives, before Python sees it.
+using ArgumentValue = std::variant<std::monostate, at::Tensor, std::int64_t>;
+using OutputValue = std::variant<std::monostate, at::Tensor, std::int64_t>;
+
+class CompiledFunction {
+ public:
+  static Result<std::unique_ptr<CompiledFunction>> compile(
+      fx::Imported imported, const std::vector<runtime::Device*>& devices,
+      const FunctionOptions& options);
+
+  // Any thread, without the GIL. Exceptions of ATen operators that run as fallback pass through.
+  Result<std::vector<OutputValue>> call(std::span<const ArgumentValue> arguments);
+
+  runtime::CompiledGraph& graph() { return *graph_; }
+  const runtime::CompiledGraph& graph() const { return *graph_; }
+  // Calls so far, and inputs that came in other strides than compiled for and were copied.
+  std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  std::uint64_t restrided_inputs() const { return restrided_.load(std::memory_order_relaxed); }
+
+ private:
+  class Runner;
+  CompiledFunction() = default;
+  at::Tensor view_of(const at::Tensor& root, ir::ValueId root_id, ir::ValueId value,
+                     std::span<const std::int64_t> classes) const;
+
+  std::unique_ptr<runtime::CompiledGraph> graph_;
+  std::vector<fx::Argument> arguments_;
+  std::vector<fx::Output> outputs_;
+  std::vector<std::unique_ptr<bridge::AtenNode>> fallback_;  // by node; null where a plugin runs it
+  std::vector<at::Tensor> constants_;                        // by value; undefined elsewhere
+  std::size_t integer_count_ = 0;
+  std::atomic<std::uint64_t> calls_{0}, restrided_{0};
+};
+
+}  // namespace backplane::compiler

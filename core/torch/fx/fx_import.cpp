@@ -1,0 +1,506 @@
+#include "core/torch/fx/fx_import.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/torch/bridge/dtype.h"
+#include "core/torch/fx/sym_expression.h"
+
+namespace py = pybind11;
+
+namespace backplane::fx {
+
+namespace {
+
+Status unsupported(const std::string& what) { return Status(Code::kUnsupported, what); }
+
+// Compilation runs under PyTorch's fake mode; constants are real memory and must not meet it.
+class RealTensors {
+ private:
+  c10::impl::ExcludeDispatchKeyGuard guard_{c10::DispatchKeySet(
+      {c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
+
+// "model.py:12" of the last frame in FX's recorded stack.
+std::string location_of(const py::dict& meta) {
+  if (!meta.contains("stack_trace")) return {};
+  const py::object trace = meta["stack_trace"];
+  if (trace.is_none()) return {};
+  const std::string text = py::str(trace);
+  const std::size_t file = text.rfind("File \"");
+  if (file == std::string::npos) return {};
+  const std::size_t end = text.find('"', file + 6);
+  const std::size_t line = text.find("line ", end);
+  if (end == std::string::npos || line == std::string::npos) return {};
+  std::string path = text.substr(file + 6, end - file - 6);
+  if (const std::size_t slash = path.rfind('/'); slash != std::string::npos)
+    path.erase(0, slash + 1);
+  std::size_t stop = line + 5;
+  while (stop < text.size() && text[stop] >= '0' && text[stop] <= '9') ++stop;
+  return path + ":" + text.substr(line + 5, stop - line - 5);
+}
+
+class Importer {
+ public:
+  Importer(const std::string& name, const std::vector<std::string>& static_inputs)
+      : static_inputs_(static_inputs.begin(), static_inputs.end()) {
+    out_.graph.name = name;
+    const py::module_ torch = py::module_::import("torch");
+    sym_int_ = torch.attr("SymInt");
+    sym_float_ = torch.attr("SymFloat");
+    sym_bool_ = torch.attr("SymBool");
+    dtype_ = torch.attr("dtype");
+    device_ = torch.attr("device");
+    memory_format_ = torch.attr("memory_format");
+    layout_ = torch.attr("layout");
+    op_overload_ = py::module_::import("torch._ops").attr("OpOverload");
+    fx_node_ = py::module_::import("torch.fx").attr("Node");
+    getitem_ = py::module_::import("operator").attr("getitem");
+  }
+
+  Result<Imported> run(const py::object& module) {
+    module_ = module;
+    // A list of its own: FX's node iterator is no Python iterator that pybind11 can end.
+    const py::list nodes(module.attr("graph").attr("nodes"));
+    for (const py::handle node : nodes) {
+      const std::string kind = py::str(node.attr("op"));
+      Status status;
+      if (kind == "placeholder") status = placeholder(node);
+      else if (kind == "get_attr") status = constant(node);
+      else if (kind == "call_function") status = call(node);
+      else if (kind == "output") status = output(node);
+      else status = unsupported("an FX node of kind '" + kind + "'");
+      if (!status.ok())
+        return std::move(status).with_context("importing FX node " +
+                                              std::string(py::str(node.attr("name"))));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // ---- Sizes
+
+  // The dim of an expression: its number, or the class that stands for it.
+  Result<ir::Dim> dim_of_expression(const py::handle& expression, const py::object& hint,
+                                    bool is_argument = false) {
+    if (py::bool_(expression.attr("is_Integer")))
+      return ir::Dim(std::int64_t{std::stoll(std::string(py::str(expression)))});
+    BP_ASSIGN_OR_RETURN(std::string text, print_sympy(expression));
+    if (const auto found = classes_.find(text); found != classes_.end())
+      return ir::Dim::dim_class(found->second);
+    // Symbols of an expression get classes of their own first.
+    const bool symbol = py::bool_(expression.attr("is_Symbol"));
+    if (!symbol && !is_argument)
+      for (const py::handle s : expression.attr("free_symbols")) {
+        const auto made = dim_of_expression(s, py::none());
+        if (!made.ok()) return made.status();
+      }
+    ir::DimClass added;
+    added.name = symbol ? text : "d" + std::to_string(out_.graph.dim_classes.size());
+    if (!symbol) added.expression = text;
+    added.min = 0;
+    if (!hint.is_none()) added.hint = hint.cast<std::int64_t>();
+    const auto index = static_cast<std::uint32_t>(out_.graph.dim_classes.size());
+    out_.graph.dim_classes.push_back(std::move(added));
+    classes_[text] = index;
+    return ir::Dim::dim_class(index);
+  }
+
+  Result<ir::Dim> dim_of(const py::handle& value, bool is_argument = false) {
+    if (!py::isinstance(value, sym_int_)) return ir::Dim(value.cast<std::int64_t>());
+    const py::object node = value.attr("node");
+    py::object hint = py::none();
+    if (py::hasattr(node, "hint")) hint = node.attr("hint");
+    if (!py::isinstance<py::int_>(hint)) hint = py::none();
+    BP_ASSIGN_OR_RETURN(const ir::Dim dim, dim_of_expression(node.attr("expr"), hint, is_argument));
+    if (dim.is_class() && !hint.is_none())
+      out_.graph.dim_classes[dim.class_index()].hint = hint.cast<std::int64_t>();
+    return dim;
+  }
+
+  Result<ir::TensorType> type_of(const py::handle& value) {
+    if (!THPVariable_Check(value.ptr()))
+      return unsupported("a value of type " + std::string(py::str(py::type::of(value))));
+    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
+    if (tensor.layout() != at::kStrided) return unsupported("a sparse or opaque tensor");
+    if (tensor.device().type() != at::kCPU)
+      return unsupported("a tensor on device '" + tensor.device().str() + "' (CPU tensors only)");
+    const auto dtype = bridge::find_dtype(tensor.scalar_type());
+    if (!dtype) return unsupported(std::string("dtype ") + c10::toString(tensor.scalar_type()));
+    if (tensor.is_conj() || tensor.is_neg())
+      return unsupported("a tensor with a pending conjugation or negation");
+    ir::TensorType type;
+    type.dtype = *dtype;
+    const auto rank = static_cast<std::size_t>(tensor.dim());
+    const c10::SymIntArrayRef sizes = tensor.sym_sizes(), strides = tensor.sym_strides();
+    bool plain = true;
+    for (std::size_t i = 0; i < rank; ++i) {
+      const auto size = sizes[i].maybe_as_int(), stride = strides[i].maybe_as_int();
+      plain = plain && size && stride;
+      if (!plain) break;
+      type.dims.emplace_back(*size);
+      type.strides.emplace_back(*stride);
+    }
+    if (plain) return type;
+    type.dims.clear();
+    type.strides.clear();
+    for (const py::handle size : value.attr("shape")) {
+      BP_ASSIGN_OR_RETURN(const ir::Dim dim, dim_of(size));
+      type.dims.push_back(dim);
+    }
+    for (const py::handle stride : value.attr("stride")()) {
+      BP_ASSIGN_OR_RETURN(const ir::Dim dim, dim_of(stride));
+      type.strides.push_back(dim);
+    }
+    return type;
+  }
+
+  // ---- Nodes
+
+  static py::object meta_value(const py::handle& node) {
+    const py::dict meta = node.attr("meta");
+    return meta.contains("val") ? py::object(meta["val"]) : py::none();
+  }
+
+  Status placeholder(const py::handle& node) {
+    const std::string name = py::str(node.attr("name"));
+    const py::object value = meta_value(node);
+    Argument argument;
+    if (py::isinstance(value, sym_int_)) {
+      // An expression may come without its symbols: the argument itself is what binds the class.
+      BP_ASSIGN_OR_RETURN(const ir::Dim dim, dim_of(value, /*is_argument=*/true));
+      argument.kind = Argument::Kind::kIgnored;
+      if (dim.is_class()) {
+        argument.kind = Argument::Kind::kInteger;
+        argument.index = static_cast<std::uint32_t>(out_.integer_arguments.size());
+        out_.integer_arguments.push_back(out_.graph.dim_classes[dim.class_index()].name);
+        out_.graph.dim_classes[dim.class_index()].expression.clear();
+      }
+      dims_.emplace(node.ptr(), dim);
+    } else if (value.is_none() || py::isinstance<py::int_>(value) ||
+               py::isinstance<py::float_>(value)) {
+      argument.kind = Argument::Kind::kIgnored;
+    } else {
+      BP_ASSIGN_OR_RETURN(ir::TensorType type, type_of(value));
+      argument.index = static_cast<std::uint32_t>(out_.graph.inputs.size());
+      const ir::ValueId id = out_.graph.add_input(name, std::move(type));
+      if (const auto offset =
+              THPVariable_Unpack(value.ptr()).sym_storage_offset().maybe_as_int();
+          offset && *offset != 0)
+        base_offsets_.emplace(id, *offset);
+      out_.graph.values[id].is_static = static_inputs_.contains(name);
+      values_.emplace(node.ptr(), std::vector<ir::ValueId>{id});
+    }
+    out_.arguments.push_back(argument);
+    return {};
+  }
+
+  Status constant(const py::handle& node) {
+    py::object value = module_;
+    const std::string target = py::str(node.attr("target"));
+    for (std::size_t from = 0; from <= target.size();) {
+      const std::size_t dot = std::min(target.find('.', from), target.size());
+      value = value.attr(target.substr(from, dot - from).c_str());
+      from = dot + 1;
+    }
+    if (!THPVariable_Check(value.ptr()))
+      return unsupported("the constant '" + target + "' is no tensor");
+    const RealTensors real;
+    const at::Tensor tensor = THPVariable_Unpack(value.ptr()).detach().contiguous();
+    BP_ASSIGN_OR_RETURN(const ir::ValueId id, add_constant(py::str(node.attr("name")), tensor));
+    values_.emplace(node.ptr(), std::vector<ir::ValueId>{id});
+    return {};
+  }
+
+  Status call(const py::handle& node) {
+    const py::object target = node.attr("target");
+    const py::object value = meta_value(node);
+    // Arithmetic on sizes: the class of its value says it all.
+    if (py::isinstance(value, sym_int_) || py::isinstance<py::int_>(value)) {
+      BP_ASSIGN_OR_RETURN(const ir::Dim dim, dim_of(value));
+      dims_.emplace(node.ptr(), dim);
+      return {};
+    }
+    if (py::isinstance(value, sym_float_) || py::isinstance(value, sym_bool_))
+      return unsupported("a float or bool computed from sizes");
+    if (target.is(getitem_)) {
+      const py::tuple args = node.attr("args");
+      const auto source = values_.find(args[0].ptr());
+      const auto index = args[1].cast<std::size_t>();
+      if (source == values_.end() || index >= source->second.size())
+        return unsupported("getitem of a value that is no result list");
+      const ir::ValueId id = source->second[index];
+      values_.emplace(node.ptr(), std::vector<ir::ValueId>{id});
+      return {};
+    }
+    if (!py::isinstance(target, op_overload_))
+      return unsupported("a call of " + std::string(py::str(target)) + ", which is no ATen operator");
+    return call_operator(node, target, value);
+  }
+
+  Status call_operator(const py::handle& node, const py::object& target, const py::object& value) {
+    const py::object schema = target.attr("_schema");
+    if (py::bool_(schema.attr("is_mutable")))
+      return unsupported("the mutating operator " + std::string(py::str(target)));
+    std::string name = py::str(target);  // "aten.add.Tensor", "aten.relu.default"
+    if (const std::string suffix = ".default";
+        name.size() > suffix.size() && name.ends_with(suffix))
+      name.erase(name.size() - suffix.size());
+    if (name == "prims.convert_element_type") name = "aten._to_copy";  // same arguments, same meaning
+
+    std::vector<ir::ValueId> operands;
+    std::vector<ir::Attribute> attributes;
+    std::uint32_t list_first = 0, list_count = 0;
+    bool has_list = false;
+    const py::tuple args = node.attr("args");
+    const py::dict kwargs = node.attr("kwargs");
+    std::size_t position = 0;
+    for (const py::handle argument : schema.attr("arguments")) {
+      const std::string argument_name = py::str(argument.attr("name"));
+      const std::string type = py::str(argument.attr("type"));
+      py::object given;
+      bool has = false;
+      if (!py::bool_(argument.attr("kwarg_only")) && position < args.size()) {
+        given = args[position++];
+        has = true;
+      } else if (kwargs.contains(argument_name.c_str())) {
+        given = kwargs[argument_name.c_str()];
+        has = true;
+      }
+      if (type == "Tensor" || type == "Optional[Tensor]") {
+        if (has && dims_.contains(given.ptr()) && name.ends_with(".Tensor") && operands.size() == 1) {
+          // A size as a tensor operand: the overload that takes a number.
+          name.replace(name.size() - 6, 6, "Scalar");
+          attributes.push_back({argument_name, dims_.at(given.ptr())});
+          continue;
+        }
+        BP_ASSIGN_OR_RETURN(const ir::ValueId id, has ? tensor_operand(given, args)
+                                                      : Result<ir::ValueId>(ir::kNone));
+        operands.push_back(id);
+      } else if (type == "List[Tensor]" || type == "List[Optional[Tensor]]" ||
+                 type == "Optional[List[Tensor]]") {
+        if (has_list) return unsupported(name + " takes several tensor lists");
+        has_list = true;
+        list_first = static_cast<std::uint32_t>(operands.size());
+        if (has && !given.is_none())
+          for (const py::handle item : given) {
+            BP_ASSIGN_OR_RETURN(const ir::ValueId id, operand(item));
+            operands.push_back(id);
+          }
+        list_count = static_cast<std::uint32_t>(operands.size()) - list_first;
+      } else if (has) {
+        if (type == "Optional[Generator]" || type == "Generator") {
+          if (!given.is_none()) return unsupported(name + " with a generator of its own");
+          continue;
+        }
+        BP_ASSIGN_OR_RETURN(ir::AttributeValue attribute, attribute_of(given));
+        // Every value is a strided tensor in host memory: nothing to say.
+        if (type.find("Device") != std::string::npos || type.find("Layout") != std::string::npos ||
+            argument_name == "device" || argument_name == "layout" || argument_name == "pin_memory")
+          continue;
+        attributes.push_back({argument_name, std::move(attribute)});
+      }
+    }
+
+    std::vector<ir::TensorType> types;
+    std::vector<bool> present;
+    if (THPVariable_Check(value.ptr())) {
+      BP_ASSIGN_OR_RETURN(ir::TensorType type, type_of(value));
+      types.push_back(std::move(type));
+      present.push_back(true);
+    } else if (py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value)) {
+      for (const py::handle item : value) {
+        present.push_back(THPVariable_Check(item.ptr()) != 0);
+        if (present.back()) {
+          BP_ASSIGN_OR_RETURN(ir::TensorType type, type_of(item));
+          types.push_back(std::move(type));
+        } else if (item.is_none() || py::isinstance<py::int_>(item)) {
+          types.emplace_back();  // a place-holder: nobody reads it
+        } else {
+          return unsupported(name + " has a result that is no tensor");
+        }
+      }
+    } else {
+      return unsupported(name + " has no recorded result");
+    }
+    if (name == "aten.as_strided") make_offset_relative(operands[0], attributes);
+    const ir::NodeId id = out_.graph.add_node(ir::find_or_intern_op(name), std::move(operands), std::move(attributes),
+                                              std::move(types), py::str(node.attr("name")));
+    ir::Node& made = out_.graph.nodes[id];
+    made.list_first = list_first;
+    made.list_count = list_count;
+    made.location = location_of(node.attr("meta"));
+    values_.emplace(node.ptr(), made.results);
+    return {};
+  }
+
+  // Values carry no storage offset; the attribute counts from the base's own start.
+  void make_offset_relative(ir::ValueId base, std::vector<ir::Attribute>& attributes) const {
+    const auto offset = base_offsets_.find(base);
+    if (offset == base_offsets_.end()) return;
+    for (ir::Attribute& a : attributes)
+      if (a.name == "storage_offset")
+        if (auto* d = std::get_if<ir::Dim>(&a.value); d && !d->is_class())
+          *d = ir::Dim(d->number() - offset->second);
+  }
+
+  // As operand(), but a Python number becomes a constant. It takes part in type promotion as numbers
+  // do: it has the type of the tensor beside it unless its own kind is higher.
+  Result<ir::ValueId> tensor_operand(const py::handle& given, const py::tuple& arguments) {
+    const bool is_bool = py::isinstance<py::bool_>(given);
+    const bool is_float = py::isinstance<py::float_>(given);
+    if (!is_bool && !is_float && !py::isinstance<py::int_>(given)) return operand(given);
+    std::optional<at::ScalarType> beside;
+    for (const py::handle other : arguments)
+      if (const auto found = values_.find(other.ptr()); found != values_.end())
+        beside = bridge::to_scalar_type(out_.graph.values[found->second.at(0)].type.dtype);
+    at::ScalarType type = is_bool ? at::kBool : is_float ? at::kFloat : at::kLong;
+    if (beside) {
+      const bool higher = (is_float && at::isIntegralType(*beside, /*includeBool=*/true)) ||
+                          (!is_bool && *beside == at::kBool);
+      if (!higher) type = *beside;
+    }
+    const RealTensors real;
+    const at::Scalar number = is_float  ? at::Scalar(given.cast<double>())
+                              : is_bool ? at::Scalar(given.cast<bool>())
+                                        : at::Scalar(given.cast<std::int64_t>());
+    return add_constant("number", at::scalar_tensor(number, at::TensorOptions().dtype(type)));
+  }
+
+  Result<ir::ValueId> add_constant(const std::string& name, const at::Tensor& tensor) {
+    BP_ASSIGN_OR_RETURN(ir::TensorType type, type_of(py::reinterpret_steal<py::object>(
+                                                 THPVariable_Wrap(tensor))));
+    auto data = std::make_shared<ir::ConstantData>();
+    data->bytes.resize(tensor.nbytes());
+    if (tensor.nbytes()) std::memcpy(data->bytes.data(), tensor.const_data_ptr(), tensor.nbytes());
+    return out_.graph.add_constant(name, std::move(type), std::move(data));
+  }
+
+  Result<ir::ValueId> operand(const py::handle& given) {
+    if (given.is_none()) return ir::kNone;
+    const auto found = values_.find(given.ptr());
+    if (found == values_.end() || found->second.size() != 1)
+      return unsupported("an operand that is no single tensor: " + std::string(py::str(given)));
+    return found->second[0];
+  }
+
+  Result<ir::AttributeValue> attribute_of(const py::handle& given) {
+    using ir::AttributeValue;
+    if (given.is_none()) return AttributeValue(std::monostate{});
+    if (py::isinstance<py::bool_>(given)) return AttributeValue(given.cast<bool>());
+    if (py::isinstance<py::int_>(given)) return AttributeValue(ir::Dim(given.cast<std::int64_t>()));
+    if (py::isinstance<py::float_>(given)) return AttributeValue(given.cast<double>());
+    if (py::isinstance(given, fx_node_)) {
+      const auto found = dims_.find(given.ptr());
+      if (found == dims_.end())
+        return unsupported("a tensor where a number is expected: " + std::string(py::str(given)));
+      return AttributeValue(found->second);
+    }
+    if (PyComplex_Check(given.ptr())) {
+      const Py_complex c = PyComplex_AsCComplex(given.ptr());
+      char text[96];
+      std::snprintf(text, sizeof text, "complex:%.17g,%.17g", c.real, c.imag);
+      return AttributeValue(std::string(text));
+    }
+    if (py::isinstance<py::str>(given)) return AttributeValue(std::string(py::str(given)));
+    if (py::isinstance(given, dtype_)) {
+      const auto* dtype = reinterpret_cast<const THPDtype*>(given.ptr());
+      const auto found = bridge::find_dtype(dtype->scalar_type);
+      if (!found) return unsupported("dtype " + std::string(py::str(given)));
+      return AttributeValue(*found);
+    }
+    if (py::isinstance(given, device_)) {
+      const std::string device = py::str(given);
+      if (device != "cpu") return unsupported("device '" + device + "' (CPU tensors only)");
+      return AttributeValue("device:" + device);
+    }
+    if (py::isinstance(given, memory_format_))
+      return AttributeValue("memory_format:" +
+                            std::to_string(static_cast<int>(
+                                reinterpret_cast<const THPMemoryFormat*>(given.ptr())->memory_format)));
+    if (py::isinstance(given, layout_)) {
+      const at::Layout layout = reinterpret_cast<const THPLayout*>(given.ptr())->layout;
+      if (layout != at::kStrided) return unsupported("a sparse layout");
+      return AttributeValue("layout:" + std::to_string(static_cast<int>(layout)));
+    }
+    if (py::isinstance<py::list>(given) || py::isinstance<py::tuple>(given))
+      return list_attribute(given);
+    return unsupported("an argument of type " + std::string(py::str(py::type::of(given))));
+  }
+
+  Result<ir::AttributeValue> list_attribute(const py::handle& given) {
+    std::vector<ir::Dim> dims;
+    std::vector<double> reals;
+    std::vector<bool> bools;
+    bool any_real = false, all_bool = true;
+    for (const py::handle item : given) {
+      BP_ASSIGN_OR_RETURN(const ir::AttributeValue value, attribute_of(item));
+      if (const bool* b = std::get_if<bool>(&value)) {
+        bools.push_back(*b);
+        dims.emplace_back(*b ? 1 : 0);
+        reals.push_back(*b ? 1 : 0);
+      } else if (const ir::Dim* d = std::get_if<ir::Dim>(&value)) {
+        all_bool = false;
+        dims.push_back(*d);
+        reals.push_back(d->is_class() ? 0 : static_cast<double>(d->number()));
+      } else if (const double* r = std::get_if<double>(&value)) {
+        all_bool = false;
+        any_real = true;
+        reals.push_back(*r);
+      } else {
+        return unsupported("a list of " + std::string(py::str(py::type::of(item))));
+      }
+    }
+    if (any_real) return ir::AttributeValue(std::move(reals));
+    if (all_bool && !bools.empty()) return ir::AttributeValue(std::move(bools));
+    return ir::AttributeValue(std::move(dims));
+  }
+
+  Status output(const py::handle& node) {
+    py::object results = py::tuple(node.attr("args"))[0];
+    if (!py::isinstance<py::list>(results) && !py::isinstance<py::tuple>(results))
+      results = py::make_tuple(results);
+    for (const py::handle item : results) {
+      if (item.is_none()) {
+        out_.outputs.emplace_back(OutputNone{});
+      } else if (const auto dim = dims_.find(item.ptr()); dim != dims_.end()) {
+        out_.outputs.emplace_back(dim->second);
+      } else if (py::isinstance<py::int_>(item)) {
+        out_.outputs.emplace_back(ir::Dim(item.cast<std::int64_t>()));
+      } else {
+        BP_ASSIGN_OR_RETURN(const ir::ValueId id, operand(item));
+        out_.outputs.emplace_back(static_cast<std::uint32_t>(out_.graph.outputs.size()));
+        out_.graph.outputs.push_back(id);
+      }
+    }
+    return {};
+  }
+
+  Imported out_;
+  std::unordered_set<std::string> static_inputs_;
+  std::unordered_map<PyObject*, std::vector<ir::ValueId>> values_;  // borrowed FX nodes
+  std::unordered_map<PyObject*, ir::Dim> dims_;
+  std::unordered_map<std::string, std::uint32_t> classes_;  // by expression text
+  std::unordered_map<ir::ValueId, std::int64_t> base_offsets_;
+  py::object module_, sym_int_, sym_float_, sym_bool_, dtype_, device_, memory_format_, layout_;
+  py::object op_overload_, fx_node_, getitem_;
+};
+
+}  // namespace
+
+Result<Imported> import_graph(const py::object& graph_module, const std::string& name,
+                              const std::vector<std::string>& static_inputs) {
+  return Importer(name, static_inputs).run(graph_module);
+}
+
+}  // namespace backplane::fx

@@ -1,0 +1,267 @@
+// The extension module torch_backplane._C: thin bindings, no logic.
+#include <ATen/Parallel.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <stdexcept>
+
+#include "core/ir/op_table.h"
+#include "core/ir/text.h"
+#include "core/runtime/device.h"
+#include "core/runtime/host_services.h"
+#include "core/runtime/pack_cache.h"
+#include "core/runtime/plugin.h"
+#include "core/runtime/registry.h"
+#include "core/torch/compiler/compiled_function.h"
+#include "core/torch/fx/fx_import.h"
+
+namespace py = pybind11;
+
+namespace backplane::python {
+
+namespace {
+
+PyObject* g_error = nullptr;  // torch_backplane._C.StatusError(code, message); owned, never freed
+
+[[noreturn]] void raise(const Status& status) {
+  const py::object error =
+      py::reinterpret_borrow<py::object>(g_error)(py::str(std::string(code_name(status.code()))),
+                                                  py::str(status.message()));
+  PyErr_SetObject(g_error, error.ptr());
+  throw py::error_already_set();
+}
+
+template <class T>
+T unwrap(Result<T> result) {
+  if (!result.ok()) raise(result.status());
+  return std::move(*result);
+}
+
+std::uint32_t torch_thread_count() { return static_cast<std::uint32_t>(at::get_num_threads()); }
+
+void torch_parallel_for(std::size_t count, std::size_t grain, void* user,
+                        void (*body)(void*, std::size_t, std::size_t)) {
+  at::parallel_for(0, static_cast<std::int64_t>(count), static_cast<std::int64_t>(grain),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     body(user, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
+                   });
+}
+
+std::vector<runtime::Device*> find_devices(const std::vector<std::pair<std::string, int>>& names) {
+  std::vector<runtime::Device*> devices;
+  for (const auto& [name, index] : names) {
+    runtime::Plugin* plugin = unwrap(runtime::Registry::instance().find(name));
+    devices.push_back(unwrap(plugin->device(static_cast<std::uint32_t>(index))));
+  }
+  return devices;
+}
+
+// Takes the list's references, so that activations die as soon as their last reader is done.
+py::list call_boxed(compiler::CompiledFunction& function, const py::list& list) {
+  std::vector<compiler::ArgumentValue> arguments;
+  arguments.reserve(list.size());
+  for (const py::handle item : list) {
+    if (THPVariable_Check(item.ptr()))
+      arguments.emplace_back(THPVariable_Unpack(item.ptr()));
+    else if (py::isinstance<py::int_>(item))
+      arguments.emplace_back(item.cast<std::int64_t>());
+    else
+      arguments.emplace_back(std::monostate{});
+  }
+  if (PyList_SetSlice(list.ptr(), 0, PyList_GET_SIZE(list.ptr()), nullptr) != 0)
+    throw py::error_already_set();
+  std::optional<Result<std::vector<compiler::OutputValue>>> results;
+  {
+    const py::gil_scoped_release no_gil;
+    results.emplace(function.call(arguments));
+    arguments.clear();
+  }
+  if (!results->ok()) raise(results->status());
+  py::list out;
+  for (compiler::OutputValue& value : **results) {
+    if (auto* tensor = std::get_if<at::Tensor>(&value))
+      out.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(*tensor))));
+    else if (const auto* integer = std::get_if<std::int64_t>(&value))
+      out.append(py::int_(*integer));
+    else
+      out.append(py::none());
+  }
+  return out;
+}
+
+runtime::Role role_of(const std::string& role) {
+  if (role == "forward") return runtime::Role::kForward;
+  if (role == "backward") return runtime::Role::kBackward;
+  return runtime::Role::kInference;
+}
+
+std::unique_ptr<compiler::CompiledFunction> compile_fx(
+    const py::object& graph_module, const std::vector<std::pair<std::string, int>>& devices,
+    const std::string& name, const std::string& role, const std::vector<std::string>& static_inputs,
+    bool pack_weights) {
+  fx::Imported imported = unwrap(fx::import_graph(graph_module, name, static_inputs));
+  const std::vector<runtime::Device*> targets = find_devices(devices);
+  compiler::FunctionOptions options;
+  options.compile.role = role_of(role);
+  options.compile.pack_weights = pack_weights;
+  const py::gil_scoped_release no_gil;
+  Result<std::unique_ptr<compiler::CompiledFunction>> made =
+      compiler::CompiledFunction::compile(std::move(imported), targets, options);
+  if (made.ok()) return std::move(*made);
+  const py::gil_scoped_acquire gil;
+  raise(made.status());
+}
+
+py::dict report(const compiler::CompiledFunction& function) {
+  const runtime::CompiledGraph& graph = function.graph();
+  py::dict out;
+  out["name"] = graph.graph().name;
+  out["nodes"] = graph.plugin_node_count() + graph.fallback_node_count();
+  out["plugin_nodes"] = graph.plugin_node_count();
+  out["fallback_nodes"] = graph.fallback_node_count();
+  out["compile_ns"] = graph.compile_ns();
+  out["calls"] = function.calls();
+  out["restrided_inputs"] = function.restrided_inputs();
+  py::list partitions;
+  for (const auto& p : graph.partitions()) {
+    py::dict one;
+    one["device"] = p->device;
+    one["nodes"] = p->nodes;
+    one["predicted_ns"] = p->predicted_ns;
+    one["measured_ns"] = p->measured_ns.load();
+    one["calls"] = p->calls.load();
+    one["from_cache"] = p->from_cache;
+    partitions.append(one);
+  }
+  out["partitions"] = partitions;
+  py::list fallback;
+  std::vector<bool> on_plugin(graph.graph().nodes.size(), false);
+  for (const auto& p : graph.partitions())
+    for (const ir::NodeId n : p->nodes) on_plugin[n] = true;
+  for (ir::NodeId n = 0; n < graph.graph().nodes.size(); ++n) {
+    const ir::Node& node = graph.graph().nodes[n];
+    if (on_plugin[n] || node.op->op_class == ir::OpClass::kView) continue;
+    py::dict one;
+    one["node"] = n;
+    one["op"] = std::string(node.op->name);
+    one["location"] = node.location;
+    std::string reason = node.op->known ? "" : "not in the op table";
+    for (const auto& r : graph.refusals())
+      if (r.node == n) reason += (reason.empty() ? "" : "; ") + r.device + ": " + r.text;
+    one["reason"] = reason;
+    fallback.append(one);
+  }
+  out["fallback"] = fallback;
+  return out;
+}
+
+py::dict device_counters(runtime::Device& device) {
+  py::dict out;
+  runtime::CopyCounters& counters = device.counters();
+  py::dict to_device, from_device;
+  std::uint64_t to_total = 0, from_total = 0;
+  for (int i = 0; i < runtime::kCopyCauseCount; ++i) {
+    const std::string cause(runtime::copy_cause_name(static_cast<runtime::CopyCause>(i)));
+    const auto at = static_cast<std::size_t>(i);
+    to_device[cause.c_str()] =
+        py::make_tuple(counters.to_device_bytes[at].load(), counters.to_device_count[at].load());
+    from_device[cause.c_str()] = py::make_tuple(counters.from_device_bytes[at].load(),
+                                                counters.from_device_count[at].load());
+    to_total += counters.to_device_bytes[at].load();
+    from_total += counters.from_device_bytes[at].load();
+  }
+  out["host_to_device"] = to_device;
+  out["device_to_host"] = from_device;
+  out["host_to_device_bytes"] = to_total;
+  out["device_to_host_bytes"] = from_total;
+  out["live_bytes"] = counters.live_bytes.load();
+  out["peak_bytes"] = counters.peak_bytes.load();
+  return out;
+}
+
+py::list plugin_entries() {
+  py::list out;
+  for (const runtime::PluginEntry& e : runtime::Registry::instance().entries()) {
+    py::dict one;
+    one["name"] = e.name;
+    one["path"] = e.path;
+    one["origin"] = e.origin;
+    one["error"] = e.error;
+    one["loaded"] = e.loaded;
+    out.append(one);
+  }
+  return out;
+}
+
+py::dict plugin_info(const std::string& name) {
+  runtime::Plugin* plugin = unwrap(runtime::Registry::instance().find(name));
+  py::dict out;
+  out["name"] = plugin->name();
+  out["vendor"] = plugin->note().vendor;
+  out["version"] = plugin->note().version;
+  out["path"] = plugin->path();
+  out["sha256"] = plugin->sha256();
+  out["abi"] = std::to_string(BP_VERSION_MAJOR(plugin->abi_version())) + "." +
+               std::to_string(BP_VERSION_MINOR(plugin->abi_version()));
+  py::list devices;
+  for (std::uint32_t i = 0; i < plugin->device_count(); ++i) {
+    runtime::Device* device = unwrap(plugin->device(i));
+    const bp_device_info& info = device->info();
+    py::dict one;
+    one["label"] = device->label();
+    one["name"] = std::string(info.name.data ? info.name.data : "", info.name.size);
+    one["memory_bytes"] = info.memory_bytes;
+    one["counters"] = device_counters(*device);
+    devices.append(one);
+  }
+  out["devices"] = devices;
+  return out;
+}
+
+}  // namespace
+
+}  // namespace backplane::python
+
+PYBIND11_MODULE(_C, m) {
+  using namespace backplane;          // NOLINT(google-build-using-namespace)
+  using namespace backplane::python;  // NOLINT(google-build-using-namespace)
+  runtime::set_thread_hooks({torch_thread_count, torch_parallel_for});
+
+  g_error = PyErr_NewExceptionWithDoc("torch_backplane._C.StatusError",
+                                      "A failed call: args are the code's name and the message.",
+                                      PyExc_RuntimeError, nullptr);
+  m.attr("StatusError") = py::reinterpret_borrow<py::object>(g_error);
+
+  py::class_<compiler::CompiledFunction>(m, "CompiledFunction", py::dynamic_attr())
+      .def("__call__", call_boxed, py::arg("arguments"))
+      .def("report", report)
+      .def("set_timing", [](compiler::CompiledFunction& f, bool on) { f.graph().set_timing(on); })
+      .def("print_graph",
+           [](const compiler::CompiledFunction& f) { return ir::print(f.graph().graph()); })
+      .def("print_plan",
+           [](const compiler::CompiledFunction& f) { return f.graph().print_plan(); });
+
+  m.def("compile_fx", compile_fx, py::arg("graph_module"), py::arg("devices"), py::arg("name"),
+        py::arg("role"), py::arg("static_inputs"), py::arg("pack_weights"));
+  m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
+    if (const Status status = runtime::Registry::instance().add_path(path, origin); !status.ok())
+      raise(status);
+  });
+  m.def("plugin_entries", plugin_entries);
+  m.def("plugin_info", plugin_info);
+  m.def("device_counters", [](const std::string& name, int index) {
+    return device_counters(*find_devices({{name, index}}).front());
+  });
+  m.def("reset_device_counters", [](const std::string& name, int index) {
+    find_devices({{name, index}}).front()->counters().reset();
+  });
+  m.def("clear_packs", [] { runtime::PackCache::instance().clear(); });
+  m.def("resident_weight_bytes", [] { return runtime::PackCache::instance().resident_bytes(); });
+  m.def("op_table", [] {
+    py::list out;
+    for (const ir::OpInfo& op : ir::all_ops())
+      out.append(py::make_tuple(std::string(op.name), std::string(op.operands), op.version));
+    return out;
+  });
+}

@@ -1,0 +1,265 @@
+"""From a TorchDynamo graph to compiled functions of a plugin. The stages are C++; this wires them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import os
+import pathlib
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from torch_backplane import _C
+from torch_backplane.errors import BackplaneError
+from torch_backplane.options import Options
+
+log = logging.getLogger("torch_backplane")
+_graph_numbers = itertools.count()
+
+
+@dataclasses.dataclass
+class Totals:
+    """Running totals of the process since the last reset."""
+
+    graphs: int = 0
+    eager_graphs: int = 0
+    plugin_nodes: int = 0
+    fallback_nodes: int = 0
+    compile_ns: float = 0.0
+
+
+class State:
+    """Process-wide bookkeeping; every change under the lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.totals = Totals()
+        self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.eager_reasons: list[str] = []
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self.searched = False
+
+    def search_plugins(self) -> None:
+        """Adds the package's own plugin folder, once."""
+        with self.lock:
+            if self.searched:
+                return
+            self.searched = True
+        folder = pathlib.Path(_C.__file__).absolute().parent / "plugins"
+        if folder.is_dir():
+            _C.add_plugin_path(str(folder), "package")
+
+
+STATE = State()
+
+
+def setup_logging() -> None:
+    """One line per event on stderr, unless the application configured logging itself."""
+    if log.handlers or logging.getLogger().handlers or os.environ.get("BACKPLANE_QUIET") == "1":
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("backplane: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def forget() -> None:
+    _C.clear_packs()
+
+
+def _raise(code: str, error: _C.StatusError) -> None:
+    kind, message = error.args
+    raise BackplaneError(code, message if kind == "ok" else f"{message} ({kind})") from None
+
+
+def find_plugin(plugin: str) -> dict[str, Any]:
+    """Loads a plugin. Raises BP-0103 with what was found and the nearest names."""
+    STATE.search_plugins()
+    try:
+        return _C.plugin_info(plugin)
+    except _C.StatusError as error:
+        _raise("BP-0103", error)
+        raise AssertionError from error
+
+
+class Compiled:
+    """The boxed callable that AOTAutograd keeps: takes a list of arguments and empties it."""
+
+    _boxed_call = True
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        try:
+            return self.function(arguments)
+        except _C.StatusError as error:
+            _raise("BP-0108", error)
+            raise AssertionError from error
+
+
+class FrameCompiler:
+    """Compiles the graphs of one captured frame: inference, or a forward and its backward."""
+
+    def __init__(self, plugin: str, options: Options) -> None:
+        self.plugin = plugin
+        self.options = options
+        self.number = next(_graph_numbers)
+        self.static_names: list[str] = []
+
+    def inference(self, graph_module: Any, inputs: list[Any]) -> Callable[..., Any]:
+        self.static_names = self._static_placeholders(graph_module)
+        return self._compile(graph_module, "inference")
+
+    def forward(self, graph_module: Any, inputs: list[Any]) -> Callable[..., Any]:
+        self.static_names = self._static_placeholders(graph_module)
+        return self._compile(graph_module, "forward")
+
+    def backward(self, graph_module: Any, inputs: list[Any]) -> Callable[..., Any]:
+        return self._compile(graph_module, "backward")
+
+    @staticmethod
+    def _static_placeholders(graph_module: Any) -> list[str]:
+        context = torch._guards.TracingContext.try_get()
+        metadata = context.fw_metadata if context is not None else None
+        indices = metadata.static_input_indices if metadata is not None else []
+        names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
+        return [names[i] for i in indices if i < len(names)]
+
+    def _compile(self, graph_module: Any, role: str) -> Callable[..., Any]:
+        pack = self.options.pack_weights
+        name = f"graph_{self.number}_{role}"
+        try:
+            function = _C.compile_fx(
+                graph_module,
+                [(self.plugin, self.options.device)],
+                name,
+                role,
+                self.static_names,
+                role == "inference" if pack is None else pack,
+            )
+        except _C.StatusError as error:
+            return self._run_eagerly(graph_module, role, error)
+        function.set_timing(self.options.timing)
+        report = function.report()
+        report.update(plugin=self.plugin, role=role)
+        if self.options.strict and report["fallback_nodes"]:
+            self._refuse(report)
+        self._record(function, report)
+        return Compiled(function)
+
+    def _refuse(self, report: dict[str, Any]) -> None:
+        lines = [
+            f"\n    {node['op']} at {node['location'] or 'unknown line'}: "
+            f"{node['reason'] or 'no plugin claimed it'}"
+            for node in report["fallback"]
+        ]
+        raise BackplaneError(
+            "BP-0107",
+            f"{report['fallback_nodes']} of {report['nodes']} nodes cannot run on plugin "
+            f"{self.plugin!r}:" + "".join(lines),
+        )
+
+    def _run_eagerly(self, graph_module: Any, role: str, error: Any) -> Callable[..., Any]:
+        kind, message = error.args
+        code = "BP-0105" if kind == "unsupported" else "BP-0106"
+        if self.options.strict:
+            _raise(code, error)
+        with STATE.lock:
+            STATE.totals.eager_graphs += 1
+            STATE.eager_reasons.append(message)
+        log.warning(
+            "%s: a whole %s graph runs with PyTorch itself: %s (%s)",
+            self.plugin,
+            role,
+            message,
+            kind,
+        )
+        report = {
+            "plugin": self.plugin,
+            "role": role,
+            "name": f"graph_{self.number}_{role}",
+            "eager": f"{message} ({kind})",
+        }
+        for listener in list(STATE.listeners):
+            listener(report)
+        from torch._functorch.aot_autograd import make_boxed_func
+
+        return make_boxed_func(graph_module.forward)
+
+    def _record(self, function: Any, report: dict[str, Any]) -> None:
+        with STATE.lock:
+            STATE.totals.graphs += 1
+            STATE.totals.plugin_nodes += report["plugin_nodes"]
+            STATE.totals.fallback_nodes += report["fallback_nodes"]
+            STATE.totals.compile_ns += report["compile_ns"]
+            STATE.functions.add(function)
+        report["function"] = function
+        for listener in list(STATE.listeners):
+            listener(report)
+        if self.options.report:
+            log.info("%s", coverage_line(report))
+
+
+def coverage_line(report: Mapping[str, Any]) -> str:
+    """One line when all is well; how many nodes run on the CPU, and why, when not."""
+    count = len(report["partitions"])
+    line = (
+        f"{report['plugin']} compiled 1 {report['role']} graph: "
+        f"{report['plugin_nodes']}/{report['nodes']} nodes in {count} "
+        f"partition{'' if count == 1 else 's'}, {report['fallback_nodes']} fallbacks, "
+        f"{report['compile_ns'] / 1e9:.2f} s"
+    )
+    if report["fallback"]:
+        first = report["fallback"][0]
+        reason = first["reason"] or "no plugin claimed it"
+        line += f"; on the CPU: {first['op']} ({reason})"
+        if report["fallback_nodes"] > 1:
+            line += f" and {report['fallback_nodes'] - 1} more"
+        line += ". torch_backplane.explain(model)(*args) shows all"
+    return line
+
+
+def compile_frame(
+    plugin: str,
+    graph_module: Any,
+    example_inputs: list[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    **unknown: Any,
+) -> Callable[..., Any]:
+    """The TorchDynamo back end: returns a callable for the graph of one captured frame.
+
+    Raises BackplaneError for an unknown option or plugin; a graph that the plugin cannot take runs
+    with PyTorch, counted, unless ``strict``.
+    """
+    setup_logging()
+    if mode is not None or unknown:
+        names = ", ".join(repr(n) for n in ([*unknown, "mode"] if mode is not None else unknown))
+        raise BackplaneError("BP-0101", f"{names}: plugin back ends take options={{...}} only")
+    parsed = Options.parse(options)
+    info = find_plugin(plugin)
+    if not 0 <= parsed.device < len(info["devices"]):
+        raise BackplaneError(
+            "BP-0104",
+            f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
+        )
+    from torch._functorch.aot_autograd import aot_module_simplified
+
+    compiler = FrameCompiler(plugin, parsed)
+    return aot_module_simplified(
+        graph_module,
+        example_inputs,
+        fw_compiler=compiler.forward,
+        bw_compiler=compiler.backward,
+        inference_compiler=compiler.inference,
+        decompositions={},
+        keep_inference_input_mutations=False,
+    )

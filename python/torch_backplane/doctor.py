@@ -1,0 +1,175 @@
+"""Looks at the installation and says what is wrong with it, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+OPENMP_LIBRARY = re.compile(r"/(lib(?:gomp|iomp5|omp)\b[^/]*?)(?:-[0-9a-f]{8,})?\.so[^/]*$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report: ``state`` is "ok", "warning" or "error"."""
+
+    topic: str
+    text: str
+    state: str = "ok"
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        mark = "ok" if self.state == "ok" else self.state.upper()
+        line = f"{self.topic:<10}{self.text}  [{mark}]"
+        return line + (f"\n{'':<10}-> {self.remedy}" if self.remedy else "")
+
+
+def openmp_runtimes() -> list[str]:
+    """The OpenMP runtime libraries that this process has loaded. Two of them share no threads."""
+    paths = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            path = line.split(maxsplit=5)[-1].strip()
+            if OPENMP_LIBRARY.search(path):
+                paths.add(os.path.realpath(path))
+    return sorted(paths)
+
+
+def _versions() -> Iterator[Finding]:
+    import torch
+
+    from torch_backplane import __version__
+
+    kind = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
+    text = (
+        f"backplane {__version__}, torch {torch.__version__} ({kind}), "
+        f"Python {platform.python_version()}, {platform.machine()}"
+    )
+    if torch.__version__.split(".")[:2] == ["2", "13"]:
+        yield Finding("versions", text)
+    else:
+        yield Finding(
+            "versions", text, "error", "install torch 2.13: pip install 'torch>=2.13,<2.14'"
+        )
+
+
+def _extension() -> Iterator[Finding]:
+    try:
+        from torch_backplane import _C
+    except ImportError as error:
+        remedy = (
+            "reinstall for this torch and Python: pip install --force-reinstall torch-backplane"
+        )
+        yield Finding("extension", f"does not load: {error}", "error", remedy)
+        return
+    yield Finding("extension", f"loaded, {len(_C.op_table())} operators known")
+
+
+def _plugins() -> Iterator[Finding]:
+    from torch_backplane import _C, reports
+
+    entries = reports.plugins()
+    if not entries:
+        yield Finding(
+            "plugins",
+            "none found",
+            "error",
+            "reinstall torch-backplane, or name a directory in BACKPLANE_PLUGIN_PATH",
+        )
+    for entry in entries:
+        try:
+            if entry["error"]:
+                raise _C.StatusError("refused", entry["error"])
+            info = _C.plugin_info(entry["name"])
+        except _C.StatusError as error:
+            remedy = "install a version for this host, or remove the file: " + entry["path"]
+            yield Finding("plugin", f"{entry['name']}: refused: {error.args[1]}", "error", remedy)
+            continue
+        devices = ", ".join(device["name"] or device["label"] for device in info["devices"])
+        text = f"{info['name']} {info['version']} ({info['vendor']}), ABI {info['abi']}, "
+        text += f"sha256 {info['sha256'][:8]}…: {devices or 'no device'}"
+        if devices:
+            yield Finding("plugin", text)
+        else:
+            yield Finding("plugin", text, "warning", "check the vendor's driver")
+
+
+def _backends() -> Iterator[Finding]:
+    import torch
+
+    names = [n for n in torch._dynamo.list_backends(exclude_tags=()) if n.startswith("plugin:")]
+    if names:
+        yield Finding("back ends", ", ".join(sorted(names)))
+    else:
+        remedy = "reinstall torch-backplane: its entry points are missing"
+        yield Finding("back ends", "torch.compile knows none", "error", remedy)
+
+
+def _openmp() -> Iterator[Finding]:
+    import torch
+
+    found = openmp_runtimes()
+    names = ", ".join(pathlib.Path(path).name for path in found) or "none"
+    if len(found) > 1:
+        remedy = "build the plugin against the runtime that torch brings"
+        yield Finding("OpenMP", f"{len(found)} runtimes: {names}", "warning", remedy)
+    else:
+        yield Finding("OpenMP", f"{len(found)} runtime: {names}")
+    policy = os.environ.get("OMP_WAIT_POLICY", "").upper()
+    spins = os.environ.get("GOMP_SPINCOUNT")
+    text = f"{torch.get_num_threads()} threads on {len(os.sched_getaffinity(0))} cores, waiting "
+    text += f"policy {policy or 'default'}" + (f", GOMP_SPINCOUNT {spins}" if spins else "")
+    if torch.get_num_threads() > len(os.sched_getaffinity(0)):
+        yield Finding("threads", text, "warning", "set OMP_NUM_THREADS to the number of cores")
+    elif policy == "PASSIVE":
+        remedy = "small kernels wait for parked threads; unset OMP_WAIT_POLICY"
+        yield Finding("threads", text, "warning", remedy)
+    else:
+        yield Finding("threads", text)
+
+
+def cache_directory() -> pathlib.Path | None:
+    """Where executables are kept between processes; None when that is switched off."""
+    if os.environ.get("BACKPLANE_CACHE") == "0":
+        return None
+    given = os.environ.get("BACKPLANE_CACHE_DIR")
+    return pathlib.Path(given) if given else pathlib.Path.home() / ".cache" / "backplane"
+
+
+def _cache() -> Iterator[Finding]:
+    path = cache_directory()
+    if path is None:
+        yield Finding("cache", "switched off with BACKPLANE_CACHE=0")
+        return
+    if not path.exists():
+        yield Finding("cache", f"{path} (does not exist yet)")
+        return
+    info = path.stat()
+    files = [file.stat().st_size for file in path.iterdir() if file.is_file()]
+    text = f"{path}: {len(files)} files, {sum(files) / 1e6:.1f} MB"
+    if info.st_uid != os.geteuid() or info.st_mode & 0o077:
+        remedy = f"it must be yours alone: chmod 700 {path}"
+        yield Finding("cache", text, "warning", remedy)
+    else:
+        yield Finding("cache", text)
+
+
+def examine() -> list[Finding]:
+    """All findings. A check that fails unexpectedly is an error of its own."""
+    findings: list[Finding] = []
+    for check in (_versions, _extension, _backends, _plugins, _openmp, _cache):
+        try:
+            findings += check()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            findings.append(Finding(check.__name__.strip("_"), text, "error"))
+    return findings
+
+
+def as_dict(findings: list[Finding]) -> dict[str, Any]:
+    return {"python": sys.executable, "findings": [dataclasses.asdict(f) for f in findings]}

@@ -1,0 +1,35 @@
+"""Coded errors: one registry, from which the docs page is generated."""
+
+from __future__ import annotations
+
+CODES: dict[str, tuple[str, str]] = {
+    "BP-0101": ("unknown option", "Use one of the listed names; see torch_backplane.Options."),
+    "BP-0102": ("option of a wrong type", "Give the option a value of the type it takes."),
+    "BP-0103": (
+        "plugin not found or refused",
+        "Run `backplane plugins` to see what was found and why a library was refused.",
+    ),
+    "BP-0104": ("device not available", "Run `backplane doctor`; choose another device index."),
+    "BP-0105": (
+        "graph not importable",
+        "The graph ran with PyTorch itself. The message names the node and what it needs.",
+    ),
+    "BP-0106": ("compile failed", "The message carries the plugin's own text."),
+    "BP-0107": (
+        "strict: nodes cannot run on the plugin",
+        "Run without strict to see them run on the CPU, or use another plugin for these ops.",
+    ),
+    "BP-0108": (
+        "a call of a compiled graph failed",
+        "The message says which plugin, device and call failed; inputs are unchanged.",
+    ),
+}
+
+
+class BackplaneError(RuntimeError):
+    """An error with a code of the registry. ``code`` is like ``"BP-0107"``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        title, remedy = CODES[code]
+        super().__init__(f"{code}: {title}: {message}\n  what to do: {remedy}")
+        self.code = code

@@ -1,0 +1,53 @@
+"""The options of ``torch.compile(..., options={...})``."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from torch_backplane.errors import BackplaneError
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a user may ask of a plugin back end. Unknown keys are errors.
+
+    Attributes:
+        strict: a node that cannot run on the plugin is an error instead of a counted fallback.
+        device: index of the plugin's device.
+        pack_weights: inference may keep weights in the plugin's own layouts. ``None``: yes, but
+            not in training, where every step changes them.
+        report: print the coverage line when a graph is compiled.
+        timing: measure every partition; shown by ``explain`` and ``stats``.
+    """
+
+    strict: bool = False
+    device: int = 0
+    pack_weights: bool | None = None
+    report: bool = True
+    timing: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any] | None) -> Options:
+        """Checks names and types. Raises BackplaneError BP-0101 or BP-0102."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for key, value in (options or {}).items():
+            if key not in fields:
+                near = difflib.get_close_matches(key, fields, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise BackplaneError(
+                    "BP-0101",
+                    f"unknown option {key!r}; there are {', '.join(sorted(fields))}{hint}",
+                )
+            wanted = {"device": int}.get(key, bool)
+            optional = value is None and key == "pack_weights"
+            if not optional and (
+                not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))
+            ):
+                raise BackplaneError(
+                    "BP-0102",
+                    f"option {key!r} takes {wanted.__name__}, got {value!r}",
+                )
+        return cls(**dict(options or {}))

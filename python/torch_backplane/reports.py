@@ -1,0 +1,280 @@
+"""What happened: totals, plugins, and an explanation of one call."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+Report = dict[str, Any]
+
+
+def _state() -> Any:
+    from torch_backplane import backend
+
+    return backend.STATE
+
+
+def plugins() -> list[dict[str, Any]]:
+    """All plugins that were found: name, path, origin, error (empty when fine), loaded."""
+    from torch_backplane import _C
+
+    _state().search_plugins()
+    return _C.plugin_entries()
+
+
+def stats() -> dict[str, Any]:
+    """Totals of the process since it started or the last ``reset()``.
+
+    ``graphs``                  graphs compiled for a plugin; a forward and its backward are two
+    ``eager_graphs``            graphs that no plugin could take at all and PyTorch runs
+    ``plugin_nodes``            nodes of the compiled graphs that run on plugins; views do not count
+    ``fallback_nodes``          nodes of the compiled graphs that run with ATen on the CPU
+    ``compile_ns``              time spent compiling, plugins included
+    ``calls``                   calls of compiled graphs that are still alive
+    ``restrided_inputs``        inputs of these calls copied because their strides had changed
+    ``host_to_device_bytes``    bytes copied to devices, over all plugins that are loaded
+    ``device_to_host_bytes``    bytes copied back
+    ``transfers``               by device, as ``"reference:0"``: ``host_to_device`` and
+                                ``device_to_host`` as ``{cause: (bytes, count)}`` with the causes
+                                input, output, weight, fallback, saved and other; ``live_bytes`` and
+                                ``peak_bytes`` of device memory
+    ``resident_weight_bytes``   weights that devices keep now, in their own layouts
+    """
+    from torch_backplane import _C
+
+    state = _state()
+    with state.lock:
+        out = dataclasses.asdict(state.totals)
+        functions = list(state.functions)
+    reports = [(f.report(), getattr(f, "at_reset", (0, 0))) for f in functions]
+    out["calls"] = sum(r["calls"] - base[0] for r, base in reports)
+    out["restrided_inputs"] = sum(r["restrided_inputs"] - base[1] for r, base in reports)
+    out["host_to_device_bytes"] = out["device_to_host_bytes"] = 0
+    out["transfers"] = {}
+    for entry in plugins():
+        if not entry["loaded"]:
+            continue
+        for device in _C.plugin_info(entry["name"])["devices"]:
+            counters = device["counters"]
+            out["host_to_device_bytes"] += counters["host_to_device_bytes"]
+            out["device_to_host_bytes"] += counters["device_to_host_bytes"]
+            out["transfers"][device["label"]] = counters
+    out["resident_weight_bytes"] = _C.resident_weight_bytes()
+    return out
+
+
+def reset() -> None:
+    """Sets all totals to zero and forgets packed weights."""
+    from torch_backplane import _C, backend
+
+    state = _state()
+    with state.lock:
+        state.totals = backend.Totals()
+        state.eager_reasons.clear()
+        functions = list(state.functions)
+    for function in functions:
+        report = function.report()
+        function.at_reset = (report["calls"], report["restrided_inputs"])
+    _C.clear_packs()
+    for entry in plugins():
+        if entry["loaded"]:
+            for index in range(len(_C.plugin_info(entry["name"])["devices"])):
+                _C.reset_device_counters(entry["name"], index)
+
+
+def invalidate(module: torch.nn.Module | None = None) -> None:
+    """Drops packed weights, so that the next call packs them anew.
+
+    For writes that neither PyTorch's version counter nor the sampled content check sees.
+    """
+    from torch_backplane import _C
+
+    _C.clear_packs()
+
+
+@contextlib.contextmanager
+def record() -> Iterator[list[Report]]:
+    """Collects a report of every graph that is compiled meanwhile, in any thread.
+
+    A report has ``plugin``, ``role`` ("inference", "forward" or "backward") and ``name``. A graph
+    that PyTorch runs instead has ``eager``, the reason. All others have ``nodes``, ``plugin_nodes``,
+    ``fallback_nodes``, ``partitions``, ``fallback`` (the nodes that no plugin took, with ``op``,
+    ``location`` and ``reason``), ``compile_ns`` and ``function``, whose ``report()`` is the current
+    state: calls, measured times.
+    """
+    reports: list[Report] = []
+
+    def listen(report: Report) -> None:
+        reports.append(report)
+
+    state = _state()
+    with state.lock:
+        state.listeners.append(listen)
+    try:
+        yield reports
+    finally:
+        with state.lock:
+            state.listeners.remove(listen)
+
+
+class Explanation:
+    """What one call compiled, ran and moved. ``str()`` is text, ``as_dict()`` is JSON-ready."""
+
+    def __init__(
+        self,
+        plugin: str,
+        reports: list[Report],
+        transfers: Mapping[str, Any],
+        breaks: list[Report],
+        break_error: str = "",
+    ) -> None:
+        self.plugin = plugin
+        self.reports = reports
+        self.transfers = transfers
+        self.breaks = breaks
+        self.break_error = break_error
+
+    def as_dict(self) -> dict[str, Any]:
+        graphs = []
+        for report in self.reports:
+            function = report.get("function")
+            current = dict(report) if function is None else {**report, **function.report()}
+            current.pop("function", None)
+            graphs.append(current)
+        return {
+            "plugin": self.plugin,
+            "graphs": graphs,
+            "graph_breaks": self.breaks,
+            "transfers": self.transfers,
+        }
+
+    def __str__(self) -> str:
+        data = self.as_dict()
+        lines: list[str] = []
+        for graph in data["graphs"]:
+            lines += _graph_lines(graph)
+        if not data["graphs"]:
+            lines.append(
+                f"Nothing was compiled for plugin {self.plugin!r}: no tensor operation ran."
+            )
+        for number, entry in enumerate(self.breaks, 1):
+            lines.append(f"graph break {number} at {entry['location']}: {entry['reason']}")
+        if self.break_error:
+            lines.append(f"graph breaks unknown: {self.break_error}")
+        lines += _transfer_lines(self.transfers)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
+    if "eager" in graph:
+        return [f"{graph['name']}: PyTorch runs all of it: {graph['eager']}"]
+    count = len(graph["partitions"])
+    lines = [
+        f"{graph['name']}: {graph['plugin_nodes']} of {graph['nodes']} nodes on {graph['plugin']} "
+        f"in {count} partition{'' if count == 1 else 's'}, compiled in {graph['compile_ns'] / 1e6:.0f} ms"
+    ]
+    for number, part in enumerate(graph["partitions"]):
+        line = f"  partition {number} on {part['device']}: {len(part['nodes'])} nodes"
+        line += f", predicted {part['predicted_ns'] / 1e6:.3f} ms"
+        if part["calls"] and part["measured_ns"]:
+            line += f", measured {part['measured_ns'] / part['calls'] / 1e6:.3f} ms"
+        lines.append(line + (", from the disk cache" if part["from_cache"] else ""))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for node in graph["fallback"]:
+        key = (node["op"], node["reason"] or "no plugin claimed it")
+        alike.setdefault(key, []).append(node["location"])
+    for (op, reason), places in alike.items():
+        times = "" if len(places) == 1 else f" ({len(places)} times)"
+        lines.append(f"  on the CPU: {op}{times}: {reason}")
+        lines += [f"      {place}" for place in dict.fromkeys(p for p in places if p)]
+    return lines
+
+
+def _transfer_lines(transfers: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for device, ways in transfers.items():
+        for way, text in (("host_to_device", "to"), ("device_to_host", "from")):
+            causes = ", ".join(
+                f"{cause} {size} B in {count}"
+                for cause, (size, count) in ways[way].items()
+                if count
+            )
+            lines.append(f"copied {text} {device} per call: {causes or 'nothing'}")
+    return lines
+
+
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What was copied between two stats(), by device and cause."""
+    out: dict[str, Any] = {}
+    for device, counters in after["transfers"].items():
+        out[device] = {}
+        for way in ("host_to_device", "device_to_host"):
+            old = before["transfers"].get(device, {}).get(way, {})
+            out[device][way] = {
+                cause: tuple(a - b for a, b in zip(now, old.get(cause, (0, 0)), strict=True))
+                for cause, now in counters[way].items()
+            }
+    return out
+
+
+def _find_breaks(model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[list[Report], str]:
+    """Runs the model once under TorchDynamo alone, which says where it could not go on."""
+    torch._dynamo.reset()
+    try:
+        found = torch._dynamo.explain(model)(*args, **kwargs)
+    except Exception as error:
+        return [], str(error).strip().partition("\n")[0] or type(error).__name__
+    breaks = []
+    for entry in found.break_reasons:
+        frame = entry.user_stack[-1] if entry.user_stack else None
+        where = f"{frame.filename}:{frame.lineno}" if frame else "unknown line"
+        breaks.append({"reason": entry.reason.strip().partition("\n")[0], "location": where})
+    return breaks, ""
+
+
+def _original(model: Callable[..., Any]) -> tuple[Callable[..., Any], str | None]:
+    """What torch.compile wrapped, and the plugin it was wrapped for."""
+    original = getattr(model, "_orig_mod", None) or getattr(
+        model, "_torchdynamo_orig_callable", None
+    )
+    if original is None:
+        return model, None
+    callback = getattr(getattr(model, "dynamo_ctx", None), "callback", None)
+    callback = callback or getattr(model, "_torchdynamo_inline_callback", None)
+    backend = getattr(callback, "_torchdynamo_orig_backend", None)
+    return original, getattr(getattr(backend, "compiler_fn", backend), "plugin", None)
+
+
+def explain(
+    model: Callable[..., Any], plugin: str = "cpu_onednn", **options: Any
+) -> Callable[..., Explanation]:
+    """``explain(model, plugin)(*args)`` compiles and runs ``model`` and says what happened.
+
+    A model that torch.compile wrapped already is explained with its own back end. The model runs
+    three times: to find graph breaks, to compile, and to measure. ``options`` are those of the back
+    end. Copies are those of the last run. TorchDynamo's caches are empty afterwards.
+    """
+    model, own = _original(model)
+    plugin = own or plugin
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        breaks, error = _find_breaks(model, args, kwargs)
+        torch._dynamo.reset()
+        settings = {"timing": True, "report": False, **options}
+        with record() as reports:
+            compiled = torch.compile(model, backend=f"plugin:{plugin}", options=settings)
+            compiled(*args, **kwargs)
+            before = stats()
+            compiled(*args, **kwargs)
+            transfers = _difference(before, stats())
+        loaded = {report["plugin"] for report in reports}
+        transfers = {d: ways for d, ways in transfers.items() if d.rpartition(":")[0] in loaded}
+        return Explanation(plugin, reports, transfers, breaks, error)
+
+    return run

@@ -1,0 +1,85 @@
+# shellcheck shell=bash
+# One build serves all: pip drives CMake in build/dev, ctest and pytest run what it left.
+
+# Everything that decides what the installed package is. Tests beside the sources do not.
+package_hash() {
+  {
+    find CMakeLists.txt CMakePresets.json cmake pyproject.toml README.md LICENSE plugin_api core \
+      plugins sdk tools python -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*' \
+      -not -name '*.md' -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 -r sha256sum
+    cat requirements/torch.txt requirements/build.txt plugins/cpu_onednn/requirements.txt
+    "$PYTHON" --version
+    g++ --version | head -n 1
+    echo "${BACKPLANE_ONEDNN_ROOT:-}"
+  } | hash_text
+}
+
+installed_package() {
+  compgen -G "$VENV/lib/python3.*/site-packages/torch_backplane" >/dev/null
+}
+
+build_core() {
+  ensure_debian
+  if [ -x "$PYTHON" ]; then # without a .venv the core builds all the same, less the oneDNN plugin
+    install_requirements build requirements/build.txt
+    install_requirements onednn plugins/cpu_onednn/requirements.txt
+  fi
+  lock
+  quietly build/core-configure.log cmake --preset core
+  cmake --build --preset core
+  unlock
+}
+
+# build_package [EXTRA...]: also installs requirements/EXTRA.txt
+build_package() {
+  ensure_debian
+  lock
+  ensure_python "$@"
+  local hash
+  hash=$(package_hash)
+  if stamp_is package "$hash" && installed_package; then
+    # Only tests can have changed.
+    quietly build/dev-build.log cmake --build build/dev
+  else
+    say "building and installing torch-backplane (build/dev-build.log)"
+    quietly build/dev-build.log env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip install --verbose \
+      --no-build-isolation --no-deps --force-reinstall . \
+      -C build-dir=build/dev \
+      -C cmake.build-type=RelWithDebInfo \
+      -C cmake.define.BACKPLANE_BUILD_TESTS=ON \
+      -C cmake.define.BACKPLANE_WERROR=ON \
+      -C cmake.define.BACKPLANE_ONEDNN_ROOT="${BACKPLANE_ONEDNN_ROOT:-}"
+    set_stamp package "$hash"
+  fi
+  unlock
+}
+
+run_build() {
+  case "${1:-all}" in
+    core) build_core ;;
+    all) build_package ;;
+    *) die "build: want core or all, not '$1'" 2 ;;
+  esac
+}
+
+run_demo() {
+  build_package
+  "$PYTHON" scripts/demo.py "$@"
+}
+
+run_bench() {
+  [ -f benchmarks/run.py ] || die "benchmarks/run.py does not exist" 2
+  build_package bench
+  "$PYTHON" benchmarks/run.py "$@"
+}
+
+run_opinfo() {
+  [ -f scripts/opinfo.py ] || die "scripts/opinfo.py does not exist" 2
+  build_package test
+  "$PYTHON" scripts/opinfo.py "$@"
+}
+
+run_clean() {
+  rm -rf build
+  if [ "${1:-}" = all ]; then rm -rf "$VENV"; fi
+}

@@ -1,0 +1,9 @@
+// The C++ side of the plugin ABI, header-only: derive from Device, override what the device can do,
+// end with BP_PLUGIN. See sdk/template for the plugin to clone.
+#pragma once
+
+#include <backplane/sdk/core.hpp>     // Status, Result, the exception shield, host services
+#include <backplane/sdk/device.hpp>   // Device, Executable, Stream, Event, Claims
+#include <backplane/sdk/graph.hpp>    // GraphView, NodeView, ValueView, OwnedGraph
+#include <backplane/sdk/program.hpp>  // ProgramExecutable: one kernel per node, memory planned
+#include <backplane/sdk/table.hpp>    // the C tables; BP_PLUGIN

@@ -1,0 +1,150 @@
+// Status, Result, the exception shield, access to the host's services, struct-size handling.
+#pragma once
+
+#include <backplane/plugin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace backplane::sdk {
+
+inline namespace literals {
+constexpr std::uint64_t operator""_KiB(unsigned long long n) { return n << 10; }
+constexpr std::uint64_t operator""_MiB(unsigned long long n) { return n << 20; }
+constexpr std::uint64_t operator""_GiB(unsigned long long n) { return n << 30; }
+}  // namespace literals
+
+inline bp_string raw(std::string_view text) { return {text.data(), text.size()}; }
+inline std::string_view view(bp_string text) { return {text.data, text.size}; }
+
+// A struct of class "grows": zeroed and sized.
+template <class T>
+T make() {
+  T value;
+  std::memset(&value, 0, sizeof value);
+  value.struct_size = sizeof value;
+  return value;
+}
+// Reads a peer's struct of any size: what it has, the rest zero.
+template <class T>
+T read(const T* theirs) {
+  T value = make<T>();
+  std::memcpy(&value, theirs, std::min(theirs->struct_size, sizeof value));
+  value.struct_size = sizeof value;
+  return value;
+}
+// Answers into a peer's struct of any size.
+template <class T>
+void answer(T* out, T mine) {
+  mine.struct_size = std::min(out->struct_size, sizeof mine);
+  std::memcpy(out, &mine, mine.struct_size);
+}
+
+namespace detail {
+inline const bp_host_api* g_host = nullptr;  // set once, at negotiation, before any other call
+}
+inline const bp_host_api& host() { return *detail::g_host; }
+
+// Owns the host's error object; empty is success.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(bp_code code, std::string_view message,
+         const std::source_location& where = std::source_location::current()) {
+    auto args = make<bp_error_args>();
+    args.code = code;
+    args.message = raw(message);
+    args.file = raw(where.file_name());
+    args.function = raw(where.function_name());
+    args.line = where.line();
+    error_ = host().error_create(host().host, &args);
+  }
+  // Takes over `error`, which may be null.
+  static Status adopt(bp_error* error) {
+    Status status;
+    status.error_ = error;
+    return status;
+  }
+  Status(Status&& other) noexcept : error_(std::exchange(other.error_, nullptr)) {}
+  Status& operator=(Status&& other) noexcept {
+    std::swap(error_, other.error_);
+    return *this;
+  }
+  Status(const Status& other) : error_(other.error_) {
+    if (error_) host().error_retain(host().host, error_);
+  }
+  Status& operator=(const Status& other) { return *this = Status(other); }
+  ~Status() {
+    if (error_) host().error_release(host().host, error_);
+  }
+
+  bool ok() const { return error_ == nullptr; }
+  bp_code code() const { return error_ ? host().error_code(host().host, error_) : bp_code{BP_OK}; }
+  std::string_view message() const {
+    return error_ ? view(host().error_message(host().host, error_)) : std::string_view{};
+  }
+  bp_error* take() { return std::exchange(error_, nullptr); }  // owned by the receiver
+
+ private:
+  bp_error* error_ = nullptr;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
+  template <class U>
+    requires(std::is_convertible_v<U&&, T> && !std::is_same_v<std::decay_t<U>, T> &&
+             !std::is_same_v<std::decay_t<U>, Status>)
+  Result(U&& value) : value_(std::forward<U>(value)) {}  // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return value_.has_value(); }
+  T& operator*() { return *value_; }
+  T* operator->() { return &*value_; }
+  Status status() { return std::move(status_); }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+// Nothing thrown gets past it: exceptions become errors on the plugin's own side of the boundary.
+template <class F>
+bp_error* shield(F&& body) noexcept {
+  try {
+    return body().take();
+  } catch (const std::bad_alloc&) {
+    return Status(BP_OUT_OF_MEMORY, "out of host memory").take();
+  } catch (const std::exception& exception) {
+    return Status(BP_INTERNAL, exception.what()).take();
+  } catch (...) {
+    return Status(BP_INTERNAL, "unknown exception").take();
+  }
+}
+
+inline void log(std::uint32_t level, std::string_view message) {
+  host().log(host().host, level, raw(message));
+}
+// How many threads a kernel should use; a plugin with its own pool keeps to it.
+inline std::uint32_t thread_count() { return host().thread_count(host().host); }
+
+}  // namespace backplane::sdk
+
+#define BP_SDK_CONCAT_(a, b) a##b
+#define BP_SDK_CONCAT(a, b) BP_SDK_CONCAT_(a, b)
+#define BP_SDK_RETURN_IF_ERROR(expression)                         \
+  do {                                                             \
+    ::backplane::sdk::Status bp_sdk_status_ = (expression);        \
+    if (!bp_sdk_status_.ok()) return bp_sdk_status_;               \
+  } while (false)

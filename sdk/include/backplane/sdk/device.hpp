@@ -1,0 +1,283 @@
+// What a vendor derives from: Device and Executable, and the small types they speak.
+#pragma once
+
+#include <backplane/sdk/graph.hpp>
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace backplane::sdk {
+
+using MemoryKind = bp_memory_kind;
+
+struct Rate {
+  bp_dtype dtype;
+  double flop_per_s;
+};
+struct DeviceInfo {
+  std::string name;
+  std::uint32_t kind = BP_DEVICE_ACCELERATOR;
+  std::uint64_t flags = 0;  // BP_DEVICE_*
+  std::string architecture{}, driver{}, unique_id{};
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t buffer_limit_bytes = 0;
+  std::uint32_t alignment_bytes = 64;  // of buffers and of offsets into them
+  double memory_bytes_per_s = 0;
+  double to_device_bytes_per_s = 0, from_device_bytes_per_s = 0;
+  double copy_latency_ns = 0, launch_latency_ns = 0;
+  std::vector<Rate> rates{};
+  std::vector<MemoryKind> memory_kinds{};  // empty: BP_MEMORY_DEVICE only
+  std::vector<bp_native_kind> native_kinds{};
+};
+
+// Device memory: whatever pointer the vendor's allocator gives, freed by `free`.
+class Buffer {
+ public:
+  Buffer(void* data, std::size_t bytes, std::function<void(void*)> free)
+      : data_(data, std::move(free)), bytes_(bytes) {}
+  template <class T = std::byte>
+  T* data() const {
+    return static_cast<T*>(data_.get());
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::unique_ptr<void, std::function<void(void*)>> data_;
+  std::size_t bytes_;
+};
+
+// A bound stretch of a buffer or of host memory. A value: it may outlive the call's arguments.
+class Range {
+ public:
+  Range() = default;
+  explicit Range(const bp_range& range) : range_(range) {}
+  Buffer* buffer() const { return reinterpret_cast<Buffer*>(range_.buffer); }  // null: host memory
+  std::byte* host() const { return static_cast<std::byte*>(range_.host) + range_.offset_bytes; }
+  // Address, for devices whose buffers are plain pointers.
+  template <class T = std::byte>
+  T* data() const {
+    std::byte* at = buffer() ? buffer()->data() + range_.offset_bytes
+                             : (range_.host ? host() : nullptr);
+    return reinterpret_cast<T*>(at);
+  }
+  std::uint64_t bytes() const { return range_.size_bytes; }
+  std::uint64_t offset_bytes() const { return range_.offset_bytes; }
+
+ private:
+  bp_range range_{};
+};
+
+// Streams and events, for devices that have them: derive, and override Device::create_stream and
+// create_event. Work given to a stream runs in order.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual Status query(bool& out_done) = 0;  // a failure of the work is returned, each time
+  virtual Status wait(std::uint64_t timeout_ns) = 0;
+};
+class Stream {
+ public:
+  virtual ~Stream() = default;
+};
+
+// The order a call runs in: after `stream`'s earlier work and `waits`, before `signal` completes.
+// All null on a device without streams: finish before returning.
+class Order {
+ public:
+  Order() = default;
+  explicit Order(const bp_order& order) : order_(order) {}
+  Stream* stream() const { return reinterpret_cast<Stream*>(order_.stream); }
+  std::size_t wait_count() const { return order_.wait_count; }
+  Event* wait(std::size_t i) const { return reinterpret_cast<Event*>(order_.waits[i]); }
+  Event* signal() const { return reinterpret_cast<Event*>(order_.signal); }
+
+ private:
+  bp_order order_{};
+};
+
+struct Copy {
+  Range source, target;  // of equal size; at most one of them in host memory
+  std::size_t bytes() const { return source.bytes(); }
+};
+
+// ---- Claims ---------------------------------------------------------------------------------
+
+struct Cost {
+  double time_ns = 0, launch_ns = 0;
+  std::uint64_t workspace_bytes = 0, read_bytes = 0, written_bytes = 0;
+};
+struct Refusal {
+  std::uint32_t node;
+  bp_refusal reason;
+  std::string text;
+};
+struct Claims {
+  struct Set {
+    std::vector<std::uint32_t> nodes;  // node ids
+    Cost cost;
+    bool divisible = true, estimated = false;
+  };
+  std::vector<Set> sets;
+  std::vector<Refusal> refused;
+};
+
+// One divisible claim of every node for which `decide` answers no refusal. The cost model is the
+// host's.
+using Decide = std::function<std::optional<Refusal>(const NodeView&)>;
+inline Claims claim_where(const GraphView& graph, const Decide& decide) {
+  Claims claims;
+  Claims::Set all;
+  for (std::size_t i = 0; i < graph.size(); ++i) {
+    const NodeView node = graph[i];
+    if (auto refusal = decide(node)) {
+      refusal->node = node.id();
+      claims.refused.push_back(std::move(*refusal));
+    } else {
+      all.nodes.push_back(node.id());
+    }
+  }
+  if (!all.nodes.empty()) claims.sets.push_back(std::move(all));
+  return claims;
+}
+// One divisible claim of every node whose op is listed, with the vendor's estimate per node.
+inline Claims claim_ops(const GraphView& graph, std::initializer_list<std::string_view> ops,
+                        const std::function<Cost(const NodeView&)>& cost) {
+  Claims claims = claim_where(graph, [&](const NodeView& node) -> std::optional<Refusal> {
+    if (std::find(ops.begin(), ops.end(), node.op()) != ops.end()) return std::nullopt;
+    return Refusal{0, BP_REFUSED_OP, "no kernel for " + std::string(node.op())};
+  });
+  for (auto& set : claims.sets) {
+    set.estimated = true;
+    for (std::size_t i = 0; i < graph.size(); ++i) {
+      if (!std::binary_search(set.nodes.begin(), set.nodes.end(), graph[i].id())) continue;
+      const Cost one = cost(graph[i]);
+      set.cost.time_ns += one.time_ns;
+      set.cost.launch_ns += one.launch_ns;
+      set.cost.workspace_bytes = std::max(set.cost.workspace_bytes, one.workspace_bytes);
+      set.cost.read_bytes += one.read_bytes;
+      set.cost.written_bytes += one.written_bytes;
+    }
+  }
+  return claims;
+}
+
+// ---- Compile and execute --------------------------------------------------------------------
+
+// What the host asks of compile, beside the graph.
+class CompileOptions {
+ public:
+  explicit CompileOptions(const bp_compile_args& args) : args_(&args) {}
+  const bp_io_request& input(std::size_t i) const {
+    return *static_cast<const bp_io_request*>(bp_at(args_->inputs, args_->io_stride, i));
+  }
+  const bp_io_request& output(std::size_t i) const {
+    return *static_cast<const bp_io_request*>(bp_at(args_->outputs, args_->io_stride, i));
+  }
+  bool wants_any_input(std::size_t i) const { return input(i).layout.kind == BP_LAYOUT_ANY; }
+  bool wants_any_output(std::size_t i) const { return output(i).layout.kind == BP_LAYOUT_ANY; }
+  bool cancelled() const { return host().is_cancelled(args_->cancel) != 0; }
+  std::uint32_t role() const { return args_->role; }
+  const bp_option* option(std::string_view key) const {
+    for (std::size_t i = 0; i < args_->options.count; ++i)
+      if (view(args_->options.items[i].key) == key) return &args_->options.items[i];
+    return nullptr;
+  }
+  const bp_compile_args& raw() const { return *args_; }
+
+ private:
+  const bp_compile_args* args_;
+};
+
+// The arguments of one execute call; valid until it returns.
+class Execution {
+ public:
+  explicit Execution(const bp_execute_args& args) : args_(args) {}
+  const bp_binding& input(std::size_t i) const {
+    return *static_cast<const bp_binding*>(bp_at(args_.inputs, args_.binding_stride, i));
+  }
+  const bp_binding& output(std::size_t i) const {
+    return *static_cast<const bp_binding*>(bp_at(args_.outputs, args_.binding_stride, i));
+  }
+  Range workspace() const { return Range(args_.workspace); }
+  const std::int64_t* dims() const { return args_.dims; }
+  std::int64_t dim(bp_dim d) const { return d < 0 ? args_.dims[-1 - d] : d; }
+  Order order() const { return Order(args_.order); }
+  std::uint64_t call_id() const { return args_.call_id; }
+  const bp_execute_args& raw() const { return args_; }
+
+ private:
+  const bp_execute_args& args_;
+};
+
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  // Any thread, several calls at a time: an executable is immutable once compiled.
+  virtual Status execute(const Execution& call) = 0;
+  // Bytes of scratch memory one call needs, at these values of the dim classes.
+  virtual Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> /*dims*/) {
+    return std::uint64_t{0};
+  }
+  virtual Result<std::string> save() { return Status(BP_UNSUPPORTED, "no blob"); }
+
+  // The contract. Empty entries are filled in: device memory, strides as the graph says.
+  std::vector<bp_io_contract> inputs, outputs;
+  std::uint64_t flags = 0;           // BP_EXECUTABLE_*
+  std::uint64_t internal_bytes = 0;  // device memory it holds by itself
+  double time_ns = 0;
+  std::string requirement;           // see blob_check; empty: cannot be serialized
+
+ private:
+  template <class D>
+  friend struct Table;
+  std::size_t dim_class_count_ = 0;
+  std::uint64_t static_workspace_bytes_ = 0;
+};
+
+struct TensorDesc {
+  bp_dtype dtype;
+  std::vector<std::int64_t> dims;
+  std::vector<std::int64_t> strides;  // row-major filled in where the host gave none
+  bp_layout layout;
+};
+
+// One device. Everything below the line has a default; overriding one fills its table entry.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceInfo info() const = 0;  // constructor and info must not touch the hardware
+  virtual Result<Buffer> allocate(std::size_t bytes, MemoryKind kind) = 0;
+  virtual Status copy(const Copy& copy, const Order& order) = 0;
+  virtual Claims claims(const GraphView& graph) = 0;
+  virtual Result<std::unique_ptr<Executable>> compile(const Subgraph& graph,
+                                                      const CompileOptions& options) = 0;
+  // -------------------------------------------------------------------------------------------
+  virtual Status open() { return {}; }
+  virtual Status reset() { return {}; }
+  virtual Status counters(bp_device_counters& /*out*/) { return {}; }
+  virtual Result<std::unique_ptr<Stream>> create_stream() {
+    return Status(BP_UNSUPPORTED, "no streams");
+  }
+  virtual Result<std::unique_ptr<Event>> create_event() {
+    return Status(BP_UNSUPPORTED, "no events");
+  }
+  virtual Result<std::uint64_t> layout_bytes(const TensorDesc& /*desc*/) {
+    return Status(BP_UNSUPPORTED, "no opaque layouts");
+  }
+  virtual Status layout_convert(const TensorDesc& /*source_desc*/, const Range& /*source*/,
+                                const TensorDesc& /*target_desc*/, const Range& /*target*/,
+                                const Order& /*order*/) {
+    return Status(BP_UNSUPPORTED, "no opaque layouts");
+  }
+  // BP_BLOB_*: what a blob with this requirement is worth here.
+  virtual std::uint32_t check_blob(std::string_view /*requirement*/) { return BP_BLOB_RECOMPILE; }
+  virtual Result<std::unique_ptr<Executable>> load(std::span<const std::byte> /*blob*/) {
+    return Status(BP_UNSUPPORTED, "no blobs");
+  }
+};
+
+}  // namespace backplane::sdk

@@ -1,0 +1,31 @@
+"""What every Python test shares: no network, few threads, fixed seeds, no state between tests."""
+
+import os
+import random
+import sys
+
+# Before any test imports transformers: models come from config classes or installed packages.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+THREADS = min(2, os.cpu_count() or 1)
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    """Seeds before each test; torch is touched only where a test module has imported it."""
+    random.seed(0)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(0)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)
+        if torch.get_num_threads() != THREADS:
+            torch.set_num_threads(THREADS)
+    yield
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.reset()

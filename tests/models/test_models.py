@@ -1,0 +1,181 @@
+"""Every model of the zoo on every plugin: outputs, gradients, training, and how much ran there."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch_backplane
+from models import zoo
+from models.compare import BFLOAT16, FLOAT32, Tolerance, assert_as_good, to_float64
+from torch import nn
+
+PLUGINS = ("cpu_onednn", "reference")
+STEPS = 30
+# These draw from PyTorch's generator, or their output's size depends on data: they stay with ATen.
+EXEMPT = re.compile(
+    r"aten\.(native_dropout|bernoulli|rand|normal|uniform|multinomial|exponential|geometric"
+    r"|nonzero|masked_select|unique|_unique|_local_scalar_dense|item|bincount)"
+)
+
+Tensors = dict[str, torch.Tensor | None]
+
+
+def autocast(enabled: bool) -> contextlib.AbstractContextManager[Any]:
+    return torch.autocast("cpu", torch.bfloat16) if enabled else contextlib.nullcontext()
+
+
+def compile_for(plugin: str, model: nn.Module) -> nn.Module:
+    return torch.compile(model, backend=f"plugin:{plugin}", options={"report": False})
+
+
+def tensors_of(output: Any) -> Tensors:
+    """The tensors of a model's output by name, nested ones too."""
+    if isinstance(output, torch.Tensor):
+        return {"output": output}
+    found: Tensors = {}
+    for name, value in output.items() if isinstance(output, Mapping) else enumerate(output):
+        if isinstance(value, torch.Tensor):
+            found[str(name)] = value
+        elif isinstance(value, (tuple, list, Mapping)):
+            found |= {f"{name}.{inner}": t for inner, t in tensors_of(value).items()}
+    return found
+
+
+def gradient_step(model: Any, module: nn.Module, inputs: zoo.Inputs, bf16: bool) -> Tensors:
+    """Loss, gradients, and what the forward pass wrote into buffers."""
+    torch.manual_seed(0)
+    with autocast(bf16):
+        loss = zoo.ModelCase.loss(model(**inputs))
+    loss.backward()
+    found: Tensors = {"loss": loss.detach()}
+    found |= {f"gradient of {name}": p.grad for name, p in module.named_parameters()}
+    return found | {f"buffer {name}": b.clone() for name, b in module.named_buffers()}
+
+
+def assert_on_plugin(graphs: list[dict[str, Any]]) -> None:
+    """At least 99 % of the compute nodes ran on the plugin."""
+    assert graphs, "nothing was compiled"
+    eager = [f"{g['name']}: {g['eager']}" for g in graphs if "eager" in g]
+    assert not eager, "PyTorch runs whole graphs: " + "; ".join(eager)
+    left = [n for g in graphs for n in g["fallback"] if not EXEMPT.match(n["op"])]
+    exempt = sum(len(g["fallback"]) for g in graphs) - len(left)
+    nodes = sum(g["nodes"] for g in graphs) - exempt
+    kinds = Counter((n["op"], n["reason"]) for n in left)
+    text = "; ".join(
+        f"{count} × {op} ({why or 'not claimed'})" for (op, why), count in kinds.items()
+    )
+    assert len(left) <= 0.01 * nodes, f"{len(left)} of {nodes} nodes on the CPU: {text}"
+
+
+@contextlib.contextmanager
+def loaded(case: zoo.ModelCase) -> Iterator[None]:
+    missing = [p for p in case.requires if not case.available()]
+    assert not missing, f"install requirements/test.txt: {missing}"
+    with case.capture_config():
+        yield
+
+
+def check_inference(name: str, plugin: str, bf16: bool, tolerance: Tolerance) -> None:
+    case = zoo.case(name)
+    with loaded(case), torch.no_grad():
+        model, inputs = case.build(), case.inputs()
+        exact = tensors_of(to_float64(model)(**to_float64(inputs)))
+        with autocast(bf16), torch_backplane.record() as graphs:
+            eager = tensors_of(model(**inputs))
+            compiled = compile_for(plugin, model)
+            first = tensors_of(compiled(**inputs))
+            second = tensors_of(compiled(**inputs))
+    assert_as_good(first, eager, exact, tolerance)
+    assert_as_good(second, eager, exact, tolerance)
+    if plugin == "cpu_onednn":
+        assert_on_plugin(graphs)
+
+
+def check_gradients(name: str, plugin: str, bf16: bool, tolerance: Tolerance) -> None:
+    case = zoo.case(name)
+    inputs = case.inputs(labels=True)
+    with loaded(case), torch_backplane.record() as graphs:
+        oracle, eager, module = to_float64(case.build()), case.build(), case.build()
+        if not case.stochastic:  # dropout would draw other masks in float64
+            oracle.train()
+        eager.train()
+        module.train()
+        exact = gradient_step(oracle, oracle, to_float64(inputs), bf16=False)
+        expected = gradient_step(eager, eager, inputs, bf16)
+        if case.stochastic:
+            exact = {key: None if t is None else t.double() for key, t in expected.items()}
+        actual = gradient_step(compile_for(plugin, module), module, inputs, bf16)
+    assert_as_good(actual, expected, exact, tolerance)
+    if plugin == "cpu_onednn":
+        assert_on_plugin(graphs)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_inference(plugin: str, name: str) -> None:
+    check_inference(name, plugin, bf16=False, tolerance=FLOAT32)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_gradients(plugin: str, name: str) -> None:
+    check_gradients(name, plugin, bf16=False, tolerance=FLOAT32)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_inference_bf16(name: str) -> None:
+    check_inference(name, "cpu_onednn", bf16=True, tolerance=BFLOAT16)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_gradients_bf16(name: str) -> None:
+    check_gradients(name, "cpu_onednn", bf16=True, tolerance=BFLOAT16)
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
+}
+
+
+def train(model: Any, module: nn.Module, inputs: zoo.Inputs, optimizer: str) -> list[float]:
+    torch.manual_seed(0)
+    step = OPTIMIZERS[optimizer](module.parameters())
+    losses = []
+    for _ in range(STEPS):
+        loss = zoo.ModelCase.loss(model(**inputs))
+        step.zero_grad()
+        loss.backward()
+        step.step()
+        losses.append(loss.item())
+    return losses
+
+
+def check_training(name: str, plugin: str, optimizer: str) -> None:
+    case = zoo.case(name)
+    inputs = case.inputs(labels=True)
+    with loaded(case):
+        eager, module = case.build().train(), case.build().train()
+        expected = train(eager, eager, inputs, optimizer)
+        actual = train(compile_for(plugin, module), module, inputs, optimizer)
+    moved = abs(expected[0] - expected[-1])
+    assert moved > 1e-3, "the loss does not move: the test would pass without training"
+    worst = max(abs(a - b) for a, b in zip(actual, expected, strict=True))
+    assert worst <= 1e-3 * max(moved, *map(abs, expected)), f"{actual} instead of {expected}"
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", zoo.names())
+def test_training_follows_eager(name: str, optimizer: str) -> None:
+    check_training(name, "cpu_onednn", optimizer)
+
+
+@pytest.mark.parametrize("name", ["bert", "resnet"])
+def test_training_on_reference(name: str) -> None:
+    check_training(name, "reference", "adamw")

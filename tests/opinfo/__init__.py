@@ -1,0 +1,1 @@
+"""PyTorch's operator database as a conformance suite for plugins; scripts/opinfo.py is its command."""

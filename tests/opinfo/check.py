@@ -1,0 +1,282 @@
+"""Checks one entry on plugins: trace once, compile and run on each, compare with eager."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from opinfo import compare, entries, tracing
+from opinfo.entries import Case, Sample
+
+# From bad to good; an entry has the worst status of its checks.
+STATUSES = (
+    "wrong",  # another result than eager: a bug
+    "error",  # a failed compilation or call, a crash, a time limit: a bug
+    "untraceable",  # PyTorch gives no graph, and no exclusion applies
+    "import-refused",  # the core declines the graph; torch.compile would run it with PyTorch
+    "fallback",  # right, but some operators ran on the CPU
+    "pass",  # right, and all computation was the plugin's
+    "excluded",  # cannot be compiled ahead of the values, or needs a GPU
+)
+BUGS = ("wrong", "error")
+NO_PLUGIN = "none"  # everything falls back: checks the core alone
+
+
+@dataclasses.dataclass
+class Result:
+    """The outcome of one check."""
+
+    entry: str
+    column: str
+    dtype: str
+    sample: int
+    plugin: str
+    status: str
+    reason: str = ""
+    note: str = ""  # what was accepted, and why
+    nodes: int = 0
+    fallback: dict[str, str] = dataclasses.field(default_factory=dict)  # operator to reason
+    inputs: str = ""  # of a wrong or failed check
+    data_dependent: bool = False
+
+
+def one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
+
+
+@functools.cache
+def table() -> dict[Any, Any]:
+    return tracing.decompositions()
+
+
+class NoGradients(Exception):
+    """No result of this call is differentiable."""
+
+
+class Problem:
+    """A sample as a graph, with the results that eager gives."""
+
+    def __init__(self, sample: Sample, case: Case) -> None:
+        self.sample = sample
+        self.case = case
+        self.cotangents: list[torch.Tensor] = []
+        results, inputs = self.eager(sample)
+        self.graph, self.changed = tracing.trace(
+            self.function(sample), [*sample.copies(), *self.cotangents], table(), case.grad
+        )
+        self.expected = results + [inputs[i] for i in self.changed]
+        output = next(reversed(self.graph.graph.nodes))
+        self.recorded = [node.meta["val"] for node in output.args[0]]
+        self.random = tracing.is_random(self.graph.graph)
+
+    def function(self, sample: Sample) -> tracing.Function:
+        """Results of the call; for a backward case, then gradients of the inputs."""
+        if not self.case.grad:
+            return sample.call
+        count = len(sample.tensors)
+
+        def joint(*arguments: torch.Tensor) -> list[torch.Tensor]:
+            inputs, cotangents = arguments[:count], arguments[count:]
+            results = sample.call_for_gradients(*inputs)
+            gradients = torch.autograd.grad(
+                [r for r in results if r.requires_grad],
+                [i for i in inputs if i.requires_grad],
+                list(cotangents),
+                allow_unused=True,
+            )
+            return results + [g for g in gradients if g is not None]
+
+        return joint
+
+    def eager(self, sample: Sample) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """What the function returns, and its inputs afterwards."""
+        inputs = sample.copies()
+        if self.case.grad and not self.cotangents:
+            entries.seed()
+            for result in sample.call_for_gradients(*inputs):
+                if result.requires_grad:
+                    self.cotangents.append(torch.randn_like(result.detach()))
+            if not self.cotangents:
+                raise NoGradients
+            inputs = sample.copies()
+        wide = [c.to(torch.promote_types(c.dtype, torch.float64)) for c in self.cotangents]
+        cotangents = self.cotangents if sample is self.sample else wide
+        entries.seed()
+        with torch.set_grad_enabled(self.case.grad):
+            results = self.function(sample)(*inputs, *cotangents)
+        return [r.detach() for r in results], [i.detach() for i in inputs]
+
+    def arguments(self) -> list[torch.Tensor]:
+        return [t.detach() for t in self.sample.copies()] + self.cotangents
+
+    def run_graph(self) -> list[torch.Tensor]:
+        """The same graph, run by PyTorch."""
+        entries.seed()
+        with torch.no_grad():
+            return list(self.graph(*self.arguments()))
+
+    def exact(self) -> list[torch.Tensor]:
+        try:
+            results, inputs = self.eager(self.sample.in_float64())
+            return results + [inputs[i] for i in self.changed]
+        except Exception:
+            return []  # not every operator knows float64
+
+    def difference(self, actual: list[torch.Tensor | None]) -> tuple[str, str]:
+        """What is wrong with results, empty if nothing; and what had to be accepted."""
+        wrong = compare.metadata_difference(actual, self.expected, self.recorded)
+        if wrong:
+            graph = self.run_graph()
+            if compare.metadata_difference(actual, graph):
+                return wrong, ""
+            return "", f"PyTorch's own decomposition differs from eager: {wrong}"
+        if self.sample.entry.name in entries.UNINITIALIZED:
+            return "", "uninitialized memory: values not compared"
+        tensors = [tensor for tensor in actual if tensor is not None]
+        allowed = compare.tolerances(entries.wider_tolerances(self.sample.entry))
+        wrong = compare.value_difference(tensors, self.expected, allowed)
+        if not wrong:
+            return "", ""
+        graph = self.run_graph()
+        if not compare.value_difference(tensors, graph, allowed):
+            if self.random:
+                return "", ""
+            return "", f"PyTorch's own decomposition differs from eager: {wrong}"
+        if self.random:
+            alike = compare.looks_alike(tensors, graph)
+            return ("", "random: other numbers, alike") if alike else (wrong, "")
+        if compare.as_exact_as(tensors, self.expected, self.exact(), allowed):
+            return "", f"as near to float64 as eager: {wrong}"
+        return wrong, ""
+
+
+def run_on_plugin(problem: Problem, plugin: str, result: Result) -> None:
+    """Fills in the outcome of one graph on one plugin."""
+    from torch_backplane import _C
+
+    devices = [] if plugin == NO_PLUGIN else [(plugin, 0)]
+    role = "forward" if problem.case.grad else "inference"
+    try:
+        function = _C.compile_fx(problem.graph, devices, "opinfo", role, [], False)
+    except _C.StatusError as error:
+        kind, message = error.args
+        result.status = "import-refused" if kind == "unsupported" else "error"
+        result.reason = message if kind == "unsupported" else f"compile: {message} ({kind})"
+        return
+    report = function.report()
+    result.nodes = report["nodes"]
+    for node in report["fallback"]:
+        result.fallback.setdefault(node["op"], node["reason"] or "no plugin claimed it")
+    arguments = problem.arguments()
+    before = [entries.copy_tensor(a) for a in arguments]
+    entries.seed()
+    try:
+        actual = function(list(arguments))
+    except _C.StatusError as error:
+        kind, message = error.args
+        result.status, result.reason = "error", f"call: {message} ({kind})"
+        return
+    wrong, result.note = problem.difference(actual)
+    exactly: compare.Tolerances = {}
+    if not wrong and (changed := compare.value_difference(arguments, before, exactly)):
+        wrong = f"an input was written: {changed}"
+    result.status = "wrong" if wrong else "fallback" if result.fallback else "pass"
+    result.reason = wrong
+
+
+Emit = Callable[[str, Any], None]
+Step = tuple[str, int, str]  # column, sample, and plugin or one of those below
+SAMPLING, TRACING = "sampling", "tracing"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to check of every entry."""
+
+    plugins: tuple[str, ...]
+    samples: int | None = 1  # of each case; None: all
+    dtype: torch.dtype | None = None
+    backward: bool = True
+
+
+def check_entry(
+    name: str,
+    request: Request,
+    skip: frozenset[Step],
+    emit: Emit,
+    show: Callable[[str], None] | None = None,
+) -> None:
+    """Emits ("begin", step) before each step, and ("result", Result) for each plugin.
+
+    Steps in ``skip`` are left out: an earlier worker did them, or died in them. ``show`` is told
+    the inputs and the graph.
+    """
+    entry = entries.database()[name]
+    for case in entries.cases(entry, request.dtype, request.backward):
+        sampling: Step = (case.column, 0, SAMPLING)
+        if sampling in skip:
+            continue
+        emit("begin", sampling)
+        try:
+            for number, sample in enumerate(entries.samples(entry, case, request.samples)):
+                _check_sample(name, case, number, sample, request.plugins, skip, emit, show)
+                emit("begin", sampling)
+        except entries.EagerRefuses as error:
+            gpu = name.startswith(entries.GPU_ONLY_PREFIX)
+            for plugin in request.plugins:
+                outcome = new_result(name, (case.column, 0, plugin), str(case.dtype))
+                outcome.status = "excluded" if gpu else "untraceable"
+                outcome.reason = f"eager refuses the samples: {error}"
+                emit("result", outcome)
+
+
+def new_result(name: str, step: Step, dtype: str) -> Result:
+    column, sample, plugin = step
+    return Result(name, column, dtype.removeprefix("torch."), sample, plugin, "error")
+
+
+def _check_sample(
+    name: str,
+    case: Case,
+    number: int,
+    sample: Sample,
+    plugins: Sequence[str],
+    skip: frozenset[Step],
+    emit: Emit,
+    show: Callable[[str], None] | None,
+) -> None:
+    todo = [plugin for plugin in plugins if (case.column, number, plugin) not in skip]
+    step: Step = (case.column, number, TRACING)
+    if not todo or step in skip:
+        return
+    emit("begin", step)
+    problem = None
+    status, reason, data_dependent = "", "", False
+    try:
+        problem = Problem(sample, case)
+    except NoGradients:
+        return
+    except tracing.DATA_DEPENDENT as error:
+        status, data_dependent = "excluded", True
+        reason = f"results depend on data: {one_line(error)}"
+    except Exception as error:
+        status, reason = "untraceable", one_line(error)
+    if show is not None:
+        show(f"inputs: {sample}")
+        show(problem.graph.print_readable(print_output=False) if problem is not None else reason)
+    for plugin in todo:
+        outcome = new_result(name, (case.column, number, plugin), str(case.dtype))
+        outcome.status, outcome.reason, outcome.data_dependent = status, reason, data_dependent
+        if problem is not None:
+            emit("begin", (case.column, number, plugin))
+            try:
+                run_on_plugin(problem, plugin, outcome)
+            except Exception as error:
+                outcome.status, outcome.reason = "error", one_line(error)
+        if outcome.status in BUGS:
+            outcome.inputs = str(sample)
+        emit("result", outcome)
