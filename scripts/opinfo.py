@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -36,6 +37,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
                         help="limit for one trace, or one compilation and run")
     parser.add_argument("--json", type=Path, help="file for every single result")
     parser.add_argument("--markdown", type=Path, help="page to write; of several plugins, a folder")
+    parser.add_argument("--verbose", action="store_true", help="a line for each check")
     parser.add_argument("--show", action="store_true",
                         help="print graphs and every result, in this process")
     return parser.parse_args(argv)
@@ -69,8 +71,17 @@ def show(names: list[str], request: check.Request) -> list[check.Result]:
 
     pool.load(request.plugins)
     for name in names:
-        check.check_entry(name, request, frozenset(), emit, print)
+        check.EntryCheck(name, request, frozenset(), emit, print).run()
     return results
+
+
+def progress(verbose: bool) -> Callable[[check.Result], None] | None:
+    if not verbose:
+        return None
+    return lambda r: print(
+        f"{r.entry} {r.column} {r.dtype} {r.sample} {r.plugin}: {r.status} {r.reason}"[:200],
+        file=sys.stderr,
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,7 +99,8 @@ def main(argv: list[str] | None = None) -> int:
         if options.show:
             results = show(names, request)
         else:
-            results = pool.Pool(request, options.jobs, options.step_seconds).run(names)
+            runner = pool.Pool(request, options.jobs, options.step_seconds, progress(options.verbose))
+            results = runner.run(names)
     except pool.PluginMissing as error:
         print(f"opinfo: {error}", file=sys.stderr)
         return 2

@@ -2,15 +2,26 @@
 
 import os
 import random
+import shutil
 import sys
+import tempfile
 
 # Before any test imports transformers: models come from config classes or installed packages.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Tests compile anew: what an earlier build left in the user's cache must not hide a fault.
+os.environ["BACKPLANE_CACHE_DIR"] = tempfile.mkdtemp(prefix="backplane-test-")
+
 import pytest
 
 THREADS = min(2, os.cpu_count() or 1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def remove_cache():
+    yield
+    shutil.rmtree(os.environ["BACKPLANE_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

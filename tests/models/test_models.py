@@ -68,7 +68,7 @@ def assert_on_plugin(graphs: list[dict[str, Any]]) -> None:
     nodes = sum(g["nodes"] for g in graphs) - exempt
     kinds = Counter((n["op"], n["reason"]) for n in left)
     text = "; ".join(
-        f"{count} × {op} ({why or 'not claimed'})" for (op, why), count in kinds.items()
+        f"{count} x {op} ({why or 'not claimed'})" for (op, why), count in kinds.items()
     )
     assert len(left) <= 0.01 * nodes, f"{len(left)} of {nodes} nodes on the CPU: {text}"
 

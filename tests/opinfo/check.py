@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,6 +57,10 @@ class NoGradients(Exception):
     """No result of this call is differentiable."""
 
 
+class NoTensors(Exception):
+    """The call gives numbers, not tensors."""
+
+
 class Problem:
     """A sample as a graph, with the results that eager gives."""
 
@@ -65,6 +69,8 @@ class Problem:
         self.case = case
         self.cotangents: list[torch.Tensor] = []
         results, inputs = self.eager(sample)
+        if not results:
+            raise NoTensors
         self.graph, self.changed = tracing.trace(
             self.function(sample), [*sample.copies(), *self.cotangents], table(), case.grad
         )
@@ -72,6 +78,7 @@ class Problem:
         output = next(reversed(self.graph.graph.nodes))
         self.recorded = [node.meta["val"] for node in output.args[0]]
         self.random = tracing.is_random(self.graph.graph)
+        self.trivial = all(node.op != "call_function" for node in self.graph.graph.nodes)
 
     def function(self, sample: Sample) -> tracing.Function:
         """Results of the call; for a backward case, then gradients of the inputs."""
@@ -191,6 +198,8 @@ def run_on_plugin(problem: Problem, plugin: str, result: Result) -> None:
 Emit = Callable[[str, Any], None]
 Step = tuple[str, int, str]  # column, sample, and plugin or one of those below
 SAMPLING, TRACING = "sampling", "tracing"
+# A sample whose graph is empty, such as dropout with p=0, is replaced by one of the next so many.
+SPARE_SAMPLES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,80 +212,112 @@ class Request:
     backward: bool = True
 
 
-def check_entry(
-    name: str,
-    request: Request,
-    skip: frozenset[Step],
-    emit: Emit,
-    show: Callable[[str], None] | None = None,
-) -> None:
-    """Emits ("begin", step) before each step, and ("result", Result) for each plugin.
-
-    Steps in ``skip`` are left out: an earlier worker did them, or died in them. ``show`` is told
-    the inputs and the graph.
-    """
-    entry = entries.database()[name]
-    for case in entries.cases(entry, request.dtype, request.backward):
-        sampling: Step = (case.column, 0, SAMPLING)
-        if sampling in skip:
-            continue
-        emit("begin", sampling)
-        try:
-            for number, sample in enumerate(entries.samples(entry, case, request.samples)):
-                _check_sample(name, case, number, sample, request.plugins, skip, emit, show)
-                emit("begin", sampling)
-        except entries.EagerRefuses as error:
-            gpu = name.startswith(entries.GPU_ONLY_PREFIX)
-            for plugin in request.plugins:
-                outcome = new_result(name, (case.column, 0, plugin), str(case.dtype))
-                outcome.status = "excluded" if gpu else "untraceable"
-                outcome.reason = f"eager refuses the samples: {error}"
-                emit("result", outcome)
-
-
 def new_result(name: str, step: Step, dtype: str) -> Result:
     column, sample, plugin = step
     return Result(name, column, dtype.removeprefix("torch."), sample, plugin, "error")
 
 
-def _check_sample(
-    name: str,
-    case: Case,
-    number: int,
-    sample: Sample,
-    plugins: Sequence[str],
-    skip: frozenset[Step],
-    emit: Emit,
-    show: Callable[[str], None] | None,
-) -> None:
-    todo = [plugin for plugin in plugins if (case.column, number, plugin) not in skip]
-    step: Step = (case.column, number, TRACING)
-    if not todo or step in skip:
-        return
-    emit("begin", step)
-    problem = None
-    status, reason, data_dependent = "", "", False
-    try:
-        problem = Problem(sample, case)
-    except NoGradients:
-        return
-    except tracing.DATA_DEPENDENT as error:
-        status, data_dependent = "excluded", True
-        reason = f"results depend on data: {one_line(error)}"
-    except Exception as error:
-        status, reason = "untraceable", one_line(error)
-    if show is not None:
-        show(f"inputs: {sample}")
-        show(problem.graph.print_readable(print_output=False) if problem is not None else reason)
-    for plugin in todo:
-        outcome = new_result(name, (case.column, number, plugin), str(case.dtype))
-        outcome.status, outcome.reason, outcome.data_dependent = status, reason, data_dependent
-        if problem is not None:
-            emit("begin", (case.column, number, plugin))
+class EntryCheck:
+    """All checks of one entry.
+
+    Emits ("begin", step) before each step, and ("result", Result) for each plugin. Steps in
+    ``skip`` are left out: an earlier worker did them, or died in them. ``show`` is told inputs and
+    graphs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        request: Request,
+        skip: frozenset[Step],
+        emit: Emit,
+        show: Callable[[str], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.entry = entries.database()[name]
+        self.request = request
+        self.skip = skip
+        self.emit = emit
+        self.show = show
+
+    def run(self) -> None:
+        cases = entries.cases(self.entry, self.request.dtype, self.request.backward)
+        if not cases and self.request.dtype is None:
+            self._report("float", 0, "", "excluded", "supports no dtype on a CPU")
+        for case in cases:
+            step: Step = (case.column, 0, SAMPLING)
+            if step in self.skip:
+                continue
+            self.emit("begin", step)
             try:
-                run_on_plugin(problem, plugin, outcome)
+                self._run_samples(case)
+            except entries.EagerRefuses as error:
+                gpu = self.name.startswith(entries.GPU_ONLY_PREFIX)
+                status = "excluded" if gpu else "untraceable"
+                reason = f"eager refuses the samples: {error}"
+                self._report(case.column, 0, str(case.dtype), status, reason)
+
+    def _run_samples(self, case: Case) -> None:
+        limit = self.request.samples
+        found = entries.samples(self.entry, case, None if limit is None else limit + SPARE_SAMPLES)
+        checked = 0
+        trivial: list[tuple[int, Problem]] = []
+        for number, sample in enumerate(found):
+            problem = self._trace(case, number, sample)
+            if problem is not None and problem.trivial and limit is not None:
+                trivial.append((number, problem))
+                continue
+            if problem is not None:
+                self._run_on_plugins(number, problem)
+            checked += 1
+            if checked == limit:
+                return
+        for number, problem in trivial[: None if limit is None else limit - checked]:
+            self._run_on_plugins(number, problem)
+
+    def _trace(self, case: Case, number: int, sample: Sample) -> Problem | None:
+        """None when that failed and was reported, or when it is in ``skip``."""
+        step: Step = (case.column, number, TRACING)
+        if step in self.skip or all(
+            (case.column, number, plugin) in self.skip for plugin in self.request.plugins
+        ):
+            return None
+        self.emit("begin", step)
+        try:
+            problem = Problem(sample, case)
+        except NoGradients:
+            return None
+        except Exception as error:
+            data = tracing.depends_on_data(error)
+            status = "excluded" if data or isinstance(error, NoTensors) else "untraceable"
+            reason = ("tracing needs values: " if data else "") + one_line(error)
+            self._report(case.column, number, str(case.dtype), status, reason, data)
+            return None
+        if self.show is not None:
+            self.show(f"inputs: {sample}")
+            self.show(problem.graph.print_readable(print_output=False))
+        return problem
+
+    def _run_on_plugins(self, number: int, problem: Problem) -> None:
+        case = problem.case
+        for plugin in self.request.plugins:
+            step: Step = (case.column, number, plugin)
+            if step in self.skip:
+                continue
+            result = new_result(self.name, step, str(case.dtype))
+            self.emit("begin", step)
+            try:
+                run_on_plugin(problem, plugin, result)
             except Exception as error:
-                outcome.status, outcome.reason = "error", one_line(error)
-        if outcome.status in BUGS:
-            outcome.inputs = str(sample)
-        emit("result", outcome)
+                result.status, result.reason = "error", one_line(error)
+            if result.status in BUGS:
+                result.inputs = str(problem.sample)
+            self.emit("result", result)
+
+    def _report(
+        self, column: str, number: int, dtype: str, status: str, reason: str, data: bool = False
+    ) -> None:
+        for plugin in self.request.plugins:
+            result = new_result(self.name, (column, number, plugin), dtype)
+            result.status, result.reason, result.data_dependent = status, reason, data
+            self.emit("result", result)

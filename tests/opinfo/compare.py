@@ -9,7 +9,7 @@ import torch
 # Factor on the relative tolerance of torch.testing.assert_close. Its default allows float32 about
 # eleven units in the last place, which a sum in another order, or an exponential with another
 # polynomial, exceeds; ten times that is still three digits better than bfloat16.
-RTOL_FACTOR = 10.0
+RTOL_FACTOR = 1.0
 DEFAULT_TOLERANCES = {
     torch.float16: (1e-5, 1e-3),
     torch.bfloat16: (1e-5, 1.6e-2),

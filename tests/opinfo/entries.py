@@ -114,9 +114,7 @@ def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
         new = old.clone()
     else:
         new = torch.empty(0, dtype=tensor.dtype)
-        new.set_(
-            old.untyped_storage().clone(), old.storage_offset(), old.size(), old.stride()
-        )
+        new.set_(old.untyped_storage().clone(), old.storage_offset(), old.size(), old.stride())
     return new.requires_grad_(tensor.requires_grad)
 
 
@@ -127,8 +125,10 @@ class Sample:
         self.entry = entry
         self.values, self.spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
         self.positions = [i for i, v in enumerate(self.values) if isinstance(v, torch.Tensor)]
-        self.tensors = [self.values[i].detach().requires_grad_(self.values[i].requires_grad)
-                        for i in self.positions]
+        self.tensors = [
+            self.values[i].detach().requires_grad_(self.values[i].requires_grad)
+            for i in self.positions
+        ]
         self.process = sample.output_process_fn_grad
 
     def copies(self) -> list[torch.Tensor]:
@@ -192,7 +192,7 @@ class EagerRefuses(Exception):
 
 
 def samples(entry: OpInfo, case: Case, limit: int | None) -> Iterator[Sample]:
-    """Samples that eager accepts: all, or the first ``limit``, preferably without empty tensors."""
+    """Samples that eager accepts: all, or the first ``limit``, preferably with elements."""
     seed()
     made = entry.sample_inputs("cpu", case.dtype, requires_grad=case.grad)
     if limit is not None:
@@ -201,29 +201,33 @@ def samples(entry: OpInfo, case: Case, limit: int | None) -> Iterator[Sample]:
     empty: list[Sample] = []
     count = 0
 
-    def accepted(sample: Sample) -> bool:
-        nonlocal refusal
+    for one in made:
+        sample = Sample(entry, one)
+        if limit is not None and any(t.numel() == 0 for t in sample.tensors):
+            empty.append(sample)
+            continue
+        try:
+            with torch.no_grad():
+                results = sample.call(*sample.copies())
+        except Exception as error:
+            refusal = " ".join(f"{type(error).__name__}: {error}".split())
+            continue
+        if limit is not None and results and all(r.numel() == 0 for r in results):
+            empty.append(sample)
+            continue
+        yield sample
+        count += 1
+        if count == limit:
+            return
+    for sample in empty:
         try:
             with torch.no_grad():
                 sample.call(*sample.copies())
         except Exception as error:
             refusal = " ".join(f"{type(error).__name__}: {error}".split())
-            return False
-        return True
-
-    for one in made:
-        sample = Sample(entry, one)
-        if limit is not None and any(t.numel() == 0 for t in sample.tensors):
-            empty.append(sample)
-        elif accepted(sample):
-            yield sample
-            count += 1
-        if count == limit:
-            return
-    for sample in empty:
-        if accepted(sample):
-            yield sample
-            count += 1
+            continue
+        yield sample
+        count += 1
         if count == limit:
             return
     if count == 0:

@@ -65,11 +65,17 @@ def _work(pipe: Connection, request: Request) -> None:
         emit("missing", str(error))
         return
     emit("end", None)
-    with contextlib.suppress(EOFError):
-        while True:
-            name, skip = pipe.recv()
-            check.check_entry(name, request, skip, emit)
-            emit("end", None)
+    # Every worker holds copies of its elders' pipes, so the parent's death closes none of them.
+    parent = os.getppid()
+    while os.getppid() == parent:
+        if not pipe.poll(5.0):
+            continue
+        task = pipe.recv()
+        if task is None:
+            return
+        name, skip = task
+        check.EntryCheck(name, request, skip, emit).run()
+        emit("end", None)
 
 
 class _Worker:
@@ -91,7 +97,7 @@ class _Worker:
 
     def stop(self) -> str:
         """Ends the process; says how it had ended already, if it had."""
-        self.process.join(timeout=0.5)
+        self.process.join(timeout=2.0)
         code = self.process.exitcode
         if code is None:
             self.process.kill()
@@ -181,8 +187,8 @@ class Pool:
             self._add(value)
         elif kind == "end":
             if not waiting:
-                worker.pipe.close()
-                worker.process.join()
+                worker.pipe.send(None)
+                worker.stop()
                 return False
             worker.give(waiting.pop())
         return True

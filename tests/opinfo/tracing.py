@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Function = Callable[..., list[torch.Tensor]]
 
@@ -45,11 +45,31 @@ KEPT_WHOLE = (
 # They read results and return nothing; a graph of values has no place for them.
 CHECKS = (torch.ops.aten._linalg_check_errors.default,)
 
+
+class WithoutChecks(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return None if func in CHECKS else func(*args, **(kwargs or {}))
+
+
+
+class UnbackedSize(Exception):
+    """The shape of a result is known only after the call."""
+
+
 DATA_DEPENDENT = (
+    UnbackedSize,
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
 )
+
+
+# PyTorch's words when C++ code asks a fake tensor for its values.
+READS_VALUES = "its data is not allocated yet"
+
+
+def depends_on_data(error: Exception) -> bool:
+    return isinstance(error, DATA_DEPENDENT) or READS_VALUES in str(error)
 
 
 def decompositions() -> dict[Any, Any]:
@@ -67,23 +87,35 @@ def trace(
     Their new values are further results. Every node carries a fake CPU tensor as ``meta["val"]``.
     """
     changed: list[int] = []
+    if any(argument.layout != torch.strided for argument in arguments):
+        raise NotImplementedError("a tensor with a sparse layout")
 
     def functional(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        with FunctionalTensorMode(), contextlib.nullcontext() if grad else torch.no_grad():
+        with FunctionalTensorMode(), WithoutChecks(), torch.set_grad_enabled(grad):
             wrapped = [to_fun(argument) for argument in arguments]
             results = function(*wrapped)
+            if any(result.layout != torch.strided for result in results):
+                raise NotImplementedError("a result with a sparse layout")
             for argument in wrapped:
                 sync_functional_tensor(argument)
             changed[:] = [i for i, argument in enumerate(wrapped) if has_data_mutation(argument)]
             return [from_fun(result) for result in results + [wrapped[i] for i in changed]]
 
     traced = make_fx(functional, decomposition_table=table, tracing_mode="fake")(*arguments)
-    for node in reversed(traced.graph.nodes):
-        if node.target in CHECKS:
-            traced.graph.erase_node(node)
     traced.graph.eliminate_dead_code()
     traced.recompile()
+    for node in traced.graph.nodes:
+        if has_unbacked_size(node.meta.get("val")):
+            raise UnbackedSize(f"{node.target} gives a size that depends on data")
     return traced, changed
+
+
+def has_unbacked_size(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(has_unbacked_size(item) for item in value)
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(size, torch.SymInt) for size in value.shape)
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def is_random(graph: torch.fx.Graph) -> bool:

@@ -13,6 +13,7 @@
 #include "core/runtime/pack_cache.h"
 #include "core/runtime/plugin.h"
 #include "core/runtime/registry.h"
+#include "core/runtime/trace.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/fx/fx_import.h"
 
@@ -227,6 +228,7 @@ PYBIND11_MODULE(_C, m) {
   using namespace backplane;          // NOLINT(google-build-using-namespace)
   using namespace backplane::python;  // NOLINT(google-build-using-namespace)
   runtime::set_thread_hooks({torch_thread_count, torch_parallel_for});
+  runtime::start_trace_from_environment();
 
   g_error = PyErr_NewExceptionWithDoc("torch_backplane._C.StatusError",
                                       "A failed call: args are the code's name and the message.",
@@ -234,7 +236,8 @@ PYBIND11_MODULE(_C, m) {
   m.attr("StatusError") = py::reinterpret_borrow<py::object>(g_error);
 
   py::class_<compiler::CompiledFunction>(m, "CompiledFunction", py::dynamic_attr())
-      .def("__call__", call_boxed, py::arg("arguments"))
+      // ATen's errors keep their Python types (IndexError, ...).
+      .def("__call__", torch::wrap_pybind_function(call_boxed), py::arg("arguments"))
       .def("report", report)
       .def("set_timing", [](compiler::CompiledFunction& f, bool on) { f.graph().set_timing(on); })
       .def("print_graph",
@@ -258,6 +261,16 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("clear_packs", [] { runtime::PackCache::instance().clear(); });
   m.def("resident_weight_bytes", [] { return runtime::PackCache::instance().resident_bytes(); });
+  m.def("start_trace", runtime::start_trace);
+  m.def("stop_trace", runtime::stop_trace);
+  m.def("clear_trace", runtime::clear_trace);
+  m.def("write_trace", runtime::write_trace, py::arg("path"));
+  m.def("trace_totals", [] {
+    py::list out;
+    for (const runtime::TraceTotal& t : runtime::trace_totals())
+      out.append(py::make_tuple(t.name, t.count, t.total_ns));
+    return out;
+  });
   m.def("op_table", [] {
     py::list out;
     for (const ir::OpInfo& op : ir::all_ops())

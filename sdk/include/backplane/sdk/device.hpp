@@ -230,11 +230,11 @@ class Executable {
   std::uint64_t internal_bytes = 0;  // device memory it holds by itself
   double time_ns = 0;
   std::string requirement;           // see blob_check; empty: cannot be serialized
+  std::size_t dim_class_count = 0;   // of its graph; compile fills it in, load must state it
 
  private:
   template <class D>
   friend struct Table;
-  std::size_t dim_class_count_ = 0;
   std::uint64_t static_workspace_bytes_ = 0;
 };
 

@@ -214,7 +214,9 @@ class Instance {
     std::byte* scratch = workspace ? workspace + scratch_offset_ : nullptr;
     for (const Prepared& p : prepared_) {
       std::byte* const* first = addresses.data() + p.first;
+      const std::uint64_t span = host().span_begin(host().host, raw(p.name));
       BP_SDK_RETURN_IF_ERROR(p.kernel->run({first, first + p.operand_count, scratch}));
+      if (span != 0) host().span_end(host().host, span);
     }
     return {};
   }
@@ -237,6 +239,7 @@ class Instance {
   struct Prepared {
     std::unique_ptr<Kernel> kernel;
     std::size_t first = 0, operand_count = 0;  // into bound_
+    std::string name;                          // of its span: the ops, "aten.linear+aten.gelu"
   };
   struct Bound {
     Place place = Place::kNone;
@@ -336,6 +339,9 @@ class Instance {
     for (std::uint32_t v : step.results) bind(v);
     scratch_bytes_ = std::max(scratch_bytes_, (*kernel)->scratch_bytes());
     p.kernel = std::move(*kernel);
+    for (std::size_t i = 0; i < step.nodes.size(); ++i)
+      (p.name += i ? "+" : "") += graph[step.nodes[i]].op();
+    if (step.is_copy()) p.name = "copy";
     prepared_.push_back(std::move(p));
     return {};
   }
@@ -433,6 +439,7 @@ class ProgramExecutable : public Executable {
         factory_(std::move(factory)),
         layouts_(std::move(input_layouts)) {
     const bp_io_contract plain{0, BP_SIZE_STATIC, {BP_LAYOUT_STRIDED, 0, 0}, 0, BP_NONE, 0};
+    dim_class_count = view_.dim_class_count();
     inputs.resize(view_.inputs().size(), plain);
     outputs.resize(view_.outputs().size(), plain);
     for (std::size_t i = 0; i < layouts_.size(); ++i) inputs[i].layout = layouts_[i];

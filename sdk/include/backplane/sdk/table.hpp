@@ -153,7 +153,7 @@ struct Table {
     const bp_io_contract plain{0, BP_SIZE_STATIC, {BP_LAYOUT_STRIDED, 0, 0}, 0, BP_NONE, 0};
     x.inputs.resize(input_count, plain);
     x.outputs.resize(output_count, plain);
-    x.dim_class_count_ = dim_class_count;
+    x.dim_class_count = dim_class_count;
     if (dim_class_count == 0) {
       auto bytes = x.workspace_bytes({});
       if (!bytes.ok()) return bytes.status();
@@ -196,7 +196,7 @@ struct Table {
                                     std::size_t count) {
     return shield([&]() -> Status {
       std::fill(out, out + count, 0);
-      auto bytes = executable(x).workspace_bytes({dims, executable(x).dim_class_count_});
+      auto bytes = executable(x).workspace_bytes({dims, executable(x).dim_class_count});
       if (!bytes.ok()) return bytes.status();
       if (count) out[count - 1] = *bytes;
       return {};
@@ -297,7 +297,7 @@ struct Table {
       auto made = device(d).load({static_cast<const std::byte*>(data), size});
       if (!made.ok()) return made.status();
       Executable& x = **made;
-      BP_SDK_RETURN_IF_ERROR(finish(x, x.inputs.size(), x.outputs.size(), x.dim_class_count_));
+      BP_SDK_RETURN_IF_ERROR(finish(x, x.inputs.size(), x.outputs.size(), x.dim_class_count));
       *out = reinterpret_cast<bp_executable*>((*made).release());
       return {};
     });

@@ -1,0 +1,94 @@
+#include "claims.h"
+
+#include "kernels/emitter.h"
+#include "kernels/kernel_registry.h"
+#include "kernels/matmul.h"
+
+namespace backplane::onednn {
+namespace {
+
+using sdk::NodeView;
+using sdk::Refusal;
+using Answer = std::optional<Refusal>;
+
+constexpr std::size_t kHighestRank = 12;
+
+bool absent(const sdk::ValueView& v) { return v.dtype().bits == 0; }  // a result nobody asked for
+
+Answer check_values(const NodeView& node) {
+  const auto check = [](const sdk::ValueView& v) -> Answer {
+    if (absent(v)) return std::nullopt;
+    if (!type_of(v.dtype())) return refusal(BP_REFUSED_DTYPE, "an element type without kernels");
+    if (v.rank() > kHighestRank) return refusal(BP_REFUSED_SHAPE, "more than 12 dims");
+    if (v.has(BP_VALUE_DATA_DEPENDENT))
+      return refusal(BP_REFUSED_DYNAMIC, "sizes that depend on data");
+    return std::nullopt;
+  };
+  for (std::size_t i = 0; i < node.operand_count(); ++i)
+    if (node.has_operand(i))
+      if (Answer no = check(node.operand(i))) return no;
+  for (std::size_t i = 0; i < node.result_count(); ++i)
+    if (node.result_index(i) != BP_NONE)
+      if (Answer no = check(node.result(i))) return no;
+  return std::nullopt;
+}
+
+Answer check_program(const NodeView& node, const ProgramOp& op) {
+  if (absent(node.result()) || node.operand_count() == 0 || !node.has_operand(0))
+    return refusal(BP_REFUSED_ATTRIBUTE, "no tensor operand");
+  const bool float_result = is_float(*type_of(node.result().dtype()));
+  if (op.kind == ProgramOp::kFloatsOnly && !float_result)
+    return refusal(BP_REFUSED_DTYPE, "floating point results only");
+  for (std::uint32_t i = 0; i < node.raw().attribute_count; ++i) {  // complex numbers are text
+    const std::string_view mode = node.text_or("rounding_mode", "");
+    if (!mode.empty() && mode != "floor" && mode != "trunc")
+      return refusal(BP_REFUSED_ATTRIBUTE, "an unknown rounding mode");
+  }
+  for (const std::string_view name : {"other", "value", "self", "exponent", "min", "max", "alpha"})
+    if (const bp_attribute* a = node.attribute(name); a && a->kind == BP_ATTRIBUTE_STRING)
+      return refusal(BP_REFUSED_DTYPE, "no complex numbers");
+  const std::string_view name = node.op();
+  if (name.starts_with("aten.bitwise") || name == "aten.gcd" || name.find("_shift") != name.npos)
+    for (std::size_t i = 0; i < node.operand_count(); ++i)
+      if (node.has_operand(i) && is_float(*type_of(node.operand(i).dtype())))
+        return refusal(BP_REFUSED_DTYPE, "bit operations on integers only");
+  if (name == "aten.native_layer_norm" || name.find("softmax") != name.npos)
+    if (!float_result) return refusal(BP_REFUSED_DTYPE, "floating point results only");
+  if (op.kind == ProgramOp::kRow)
+    for (const std::size_t d : row_dims(node))
+      if (d >= std::max<std::size_t>(node.operand(0).rank(), 1))
+        return refusal(BP_REFUSED_ATTRIBUTE, "a dim out of range");
+  return std::nullopt;
+}
+
+Answer check_matmul(const NodeView& node) {
+  if (node.op() == "aten.linear" && node.operand(1).rank() != 2)
+    return refusal(BP_REFUSED_SHAPE, "linear needs a weight of two dims");
+  const auto type = type_of(node.result().dtype());
+  if (type != Type::kF32 && type != Type::kBF16)
+    return refusal(BP_REFUSED_DTYPE, "products of float32 and bfloat16 only");
+  for (std::size_t i = 0; i < node.operand_count(); ++i)
+    if (node.has_operand(i) && type_of(node.operand(i).dtype()) != type)
+      return refusal(BP_REFUSED_DTYPE, "products of operands of one type only");
+  return std::nullopt;
+}
+
+Answer check(const NodeView& node) {
+  const std::string_view op = node.op();
+  // Attention draws only where it drops, which its own check refuses.
+  const bool attention = op.starts_with("aten._scaled_dot_product");
+  if ((node.raw().effects & ~(attention ? BP_EFFECT_RANDOM : 0)) != 0)
+    return refusal(BP_REFUSED_OP, "an operator with effects");
+  if (Answer no = check_values(node)) return no;
+  if (sdk::is_view_op(op)) return std::nullopt;
+  if (is_matmul_op(op)) return check_matmul(node);
+  if (const ProgramOp* program = find_program_op(op)) return check_program(node, *program);
+  if (const KernelRow* row = find_kernel(op)) return row->refuse ? row->refuse(node) : std::nullopt;
+  return refusal(BP_REFUSED_OP, "no kernel for " + std::string(op));
+}
+
+}  // namespace
+
+sdk::Claims claim_nodes(const sdk::GraphView& graph) { return sdk::claim_where(graph, check); }
+
+}  // namespace backplane::onednn

@@ -1,0 +1,24 @@
+// Row loops of the backward kernels for AVX2.
+#include <immintrin.h>
+
+#include "kernels/backward_table.h"
+
+// Vectors are passed between inlined functions only, so their calling convention is moot.
+#pragma GCC diagnostic ignored "-Wpsabi"
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace backplane::onednn {
+namespace avx2 {
+
+#include "kernels/vector_math.inc"
+// The loops need the vector types.
+#include "kernels/backward_kernels.inc"
+
+}  // namespace avx2
+
+const BackwardTable kBackwardAvx2 = avx2::kTable;
+
+}  // namespace backplane::onednn
+
+#pragma GCC pop_options

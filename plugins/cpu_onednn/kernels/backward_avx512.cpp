@@ -1,0 +1,24 @@
+// Row loops of the backward kernels for AVX-512.
+#include <immintrin.h>
+
+#include "kernels/backward_table.h"
+
+// Vectors are passed between inlined functions only, so their calling convention is moot.
+#pragma GCC diagnostic ignored "-Wpsabi"
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")
+
+namespace backplane::onednn {
+namespace avx512 {
+
+#include "kernels/vector_math.inc"
+// The loops need the vector types.
+#include "kernels/backward_kernels.inc"
+
+}  // namespace avx512
+
+const BackwardTable kBackwardAvx512 = avx512::kTable;
+
+}  // namespace backplane::onednn
+
+#pragma GCC pop_options

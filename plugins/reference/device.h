@@ -1,0 +1,82 @@
+// The reference device: memory of its own, streams, a link of a set latency and bandwidth.
+#pragma once
+
+#include <backplane/sdk/device.hpp>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "program.h"
+#include "streams.h"
+
+namespace backplane::reference {
+
+// Read from the environment once, when the plugin is negotiated.
+struct Settings {
+  static Settings from_environment();
+  std::uint32_t devices = 1;       // BACKPLANE_REFERENCE_DEVICES
+  std::uint64_t latency_ns = 0;    // BACKPLANE_REFERENCE_LATENCY_NS, of a copy or a launch
+  double bytes_per_s = 0;          // BACKPLANE_REFERENCE_BANDWIDTH, of a copy; 0: unlimited
+  std::uint64_t memory_bytes = 0;  // BACKPLANE_REFERENCE_MEMORY; 0: unlimited
+};
+
+// Live and peak bytes; shared with the buffers, which may outlive a closed device.
+struct Usage {
+  std::atomic<std::uint64_t> live{0}, peak{0};
+};
+
+// The required part: every call completes before it returns.
+class MinimalDevice : public sdk::Device {
+ public:
+  MinimalDevice(const Settings& settings, std::uint32_t index)
+      : settings_(settings), index_(index) {}
+  static std::vector<std::unique_ptr<MinimalDevice>> enumerate();
+
+  sdk::DeviceInfo info() const override;
+  sdk::Result<sdk::Buffer> allocate(std::size_t bytes, sdk::MemoryKind kind) override;
+  sdk::Status copy(const sdk::Copy& copy, const sdk::Order& order) override;
+  sdk::Claims claims(const sdk::GraphView& graph) override { return claim_graph(graph); }
+  sdk::Result<std::unique_ptr<sdk::Executable>> compile(
+      const sdk::Subgraph& graph, const sdk::CompileOptions& options) override;
+
+ protected:
+  void pass_link(std::uint64_t bytes) const;  // sleeps as long as the link takes
+
+  Settings settings_;
+  std::uint32_t index_;
+  std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();
+};
+
+class ReferenceDevice final : public MinimalDevice {
+ public:
+  using MinimalDevice::MinimalDevice;
+  static std::vector<std::unique_ptr<ReferenceDevice>> enumerate();
+
+  sdk::Status copy(const sdk::Copy& copy, const sdk::Order& order) override;
+  sdk::Result<std::unique_ptr<sdk::Executable>> compile(
+      const sdk::Subgraph& graph, const sdk::CompileOptions& options) override;
+  sdk::Status counters(bp_device_counters& out) override;
+  sdk::Result<std::unique_ptr<sdk::Stream>> create_stream() override;
+  sdk::Result<std::unique_ptr<sdk::Event>> create_event() override;
+  sdk::Result<std::uint64_t> layout_bytes(const sdk::TensorDesc& desc) override;
+  sdk::Status layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
+                             const sdk::TensorDesc& target_desc, const sdk::Range& target,
+                             const sdk::Order& order) override;
+  std::uint32_t check_blob(std::string_view requirement) override;
+  sdk::Result<std::unique_ptr<sdk::Executable>> load(std::span<const std::byte> blob) override;
+
+  // Queues on the order's stream or the device's own. Without a signal, and `blocking` or on the
+  // device's own order, it returns when the work is done.
+  sdk::Status submit(const sdk::Order& order, bool blocking, Worker::Work work);
+  const Settings& settings() const { return settings_; }
+  void pass_launch() const { pass_link(0); }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Worker>> workers_;  // of streams; kept until their queues are empty
+  std::shared_ptr<Worker> own_order_;
+};
+
+}  // namespace backplane::reference

@@ -1,0 +1,50 @@
+// Reading a tensor with the reduced dimensions innermost.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/frame.h"
+
+namespace backplane::reference {
+
+struct Reduction {
+  Tensor tensor;         // kept dimensions first, reduced ones last, both in order
+  std::int64_t kept = 1;    // results
+  std::int64_t length = 1;  // elements of each
+};
+
+inline Reduction arrange(const Tensor& in, const Shape& dims) {
+  Shape order;
+  Reduction r;
+  for (std::int64_t d = 0; d < in.rank(); ++d)
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) {
+      order.push_back(d);
+      r.kept *= in.dims[d];
+    }
+  for (std::int64_t d : dims) {
+    order.push_back(d);
+    r.length *= in.dims[d];
+  }
+  r.tensor = in.permuted(order);
+  return r;
+}
+
+// The reduction that attribute "dim" asks for: all dimensions when it is absent or empty, none
+// when it is empty and the result has the operand's shape.
+inline Reduction arrange(const Frame& f, const Tensor& in) {
+  if (f.ints("dim").empty() && in.rank() > 0 && f.out().dims == in.dims && in.elements() != 1)
+    return arrange(in, Shape{});
+  return arrange(in, f.dims("dim", in.rank()));
+}
+
+// result[i] = f(first element of run i, length).
+template <class T, class F>
+auto reduce_runs(const Reduction& r, F&& f) {
+  const std::vector<T> v = load<T>(r.tensor);
+  std::vector<decltype(f(v.data(), r.length))> out(static_cast<std::size_t>(r.kept));
+  for (std::int64_t i = 0; i < r.kept; ++i) out[i] = f(v.data() + i * r.length, r.length);
+  return out;
+}
+
+}  // namespace backplane::reference
