@@ -110,10 +110,12 @@ def alternate(
     block_s: float = 0.3,
     micro: bool = False,
     limit: int | None = None,
+    budget_s: float = float("inf"),
 ) -> Series:
     """Times the candidates until `rounds` rounds were undisturbed, or `limit` (twice as many) ran.
 
-    Each round counts for a candidate with the median of its samples, or the minimum when `micro`.
+    It also stops after `budget_s` seconds, but not before five rounds. Each round counts for a candidate with the median
+    of its samples, or with the minimum when `micro`.
     """
     limit = limit or 2 * rounds
     reduce = min if micro else statistics.median
@@ -127,6 +129,7 @@ def alternate(
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     speeds: list[float] = []  # the slowest calibration of each round
     everything: list[float] = []
+    start = time.perf_counter()
     while True:
         samples: dict[str, list[float]] = {name: [] for name in candidates}
         checks = []
@@ -140,7 +143,9 @@ def alternate(
         everything += checks
         usual = float(np.percentile(everything, 25))
         kept = [i for i, speed in enumerate(speeds) if speed <= DISTURBED * usual]
-        if (len(speeds) >= rounds and len(kept) >= rounds) or len(speeds) >= limit:
+        if len(kept) >= rounds or len(speeds) >= limit:
+            break
+        if len(speeds) >= 5 and time.perf_counter() - start > budget_s:
             break
     quiet = len(kept) >= rounds
     if quiet:

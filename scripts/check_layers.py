@@ -45,7 +45,8 @@ LAYERS: dict[str, list[str]] = {
     "benchmarks": [*_RUNTIME, "sdk/include"],
 }
 
-# What a unit test beside its source may include on top: runtime tests write plugins with the SDK.
+# What a unit test beside its source, and a folder `testing`, may include on top: runtime tests write
+# plugins with the SDK.
 TEST_EXTRA = {"core/runtime": ["sdk/include"], "core/torch": ["sdk/include"]}
 
 # Pattern of an included path -> folders whose files may include it.
@@ -146,7 +147,7 @@ def resolve(root: Path, file: str, operand: str) -> str | None:
 
 def allowed_folders(file: str, layer: str) -> list[str]:
     allowed = [layer, *LAYERS[layer]]
-    if Path(file).stem.endswith("_test"):
+    if Path(file).stem.endswith("_test") or "testing" in Path(file).parent.parts:
         for folder, extra in TEST_EXTRA.items():
             if within(layer, folder):
                 allowed += extra

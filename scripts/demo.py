@@ -183,7 +183,7 @@ class Demo:
             if inductor is not None:
                 candidates["Inductor"] = inductor
         show("first call", f"{first} (empty caches)")
-        series = measure.alternate(candidates, rounds=15, block_s=0.15, limit=20)
+        series = measure.alternate(candidates, rounds=15, block_s=0.15, limit=20, budget_s=40)
         show("per call", ", ".join(f"{n} {series.median(n) * 1e3:.1f} ms" for n in candidates))
         for other in candidates:
             if other != name:

@@ -24,8 +24,12 @@ from opinfo import check, entries, pool, report
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--plugin", default="reference", help="names, separated by commas; "
-                        "'none' leaves every operator to the CPU, which checks the core alone")
+    parser.add_argument(
+        "--plugin",
+        default="reference",
+        help="names, separated by commas; "
+        "'none' leaves every operator to the CPU, which checks the core alone",
+    )
     parser.add_argument("--op", action="append", help="this entry, or all that start with PREFIX*")
     many = parser.add_mutually_exclusive_group()
     many.add_argument("--samples", type=int, default=1, help="of each entry and dtype (1)")
@@ -33,13 +37,18 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", help="this dtype alone, such as bfloat16")
     parser.add_argument("--no-backward", action="store_true")
     parser.add_argument("--jobs", type=int, default=pool.default_jobs(), help="worker processes")
-    parser.add_argument("--step-seconds", type=float, default=pool.STEP_SECONDS,
-                        help="limit for one trace, or one compilation and run")
+    parser.add_argument(
+        "--step-seconds",
+        type=float,
+        default=pool.STEP_SECONDS,
+        help="limit for one trace, or one compilation and run",
+    )
     parser.add_argument("--json", type=Path, help="file for every single result")
     parser.add_argument("--markdown", type=Path, help="page to write; of several plugins, a folder")
     parser.add_argument("--verbose", action="store_true", help="a line for each check")
-    parser.add_argument("--show", action="store_true",
-                        help="print graphs and every result, in this process")
+    parser.add_argument(
+        "--show", action="store_true", help="print graphs and every result, in this process"
+    )
     return parser.parse_args(argv)
 
 
@@ -64,8 +73,10 @@ def show(names: list[str], request: check.Request) -> list[check.Result]:
     def emit(kind: str, value: object) -> None:
         if isinstance(value, check.Result):
             results.append(value)
-            print(f"{value.entry} {value.column} {value.dtype} sample {value.sample} on "
-                  f"{value.plugin}: {value.status}: {value.reason or value.note}")
+            print(
+                f"{value.entry} {value.column} {value.dtype} sample {value.sample} on "
+                f"{value.plugin}: {value.status}: {value.reason or value.note}"
+            )
             for op, why in value.fallback.items():
                 print(f"    on the CPU: {op}: {why}")
 
@@ -99,7 +110,9 @@ def main(argv: list[str] | None = None) -> int:
         if options.show:
             results = show(names, request)
         else:
-            runner = pool.Pool(request, options.jobs, options.step_seconds, progress(options.verbose))
+            runner = pool.Pool(
+                request, options.jobs, options.step_seconds, progress(options.verbose)
+            )
             results = runner.run(names)
     except pool.PluginMissing as error:
         print(f"opinfo: {error}", file=sys.stderr)

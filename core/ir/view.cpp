@@ -45,11 +45,16 @@ bool is_view(const Graph& graph, ValueId value) {
 struct AttributeReader {
   const Node& node;
   std::span<const std::int64_t> classes;
+  bool& depends;  // set when a dim class is read
 
+  std::int64_t number(Dim dim) const {
+    depends = depends || dim.is_class();
+    return resolve(dim, classes);
+  }
   std::int64_t integer(std::string_view name, std::int64_t fallback) const {
     const Attribute* a = node.find_attribute(name);
     const Dim* d = a ? std::get_if<Dim>(&a->value) : nullptr;
-    return d ? resolve(*d, classes) : fallback;
+    return d ? number(*d) : fallback;
   }
   std::size_t dim(std::string_view name, std::int64_t fallback, std::size_t rank) const {
     const std::int64_t d = integer(name, fallback);
@@ -58,45 +63,62 @@ struct AttributeReader {
 };
 
 // Elements from operand 0's start to the result's start.
-std::int64_t step_offset(const Graph& graph, ValueId value, std::span<const std::int64_t> classes) {
+std::int64_t step_offset(const Graph& graph, ValueId value, std::span<const std::int64_t> classes,
+                         bool& depends) {
   const Node& node = graph.nodes[graph.values[value].producer];
   const TensorType& in = graph.values[node.operands[0]].type;
   const std::size_t rank = in.rank();
-  const AttributeReader read{node, classes};
+  const AttributeReader read{node, classes, depends};
   const std::string_view op = node.op->name;
-  auto stride = [&](std::size_t d) { return resolve(in.strides[d], classes); };
+  // Nothing times a stride is nothing, whatever the stride depends on.
+  const auto strides = [&](std::int64_t count, std::size_t d) {
+    return count == 0 ? 0 : count * read.number(in.strides[d]);
+  };
   const auto which = static_cast<std::int64_t>(graph.values[value].result_index);
   if (op == "aten.slice.Tensor") {
     const std::size_t d = read.dim("dim", 0, rank);
-    const std::int64_t size = resolve(in.dims[d], classes);
     std::int64_t start = read.integer("start", 0);
-    if (start < 0) start += size;
-    return std::clamp<std::int64_t>(start, 0, size) * stride(d);
+    if (start < 0) start += read.number(in.dims[d]);
+    // Beyond the end the result is empty and its offset means nothing.
+    return strides(std::clamp<std::int64_t>(start, 0, resolve(in.dims[d], classes)), d);
   }
   if (op == "aten.select.int") {
     const std::size_t d = read.dim("dim", 0, rank);
     std::int64_t index = read.integer("index", 0);
-    if (index < 0) index += resolve(in.dims[d], classes);
-    return index * stride(d);
+    if (index < 0) index += read.number(in.dims[d]);
+    return strides(index, d);
   }
   if (op == "aten.diagonal") {
     const std::int64_t offset = read.integer("offset", 0);
-    return offset >= 0 ? offset * stride(read.dim("dim2", 1, rank))
-                       : -offset * stride(read.dim("dim1", 0, rank));
+    return offset >= 0 ? strides(offset, read.dim("dim2", 1, rank))
+                       : strides(-offset, read.dim("dim1", 0, rank));
   }
-  if (op == "aten.unbind.int") return which * stride(read.dim("dim", 0, rank));
+  if (op == "aten.unbind.int") return strides(which, read.dim("dim", 0, rank));
   if (op == "aten.split.Tensor")
-    return which * read.integer("split_size", 1) * stride(read.dim("dim", 0, rank));
+    return which == 0
+               ? 0
+               : strides(which * read.integer("split_size", 1), read.dim("dim", 0, rank));
   if (op == "aten.split_with_sizes") {
     const Attribute* sizes = node.find_attribute("split_sizes");
     const auto* list = sizes ? std::get_if<std::vector<Dim>>(&sizes->value) : nullptr;
     std::int64_t start = 0;
     for (std::int64_t i = 0; list && i < which; ++i)
-      start += resolve((*list)[static_cast<std::size_t>(i)], classes);
-    return start * stride(read.dim("dim", 0, rank));
+      start += read.number((*list)[static_cast<std::size_t>(i)]);
+    return strides(start, read.dim("dim", 0, rank));
   }
   if (op == "aten.as_strided") return read.integer("storage_offset", 0);
   return 0;
+}
+
+std::int64_t offset_bytes(const Graph& graph, ValueId value, std::span<const std::int64_t> classes,
+                          bool& depends) {
+  std::int64_t bytes = 0;
+  while (is_view(graph, value)) {
+    const ValueId in = graph.nodes[graph.values[value].producer].operands[0];
+    bytes += step_offset(graph, value, classes, depends) * dtype_bytes(graph.values[in].type.dtype);
+    value = in;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -108,13 +130,22 @@ ValueId view_root(const Graph& graph, ValueId value) {
 
 std::int64_t view_offset_bytes(const Graph& graph, ValueId value,
                                std::span<const std::int64_t> class_values) {
-  std::int64_t bytes = 0;
-  while (is_view(graph, value)) {
-    const ValueId in = graph.nodes[graph.values[value].producer].operands[0];
-    bytes += step_offset(graph, value, class_values) * dtype_bytes(graph.values[in].type.dtype);
-    value = in;
-  }
+  bool depends = false;
+  return offset_bytes(graph, value, class_values, depends);
+}
+
+std::optional<std::int64_t> constant_view_offset_bytes(const Graph& graph, ValueId value) {
+  bool depends = false;
+  const std::int64_t bytes = offset_bytes(graph, value, hint_values(graph), depends);
+  if (depends) return std::nullopt;
   return bytes;
+}
+
+bool depends_on_classes(const Graph& graph, ValueId value) {
+  const auto is_class = [](Dim dim) { return dim.is_class(); };
+  const TensorType& type = graph.values[value].type;
+  return std::ranges::any_of(type.dims, is_class) || std::ranges::any_of(type.strides, is_class) ||
+         !constant_view_offset_bytes(graph, value);
 }
 
 }  // namespace backplane::ir

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,5 +24,9 @@ ValueId view_root(const Graph& graph, ValueId value);
 // Bytes from the start of view_root(value) to the start of `value`.
 std::int64_t view_offset_bytes(const Graph& graph, ValueId value,
                                std::span<const std::int64_t> class_values);
+// The same where it is equal in every call; null where it depends on a dim class.
+std::optional<std::int64_t> constant_view_offset_bytes(const Graph& graph, ValueId value);
+// Whether dims, strides or offset of `value` in its root depend on a dim class.
+bool depends_on_classes(const Graph& graph, ValueId value);
 
 }  // namespace backplane::ir

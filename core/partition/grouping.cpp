@@ -59,9 +59,15 @@ class Units {
   const std::vector<std::uint32_t>& pending() const { return pending_; }
 
  private:
+  // Operands, and the chain of nodes with effects: draws from a generator keep the graph's order.
   template <class Visit>
   void for_each_edge(const ir::Graph& graph, Visit visit) const {
+    std::uint32_t last_effect = ir::kNone;
     for (ir::NodeId n = 0; n < unit_of_.size(); ++n) {
+      if (ir::has_effects(*graph.nodes[n].op)) {
+        if (last_effect != ir::kNone && last_effect != unit_of_[n]) visit(last_effect, unit_of_[n]);
+        last_effect = unit_of_[n];
+      }
       for (const ir::ValueId v : graph.nodes[n].operands) {
         if (v == ir::kNone || graph.values[v].producer == ir::kNone) continue;
         const std::uint32_t from = unit_of_[graph.values[v].producer];

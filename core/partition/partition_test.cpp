@@ -589,5 +589,20 @@ TEST(PartitionScaleTest, TenThousandNodes) {
   }
 }
 
+TEST(PartitionTest, DrawsFromTheGeneratorKeepTheOrderOfTheGraph) {
+  ir::Graph graph;
+  const ir::ValueId x = graph.add_input("x", square(64));
+  const ir::ValueId probability = add_op(graph, "aten.sigmoid", {x});  // node 0, on the plugin
+  const ir::ValueId first = add_op(graph, "aten.bernoulli", {probability});
+  const ir::ValueId second = add_op(graph, "aten.bernoulli", {x});  // could run at once
+  graph.outputs = {first, second};
+  Claim claim;
+  claim.nodes = {0};
+  const auto plan = cut(graph, {target_with({claim})}, plain_options(/*prefer_plugin=*/true));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  ASSERT_EQ(plan->partitions[plan->of_node[0]].target, 0U);
+  EXPECT_LE(plan->of_node[1], plan->of_node[2]);
+}
+
 }  // namespace
 }  // namespace backplane::partition

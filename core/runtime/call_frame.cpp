@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 
 #include "core/base/log.h"
 #include "core/runtime/plugin.h"
@@ -45,9 +46,14 @@ Status Frame::prepare() {
   }
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
-    if (device->has_streams() && places_[i].stream == nullptr) {
-      BP_ASSIGN_OR_RETURN(places_[i].stream, device->create_stream());
-      BP_ASSIGN_OR_RETURN(places_[i].event, device->create_event());
+    if (device->has_streams()) {
+      // Each by itself: an earlier call may have got one and not the other.
+      if (places_[i].stream == nullptr) {
+        BP_ASSIGN_OR_RETURN(places_[i].stream, device->create_stream());
+      }
+      if (places_[i].event == nullptr) {
+        BP_ASSIGN_OR_RETURN(places_[i].event, device->create_event());
+      }
     }
     if (places_[i].arena.bytes() < sizes_->place_bytes[i]) {
       places_[i].arena = DeviceBuffer();
@@ -119,14 +125,25 @@ Status Frame::execute(const CompiledGraph::Step& step) {
   const CompiledGraph::CompiledPartition& p = graph_.partitions_[step.index];
   const CompiledGraph::Sizes::PartitionSizes& sizes = sizes_->partitions[step.index];
   for (std::size_t i = 0; i < p.inputs.size(); ++i) {
-    bp_range r = range(p.inputs[i].slot);
-    if (graph_.slots_[p.inputs[i].slot].kind != CompiledGraph::SlotKind::kPack) {
+    const CompiledGraph::Bound& bound = p.inputs[i];
+    const CompiledGraph::Slot& slot = graph_.slots_[bound.slot];
+    bp_range r = range(bound.slot);
+    if (graph_.graph_.values[bound.value].is_host_scalar) {
+      std::memcpy(inputs_[i].scalar, r.host, r.size_bytes);
+      inputs_[i].range = {};
+      continue;
+    }
+    // A pack is bound whole, and in its own layout; unless a part of it was asked for.
+    if (slot.kind != CompiledGraph::SlotKind::kPack || slot.root != bound.value) {
       r.offset_bytes += sizes.input_offset[i];
       r.size_bytes = sizes.input_bytes[i];
     }
-    inputs_[i].range = r;
+    inputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
   }
-  for (std::size_t i = 0; i < p.outputs.size(); ++i) outputs_[i].range = range(p.outputs[i].slot);
+  for (std::size_t i = 0; i < p.outputs.size(); ++i) {
+    const bp_range r = range(p.outputs[i].slot);
+    outputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
+  }
   bp_execute_args args{};
   args.struct_size = sizeof args;
   args.inputs = inputs_.data();
@@ -171,10 +188,24 @@ void Frame::drain() {
   }
 }
 
+Status Frame::check(const CompiledGraph::Call& call) const {
+  const std::size_t packs = call.packs != nullptr ? call.packs->size() : 0;
+  if (call.inputs.size() == graph_.graph_.inputs.size() &&
+      call.outputs.size() == graph_.exports_.size() && packs == graph_.pack_wishes_.size()) [[likely]]
+    return {};
+  return {Code::kInvalidArgument,
+          "The graph takes " + std::to_string(graph_.graph_.inputs.size()) + " inputs, " +
+              std::to_string(graph_.exports_.size()) + " outputs and " +
+              std::to_string(graph_.pack_wishes_.size()) + " packs; given were " +
+              std::to_string(call.inputs.size()) + ", " + std::to_string(call.outputs.size()) +
+              " and " + std::to_string(packs) + "."};
+}
+
 Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& call) {
   sizes_ = &sizes;
   call_ = &call;
   call_id_ = graph_.next_call_id_.fetch_add(1, std::memory_order_relaxed);
+  BP_RETURN_IF_ERROR(check(call));
   BP_RETURN_IF_ERROR(prepare());
   for (const CompiledGraph::Step& step : graph_.steps_) {
     switch (step.kind) {

@@ -46,6 +46,7 @@ class Frame final : public FallbackRunner::Memory {
     bp_stream* stream = nullptr;
     bp_event* event = nullptr;
   };
+  Status check(const CompiledGraph::Call& call) const;
   Status prepare();
   Status copy(const CompiledGraph::Step& step);
   Status execute(const CompiledGraph::Step& step);

@@ -5,6 +5,7 @@
 #include "core/runtime/error.h"
 #include "core/runtime/host_services.h"
 #include "core/runtime/plugin.h"
+#include "core/runtime/process_state.h"
 
 namespace backplane::runtime {
 
@@ -35,9 +36,14 @@ partition::DeviceModel model_of(const Device& device) {
 
 Result<partition::Target> query_claims(Device& device, const GraphArrays& graph) {
   ClaimCollector collector;
-  BP_RETURN_IF_ERROR(take_error(device.api().claims(device.plugin().handle(), &device.info(),
-                                                    &graph.get(), collector.sink()),
-                                "plugin '" + device.plugin().name() + "': claims"));
+  bp_error* error = nullptr;
+  {
+    const auto serialized = device.lock_call();
+    const FpGuard fp("claims");
+    error = device.api().claims(device.plugin().handle(), &device.info(), &graph.get(),
+                                collector.sink());
+  }
+  BP_RETURN_IF_ERROR(take_error(error, "plugin '" + device.plugin().name() + "': claims"));
   partition::Target target;
   target.name = device.plugin().name();
   target.model = model_of(device);
@@ -51,6 +57,7 @@ Result<partition::Target> query_claims(Device& device, const GraphArrays& graph)
     partition::Claim claim;
     claim.nodes = std::move(in.node_ids);
     std::sort(claim.nodes.begin(), claim.nodes.end());
+    claim.nodes.erase(std::unique(claim.nodes.begin(), claim.nodes.end()), claim.nodes.end());
     claim.divisible = (in.flags & BP_CLAIM_DIVISIBLE) != 0;
     claim.estimated = (in.flags & BP_CLAIM_ESTIMATED) != 0;
     claim.time_ns = in.time_ns;

@@ -19,19 +19,24 @@ namespace {
 
 constexpr std::size_t kSizesLimit = 1024;  // sets of sizes kept per graph
 
-// A view of a weight is a weight.
+// A view of a weight is a weight; but a pack has one size, so what follows the sizes of a call is
+// none.
 void propagate_static(ir::Graph& graph) {
-  for (ir::Value& v : graph.values) {
-    if (v.kind != ir::ValueKind::kResult || v.producer == ir::kNone) continue;
-    const ir::Node& node = graph.nodes[v.producer];
-    if (node.op->op_class == ir::OpClass::kView && !node.operands.empty() &&
-        node.operands[0] != ir::kNone)
-      v.is_static = graph.values[node.operands[0]].is_static;
+  for (ir::ValueId id = 0; id < graph.values.size(); ++id) {
+    const ir::ValueId root = ir::view_root(graph, id);
+    const bool is_static = graph.values[root].is_static;
+    graph.values[id].is_static = is_static && !ir::depends_on_classes(graph, id);
   }
 }
 
+bool is_claimed(const partition::Target& target, ir::NodeId node) {
+  return std::ranges::any_of(target.claims, [&](const partition::Claim& claim) {
+    return std::binary_search(claim.nodes.begin(), claim.nodes.end(), node);
+  });
+}
+
 // Views are metadata to a plan: partitions of nothing else go, and the runs of one target that they
-// parted become one. A target with atomic claims keeps its partitions apart.
+// parted become one, if it takes those views. A target with atomic claims keeps its partitions apart.
 void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& targets,
                 partition::Plan& plan) {
   const auto is_view = [&](ir::NodeId n) {
@@ -41,10 +46,21 @@ void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& ta
     return target != partition::kHost &&
            std::ranges::any_of(targets[target].claims, [](const auto& c) { return !c.divisible; });
   };
+  const auto takes = [&](partition::TargetId target, ir::NodeId n) {
+    return target == partition::kHost || is_claimed(targets[target], n);
+  };
   std::vector<partition::Partition> merged;
+  std::vector<ir::NodeId> between;  // views since the last partition that stays
   for (partition::Partition& p : plan.partitions) {
-    if (std::ranges::all_of(p.nodes, is_view)) continue;
-    if (!merged.empty() && merged.back().target == p.target && !is_atomic(p.target)) {
+    if (std::ranges::all_of(p.nodes, is_view)) {
+      between.insert(between.end(), p.nodes.begin(), p.nodes.end());
+      continue;
+    }
+    const bool joins =
+        !merged.empty() && merged.back().target == p.target && !is_atomic(p.target) &&
+        std::ranges::all_of(between, [&](ir::NodeId n) { return takes(p.target, n); });
+    between.clear();
+    if (joins) {
       partition::Partition& last = merged.back();
       last.nodes.insert(last.nodes.end(), p.nodes.begin(), p.nodes.end());
       std::sort(last.nodes.begin(), last.nodes.end());
@@ -98,7 +114,7 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     std::unique_ptr<CompiledGraph> made(new CompiledGraph(graph));
     made->dim_program_ = dim_program;
     BrokenClaim broken;
-    const Status status = PlanBuilder(*made, devices, options, cut).build(broken);
+    const Status status = PlanBuilder(*made, devices, targets, options, cut).build(broken);
     if (!status.ok()) {
       if (broken.nodes.empty()) return status;
       log(LogLevel::kWarning,
@@ -122,6 +138,10 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
 
 Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::sizes(
     std::span<const std::int64_t> class_values) {
+  if (class_values.size() != graph_.dim_classes.size())
+    return Status(Code::kInvalidArgument,
+                  "The graph has " + std::to_string(graph_.dim_classes.size()) +
+                      " dim classes; given were " + std::to_string(class_values.size()) + ".");
   {
     const std::lock_guard lock(mutex_);
     for (auto it = sizes_.begin(); it != sizes_.end(); ++it) {
@@ -146,8 +166,12 @@ Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
   made->place_bytes.assign(places_.size(), 0);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const ir::TensorType& type = graph_.values[slots_[i].root].type;
+    const std::vector<std::int64_t> dims = ir::resolve(type.dims, values);
+    if (std::ranges::any_of(dims, [](std::int64_t dim) { return dim < 0; }))
+      return Status(Code::kInvalidArgument,
+                    "%" + graph_.values[slots_[i].root].name + " would have a negative size.");
     made->slot_bytes[i] = static_cast<std::uint64_t>(
-        ir::span_bytes(type.dtype, ir::resolve(type.dims, values), ir::resolve(type.strides, values)));
+        ir::span_bytes(type.dtype, dims, ir::resolve(type.strides, values)));
   }
   for (const CompiledPartition& p : partitions_) {
     Sizes::PartitionSizes sizes;
@@ -156,7 +180,7 @@ Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
       sizes.input_bytes.push_back(static_cast<std::uint64_t>(ir::span_bytes(
           type.dtype, ir::resolve(type.dims, values), ir::resolve(type.strides, values))));
       sizes.input_offset.push_back(
-          slots_[b.slot].kind == SlotKind::kPack
+          slots_[b.slot].root == b.value
               ? 0
               : static_cast<std::uint64_t>(ir::view_offset_bytes(graph_, b.value, values)));
     }
@@ -208,32 +232,52 @@ Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
 
 Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
     std::span<const StaticTensor> tensors) {
+  if (tensors.size() != pack_wishes_.size())
+    return Status(Code::kInvalidArgument,
+                  "The graph packs " + std::to_string(pack_wishes_.size()) +
+                      " static inputs; given were " + std::to_string(tensors.size()) + ".");
+  const std::uint64_t epoch = PackCache::instance().epoch();
   std::shared_ptr<const PackSet> current;
   {
     const std::lock_guard lock(mutex_);
-    current = packs_;
+    if (packs_epoch_ == epoch) current = packs_;
   }
   const bool exact = exact_weight_checks();
-  std::shared_ptr<PackSet> renewed;
+  std::vector<StaticTensor> wanted(tensors.begin(), tensors.end());
+  std::vector<std::size_t> stale;
   for (std::size_t i = 0; i < pack_wishes_.size(); ++i) {
     const PackWish& wish = pack_wishes_[i];
-    StaticTensor tensor = tensors[i];
-    tensor.data = static_cast<const char*>(tensor.data) + wish.offset_bytes;
+    StaticTensor& tensor = wanted[i];
+    if (wish.offset_bytes != 0)
+      tensor.data = static_cast<const char*>(tensor.data) + wish.offset_bytes;
     tensor.dtype = wish.dtype;
     tensor.dims = wish.dims;
     tensor.strides = wish.strides;
-    if (current && (*current)[i]->matches(tensor, exact)) continue;
-    if (!renewed)
-      renewed = current ? std::make_shared<PackSet>(*current)
-                        : std::make_shared<PackSet>(pack_wishes_.size());
-    (*renewed)[i].reset();  // the old pack goes before the new one comes
-    BP_ASSIGN_OR_RETURN((*renewed)[i],
-                        PackCache::instance().get(*wish.device, tensor, wish.layout));
+    if (!current || !(*current)[i] || !(*current)[i]->matches(tensor, exact)) stale.push_back(i);
   }
-  if (!renewed) return current ? current : std::make_shared<const PackSet>();
-  std::shared_ptr<const PackSet> done = std::move(renewed);
+  if (stale.empty()) return current ? current : std::make_shared<const PackSet>();
+
+  PackSet renewed = current ? *current : PackSet(pack_wishes_.size());
+  for (const std::size_t i : stale) renewed[i].reset();
+  if (current) {
+    // The old packs go before the new ones come; those of calls in flight live on until they end.
+    auto rest = std::make_shared<const PackSet>(renewed);
+    {
+      const std::lock_guard lock(mutex_);
+      if (packs_ == current) packs_.swap(rest);
+    }
+    current.reset();
+  }
+  for (const std::size_t i : stale) {
+    const PackWish& wish = pack_wishes_[i];
+    BP_ASSIGN_OR_RETURN(renewed[i],
+                        PackCache::instance().get(*wish.device, wanted[i], wish.layout));
+  }
+  auto done = std::make_shared<const PackSet>(std::move(renewed));
+  auto before = done;
   const std::lock_guard lock(mutex_);
-  packs_ = done;
+  packs_.swap(before);
+  packs_epoch_ = epoch;
   return done;
 }
 

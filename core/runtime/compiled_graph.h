@@ -123,13 +123,13 @@ class CompiledGraph {
   enum class StepKind : std::uint8_t { kUpload, kDownload, kExecute, kFallback };
   struct Step {
     StepKind kind = StepKind::kExecute;
-    std::uint32_t index = 0;  // slot to copy from, partition, or node
+    std::uint32_t index = 0;   // slot to copy from, partition, or node
     std::uint32_t target = 0;  // copies: slot to copy to
     CopyCause cause = CopyCause::kOther;
     bool signals = false;  // the host waits for its device after this step
   };
   enum class SlotKind : std::uint8_t { kInput, kOutput, kFallback, kArena, kPack };
-  // Memory of one root in one place.
+  // Memory of one root in one place. A pack's root is the value that was packed.
   struct Slot {
     ir::ValueId root = 0;
     std::uint32_t place = 0;
@@ -183,7 +183,8 @@ class CompiledGraph {
   std::mutex mutex_;  // guards what follows; never held over a plugin call
   std::list<std::shared_ptr<const Sizes>> sizes_;  // most recently used first
   std::vector<std::unique_ptr<class Frame>> frames_;
-  std::shared_ptr<const PackSet> packs_;
+  std::shared_ptr<const PackSet> packs_;  // null where a stale pack was dropped
+  std::uint64_t packs_epoch_ = 0;  // of the PackCache when packs_ was made
 };
 
 }  // namespace backplane::runtime

@@ -268,8 +268,9 @@ void Device::count_copy(const bp_range& source, const bp_range& target, CopyCaus
 Status Device::copy_async(const bp_range& source, const bp_range& target, CopyCause cause,
                           const bp_order& order) {
   BP_RETURN_IF_ERROR(check_process("copy"));
+  // An empty tensor has no memory at either end; the order is still kept.
   if (source.size_bytes != target.size_bytes ||
-      (source.buffer == nullptr && target.buffer == nullptr)) {
+      (source.size_bytes != 0 && source.buffer == nullptr && target.buffer == nullptr)) {
     return {Code::kInvalidArgument,
             call_text("copy of ") + std::to_string(source.size_bytes) + " bytes to a range of " +
                 std::to_string(target.size_bytes) +

@@ -1,6 +1,9 @@
 #include "core/runtime/executable.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <string_view>
 
 #include "core/runtime/disk_cache.h"
 #include "core/runtime/error.h"
@@ -26,6 +29,19 @@ std::string cache_key(const Device& device, const ExecutableRequest& request) {
     for (const bp_io_request& io : *list)
       text += std::to_string(io.layout.kind) + "," + std::to_string(io.flags) + ";";
   return sha256_hex(text + "\n" + request.graph_text);
+}
+
+// Every call into the plugin: under the device's lock where it has one, floating-point state kept.
+template <class Call>
+Status guarded(Device& device, std::string_view name, Call&& call) {
+  bp_error* error = nullptr;
+  {
+    const auto serialized = device.lock_call();
+    const FpGuard fp(name);
+    error = call();
+  }
+  if (error == nullptr) return {};
+  return take_error(error, call_name(device, name));
 }
 
 // A cached blob is the requirement's length, the requirement, the plugin's bytes.
@@ -59,18 +75,20 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
       std::uint32_t answer = BP_BLOB_RECOMPILE;
       bp_executable* handle = nullptr;
       const bool intact = split_blob(*stored, requirement, blob);
-      if (intact &&
-          take_error(api.blob_check(device.plugin().handle(), &device.info(),
-                                    {requirement.data(), requirement.size()}, &answer),
-                     call_name(device, "blob_check"))
-              .ok() &&
-          answer == BP_BLOB_COMPATIBLE &&
-          take_error(api.executable_load(device.handle(), blob.data(), blob.size(), &handle),
-                     call_name(device, "executable_load"))
-              .ok()) {
+      const auto check = [&] {
+        return api.blob_check(device.plugin().handle(), &device.info(),
+                              {requirement.data(), requirement.size()}, &answer);
+      };
+      const auto load = [&] {
+        return api.executable_load(device.handle(), blob.data(), blob.size(), &handle);
+      };
+      // Whatever is wrong with a blob: it is compiled anew.
+      if (intact && guarded(device, "blob_check", check).ok() && answer == BP_BLOB_COMPATIBLE &&
+          guarded(device, "executable_load", load).ok() && handle != nullptr) {
         std::unique_ptr<Executable> loaded(new Executable(&device, handle));
         loaded->from_cache_ = true;
-        if (loaded->describe(input_count, output_count).ok()) return loaded;
+        if (loaded->describe(input_count, output_count).ok() && loaded->check_layouts(request).ok())
+          return loaded;
       }
     }
   }
@@ -87,32 +105,49 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   bp_executable* handle = nullptr;
   {
     const std::string call = call_name(device, "compile");
-    const auto serialized = device.lock_call();
     const ProcessStateGuard process(call);
-    const FpGuard fp("compile");
-    BP_RETURN_IF_ERROR(
-        take_error(api.compile(device.plugin().handle(), &args, &handle), call));
+    BP_RETURN_IF_ERROR(guarded(
+        device, "compile", [&] { return api.compile(device.plugin().handle(), &args, &handle); }));
   }
   if (handle == nullptr)
     return Status(Code::kInternal, call_name(device, "compile") + " succeeded without executable");
   std::unique_ptr<Executable> made(new Executable(&device, handle));
   BP_RETURN_IF_ERROR(made->describe(input_count, output_count));
+  BP_RETURN_IF_ERROR(made->check_layouts(request));
   if (cache && !made->requirement_.empty()) {
     ByteCollector bytes;
-    if (take_error(api.executable_save(handle, bytes.sink()), call_name(device, "executable_save"))
-            .ok())
+    if (guarded(device, "executable_save", [&] {
+          return api.executable_save(handle, bytes.sink());
+        }).ok())
       cache->put(key, join_blob(made->requirement_, bytes.bytes));
   }
   return made;
 }
 
-Executable::~Executable() { device_->api().executable_release(handle_); }
+Executable::~Executable() {
+  const auto serialized = device_->lock_call();
+  const FpGuard fp("executable_release");
+  device_->api().executable_release(handle_);
+}
 
 Status Executable::describe(std::size_t input_count, std::size_t output_count) {
   bp_executable_info info{};
   info.struct_size = sizeof info;
-  BP_RETURN_IF_ERROR(take_error(device_->api().executable_describe(handle_, &info),
-                                call_name(*device_, "executable_describe")));
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_describe", [&] {
+    return device_->api().executable_describe(handle_, &info);
+  }));
+  constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
+  if ((info.flags & kMustUnderstand) != 0)
+    return Status(Code::kUnsupported, call_name(*device_, "executable_describe") +
+                                          " set a flag in bits 32 to 63 that this host does not "
+                                          "know");
+  constexpr std::size_t kFirstContractSize =
+      offsetof(bp_io_contract, reserved) + sizeof(bp_io_contract::reserved);
+  if (input_count + output_count != 0 && info.io_stride < kFirstContractSize)
+    return Status(Code::kInternal, call_name(*device_, "executable_describe") +
+                                       " answered io_stride " + std::to_string(info.io_stride) +
+                                       ", expected at least " + std::to_string(kFirstContractSize));
+  if ((info.flags & BP_EXECUTABLE_ONE_CALL) != 0) one_call_ = std::make_unique<std::mutex>();
   const auto read = [&](const bp_io_contract* first, std::size_t count,
                         std::vector<bp_io_contract>& out) -> Status {
     for (std::size_t i = 0; i < count; ++i) {
@@ -122,7 +157,7 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
         return Status(Code::kUnsupported,
                       call_name(*device_, "executable_describe") +
                           " answered a data-dependent size, which this host does not bind yet");
-      if (io.layout.kind == BP_LAYOUT_ANY)
+      if (io.layout.kind != BP_LAYOUT_STRIDED && io.layout.kind != BP_LAYOUT_OPAQUE)
         return Status(Code::kInternal, call_name(*device_, "executable_describe") +
                                            " left a layout open: answer STRIDED or OPAQUE");
       out.push_back(io);
@@ -139,24 +174,30 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
   return {};
 }
 
+Status Executable::check_layouts(const ExecutableRequest& request) const {
+  const auto as_asked = [](const bp_io_request& asked, const bp_io_contract& answered) {
+    return asked.layout.kind == BP_LAYOUT_ANY || asked.layout.kind == answered.layout.kind;
+  };
+  if (std::ranges::equal(request.inputs, inputs_, as_asked) &&
+      std::ranges::equal(request.outputs, outputs_, as_asked))
+    return {};
+  return Status(Code::kInternal, call_name(*device_, "executable_describe") +
+                                     " answered a layout that nobody asked for");
+}
+
 Result<std::uint64_t> Executable::workspace_bytes(std::span<const std::int64_t> dims) const {
   if (dims.empty() || device_->api().executable_sizes == nullptr) return workspace_bytes_;
   std::vector<std::uint64_t> sizes(outputs_.size() + 1);
-  BP_RETURN_IF_ERROR(take_error(
-      device_->api().executable_sizes(handle_, dims.data(), sizes.data(), sizes.size()),
-      call_name(*device_, "executable_sizes")));
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_sizes", [&] {
+    return device_->api().executable_sizes(handle_, dims.data(), sizes.data(), sizes.size());
+  }));
   return std::max(workspace_bytes_, sizes.back());
 }
 
 Status Executable::execute(const bp_execute_args& args) const {
-  bp_error* error = nullptr;
-  {
-    const auto serialized = device_->lock_call();
-    const FpGuard fp("execute");
-    error = device_->api().execute(handle_, &args);
-  }
-  if (error == nullptr) return {};
-  return take_error(error, call_name(*device_, "execute"));
+  std::unique_lock<std::mutex> alone;
+  if (one_call_) alone = std::unique_lock<std::mutex>(*one_call_);
+  return guarded(*device_, "execute", [&] { return device_->api().execute(handle_, &args); });
 }
 
 }  // namespace backplane::runtime

@@ -4,6 +4,7 @@
 #include <backplane/plugin.h>
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +19,7 @@ struct ExecutableRequest {
   std::span<const bp_io_request> inputs, outputs;
   std::uint32_t role = BP_ROLE_SINGLE;
   std::uint64_t pair_id = 0;
-  std::string graph_text;  // the partition's content, for the cache key
+  std::string graph_text;  // everything that the graph handed over says, for the cache key
 };
 
 class Executable {
@@ -40,6 +41,8 @@ class Executable {
  private:
   Executable(Device* device, bp_executable* handle) : device_(device), handle_(handle) {}
   Status describe(std::size_t input_count, std::size_t output_count);
+  // Whether the plugin answered the layouts that were asked for.
+  Status check_layouts(const ExecutableRequest& request) const;
 
   Device* device_;
   bp_executable* handle_;
@@ -47,6 +50,7 @@ class Executable {
   std::uint64_t workspace_bytes_ = 0, internal_bytes_ = 0;
   std::string requirement_;
   bool from_cache_ = false;
+  std::unique_ptr<std::mutex> one_call_;  // held over execute where the plugin asks for it
 };
 
 }  // namespace backplane::runtime

@@ -171,6 +171,7 @@ void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> node
     out.attribute_count = static_cast<std::uint32_t>(in.attributes.size());
     for (const ir::Attribute& a : in.attributes) attributes_.push_back(attribute(a));
     if (in.op->op_class == ir::OpClass::kRandom) out.effects |= BP_EFFECT_RANDOM;
+    if (in.op->mutates) out.effects |= BP_EFFECT_MUTATES;
     out.location = view_of(in.location);
     nodes_.push_back(out);
   }

@@ -1,6 +1,7 @@
 #include "core/runtime/pack_cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "core/runtime/error.h"
 #include "core/runtime/graph_arrays.h"
 #include "core/runtime/plugin.h"
+#include "core/runtime/process_state.h"
 
 namespace backplane::runtime {
 
@@ -33,6 +35,7 @@ std::uint64_t content_hash(const StaticTensor& tensor, bool exact) {
     std::memcpy(&word, data + i * 8, 8);
     hash = mix(hash, word);
   }
+  if (bytes == words * 8) return hash;
   std::uint64_t tail = 0;
   std::memcpy(&tail, data + words * 8, static_cast<std::size_t>(bytes - words * 8));
   return mix(hash, tail);
@@ -50,6 +53,7 @@ bp_tensor_desc make_desc(const StaticTensor& tensor, bp_layout layout) {
 }
 
 struct Cache {
+  std::atomic<std::uint64_t> epoch{0};
   std::mutex mutex;
   std::vector<std::weak_ptr<const Pack>> packs;
 };
@@ -84,15 +88,18 @@ PackCache& PackCache::instance() {
 Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticTensor& tensor,
                                                    bp_layout layout) {
   const bool exact = exact_weight_checks();
+  std::vector<std::shared_ptr<const Pack>> looked_at;  // should one die here, then unlocked
   {
     Cache& c = cache();
     const std::lock_guard lock(c.mutex);
     std::erase_if(c.packs, [](const auto& weak) { return weak.expired(); });
     for (const auto& weak : c.packs) {
-      const auto pack = weak.lock();
-      if (pack && pack->device_ == &device && pack->layout_.kind == layout.kind &&
+      auto pack = weak.lock();
+      if (pack == nullptr) continue;
+      if (pack->device_ == &device && pack->layout_.kind == layout.kind &&
           pack->layout_.layout_id == layout.layout_id && pack->matches(tensor, exact))
         return pack;
+      looked_at.push_back(std::move(pack));
     }
   }
   auto made = std::make_shared<Pack>();
@@ -122,9 +129,14 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
     const bp_tensor_desc source_desc = make_desc(tensor, {BP_LAYOUT_STRIDED, 0, 0});
     const bp_tensor_desc target_desc = make_desc(tensor, layout);
     std::uint64_t bytes = 0;
-    BP_RETURN_IF_ERROR(take_error(device.api().layout_bytes(device.plugin().handle(),
-                                                            &device.info(), &target_desc, &bytes),
-                                  call));
+    bp_error* error = nullptr;
+    {
+      const auto serialized = device.lock_call();
+      const FpGuard fp("layout_bytes");
+      error = device.api().layout_bytes(device.plugin().handle(), &device.info(), &target_desc,
+                                        &bytes);
+    }
+    BP_RETURN_IF_ERROR(take_error(error, call));
     BP_ASSIGN_OR_RETURN(made->buffer_, device.allocate(std::max<std::uint64_t>(bytes, 1)));
     bp_range source{nullptr, const_cast<void*>(tensor.data), 0, source_bytes};  // only read
     DeviceBuffer staged;
@@ -140,9 +152,13 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
       BP_ASSIGN_OR_RETURN(done, device.create_event());
       order.signal = done;
     }
-    Status status = take_error(device.api().layout_convert(device.handle(), &source_desc, &source,
-                                                           &target_desc, &target, &order),
-                               call);
+    {
+      const auto serialized = device.lock_call();
+      const FpGuard fp("layout_convert");
+      error = device.api().layout_convert(device.handle(), &source_desc, &source, &target_desc,
+                                          &target, &order);
+    }
+    Status status = take_error(error, call);
     if (status.ok() && done) status = device.wait(done);
     if (done) device.release_event(done);
     BP_RETURN_IF_ERROR(std::move(status));
@@ -153,16 +169,23 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
   return std::shared_ptr<const Pack>(std::move(made));
 }
 
+std::uint64_t PackCache::epoch() const { return cache().epoch.load(std::memory_order_acquire); }
+
 void PackCache::clear() {
+  cache().epoch.fetch_add(1, std::memory_order_acq_rel);
   const std::lock_guard lock(cache().mutex);
   cache().packs.clear();
 }
 
 std::uint64_t PackCache::resident_bytes() {
-  const std::lock_guard lock(cache().mutex);
+  std::vector<std::shared_ptr<const Pack>> packs;
+  {
+    const std::lock_guard lock(cache().mutex);
+    for (const auto& weak : cache().packs)
+      if (auto pack = weak.lock()) packs.push_back(std::move(pack));
+  }
   std::uint64_t bytes = 0;
-  for (const auto& weak : cache().packs)
-    if (const auto pack = weak.lock()) bytes += pack->bytes();
+  for (const auto& pack : packs) bytes += pack->bytes();
   return bytes;
 }
 

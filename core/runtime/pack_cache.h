@@ -58,6 +58,8 @@ class PackCache {
                                           bp_layout layout);
   // Forgets all packs; those in use live on until their calls end.
   void clear();
+  // Grows with every clear(): whoever keeps packs compares it.
+  std::uint64_t epoch() const;
   std::uint64_t resident_bytes();
 };
 

@@ -18,6 +18,28 @@ bool PlanBuilder::produced_in(ir::ValueId root, std::uint32_t partition) const {
   return producer != ir::kNone && cut_.of_node[producer] == partition;
 }
 
+bool PlanBuilder::is_claimed(partition::TargetId target, ir::NodeId node) const {
+  return std::ranges::any_of(targets_[target].claims, [&](const partition::Claim& claim) {
+    return std::binary_search(claim.nodes.begin(), claim.nodes.end(), node);
+  });
+}
+
+// What is bound for an operand from outside: the operand itself, as an offset into its root; where
+// the device cannot bind that offset, a value it is a view of, and the plugin makes the views.
+ir::ValueId PlanBuilder::entry_of(ir::ValueId operand, const Device& device,
+                                  std::uint32_t place) const {
+  const ir::ValueId root = ir::view_root(graph_, operand);
+  if (graph_.values[root].is_host_scalar) return root;
+  if (place == 0 || graph_.values[operand].is_static) return operand;  // a pack has no offset
+  const auto alignment = static_cast<std::int64_t>(device.alignment_bytes());
+  for (ir::ValueId v = operand; v != root;
+       v = graph_.nodes[graph_.values[v].producer].operands[0]) {
+    const auto offset = ir::constant_view_offset_bytes(graph_, v);
+    if (offset && *offset % alignment == 0) return v;
+  }
+  return root;
+}
+
 void PlanBuilder::find_needed_roots() {
   for (ir::NodeId n = 0; n < graph_.nodes.size(); ++n) {
     if (is_view(n)) continue;  // metadata: who reads through it counts
@@ -50,7 +72,8 @@ void PlanBuilder::find_exports() {
 }
 
 std::uint32_t PlanBuilder::place_of(const Device* device) {
-  if (device->binds_host_memory()) return 0;
+  // Steps on the host's memory are over when they return; a device with streams has more to say.
+  if (device->binds_host_memory() && !device->has_streams()) return 0;
   for (std::uint32_t i = 1; i < out_.places_.size(); ++i)
     if (out_.places_[i] == device) return i;
   out_.places_.push_back(const_cast<Device*>(device));
@@ -99,6 +122,7 @@ std::uint32_t PlanBuilder::device_slot(ir::ValueId root, std::uint32_t place) {
   if (const auto found = slot_of_.find({root, place}); found != slot_of_.end())
     return found->second;
   const std::uint32_t source = host_slot(root);
+  if (place == 0) return source;
   const CopyCause cause = graph_.values[root].kind == ir::ValueKind::kInput ? CopyCause::kInput
                                                                            : CopyCause::kFallback;
   CompiledGraph::Slot slot;
@@ -134,6 +158,50 @@ std::uint32_t PlanBuilder::pack_slot(ir::ValueId value, Device* device, std::uin
   return packs_[key] = new_slot(slot);
 }
 
+std::uint32_t PlanBuilder::input_slot(ir::ValueId value, Device* device, std::uint32_t place,
+                                      bp_layout layout) {
+  const ir::ValueId root = ir::view_root(graph_, value);
+  if (graph_.values[value].is_host_scalar) return host_slot(root);
+  if (graph_.values[value].is_static && (layout.kind == BP_LAYOUT_OPAQUE || place != 0))
+    return pack_slot(value, device, place, layout);
+  // Of a weight, but its offset or size follows the call: the weight stays whole on the device.
+  if (graph_.values[root].is_static && place != 0)
+    return pack_slot(root, device, place, {BP_LAYOUT_STRIDED, 0, 0});
+  return device_slot(root, place);
+}
+
+// Everything that the plugin sees of a partition, as a key for caches.
+std::string PlanBuilder::content_text(std::span<const ir::NodeId> nodes,
+                                      std::span<const ir::ValueId> inputs,
+                                      std::span<const ir::ValueId> outputs) const {
+  std::string text;
+  for (const ir::DimClass& c : graph_.dim_classes)  // the order is that of the dims of a call
+    text += c.name + " = " + c.expression + " [" + std::to_string(c.min) + ", " +
+            std::to_string(c.max) + "] / " + std::to_string(c.divisor) + "\n";
+  const auto add_value = [&](ir::ValueId v) {
+    const ir::Value& value = graph_.values[v];
+    text += "%" + value.name + ": " + ir::print_type(graph_, value.type);
+    if (value.is_static) text += " static";
+    if (value.is_saved) text += " saved";
+    if (value.is_host_scalar) text += " scalar";
+    text += "\n";
+  };
+  for (const ir::ValueId v : inputs) add_value(v);
+  std::set<ir::ValueId> constants;
+  for (const ir::NodeId n : nodes) {
+    text += ir::print_node(graph_, n) + "\n";
+    for (const ir::ValueId v : graph_.nodes[n].operands) {
+      if (v == ir::kNone || !graph_.values[v].constant || !constants.insert(v).second) continue;
+      add_value(v);
+      const auto& bytes = graph_.values[v].constant->bytes;
+      text += std::to_string(bytes.size()) + ":";
+      text.append(bytes.begin(), bytes.end());
+    }
+  }
+  for (const ir::ValueId v : outputs) text += "return %" + graph_.values[v].name + "\n";
+  return text;
+}
+
 Status PlanBuilder::add_host_partition(std::uint32_t index) {
   for (const ir::NodeId n : cut_.partitions[index].nodes) {
     if (is_view(n)) continue;
@@ -153,6 +221,7 @@ Status PlanBuilder::add_host_partition(std::uint32_t index) {
 Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broken) {
   const partition::Partition& part = cut_.partitions[index];
   Device* device = devices_[part.target];
+  const std::uint32_t place = place_of(device);
   // The nodes that compute, and the views between them.
   std::set<ir::NodeId> nodes;
   std::vector<ir::ValueId> inputs, outputs;
@@ -163,20 +232,29 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
     for (const ir::ValueId operand : graph_.nodes[n].operands) {
       if (operand == ir::kNone) continue;
       const ir::ValueId root = ir::view_root(graph_, operand);
-      const bool constant = graph_.values[root].kind == ir::ValueKind::kConstant;
-      if (constant || produced_in(root, index)) {
-        for (ir::ValueId v = operand; v != root;) {
-          nodes.insert(graph_.values[v].producer);
-          v = graph_.nodes[graph_.values[v].producer].operands[0];
+      const bool inside = graph_.values[root].kind == ir::ValueKind::kConstant ||
+                          produced_in(root, index);
+      const ir::ValueId entry = inside ? root : entry_of(operand, *device, place);
+      for (ir::ValueId v = operand; v != entry;) {
+        const ir::NodeId view = graph_.values[v].producer;
+        if (!is_claimed(part.target, view)) {
+          broken.target = part.target;
+          broken.nodes = {n};
+          broken.status = Status(
+              Code::kUnsupported, "it reads %" + graph_.values[operand].name + ", a view that " +
+                                      device->label() + " can neither make nor bind");
+          return broken.status;
         }
-      } else if (seen.insert(operand).second) {
-        inputs.push_back(operand);
+        nodes.insert(view);
+        v = graph_.nodes[view].operands[0];
       }
+      if (!inside && seen.insert(entry).second) inputs.push_back(entry);
     }
     for (const ir::ValueId result : graph_.nodes[n].results)
       if (result != ir::kNone && needed_.contains(result)) outputs.push_back(result);
   }
-  if (nodes.empty()) return {};
+  const auto has_effects = [&](ir::NodeId n) { return ir::has_effects(*graph_.nodes[n].op); };
+  if (outputs.empty() && std::ranges::none_of(nodes, has_effects)) return {};
   const std::vector<ir::NodeId> ordered(nodes.begin(), nodes.end());
   const GraphArrays arrays(graph_, ordered, inputs, outputs);
 
@@ -196,13 +274,7 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
   request.role = options_.role == Role::kInference ? BP_ROLE_SINGLE
                  : options_.role == Role::kForward ? BP_ROLE_FORWARD
                                                    : BP_ROLE_BACKWARD;
-  for (const ir::ValueId v : inputs)
-    request.graph_text += ir::print_type(graph_, graph_.values[v].type) + ";";
-  for (const ir::NodeId n : ordered) request.graph_text += "\n" + ir::print_node(graph_, n);
-  for (const ir::ValueId v : outputs) request.graph_text += "\n" + graph_.values[v].name;
-  for (const ir::Value& v : graph_.values)
-    if (v.constant)
-      request.graph_text.append(v.constant->bytes.begin(), v.constant->bytes.end());
+  request.graph_text = content_text(ordered, inputs, outputs);
 
   auto compiled = Executable::compile(*device, arrays, request);
   if (!compiled.ok()) {
@@ -214,24 +286,11 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
 
   CompiledGraph::CompiledPartition made;
   made.device = device;
-  made.place = place_of(device);
+  made.place = place;
   made.executable = std::move(*compiled);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bp_layout layout = made.executable->input(i).layout;
-    const bool is_static = graph_.values[inputs[i]].is_static;
-    if (layout.kind == BP_LAYOUT_OPAQUE && !is_static) {
-      broken.target = part.target;
-      broken.nodes = ordered;
-      broken.status = Status(Code::kInternal, "plugin '" + device->plugin().name() +
-                                                  "' answered an opaque layout nobody asked for");
-      return broken.status;
-    }
-    const bool pack = is_static && (layout.kind == BP_LAYOUT_OPAQUE || made.place != 0);
-    const std::uint32_t slot =
-        pack ? pack_slot(inputs[i], device, made.place, layout)
-             : device_slot(ir::view_root(graph_, inputs[i]), made.place);
-    made.inputs.push_back({slot, inputs[i]});
-  }
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    made.inputs.push_back(
+        {input_slot(inputs[i], device, place, made.executable->input(i).layout), inputs[i]});
   out_.steps_.push_back({CompiledGraph::StepKind::kExecute,
                          static_cast<std::uint32_t>(out_.partitions_.size()), 0,
                          CopyCause::kOther, false});

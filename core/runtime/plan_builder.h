@@ -3,6 +3,8 @@
 
 #include <map>
 #include <set>
+#include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -21,15 +23,27 @@ struct BrokenClaim {
 class PlanBuilder {
  public:
   PlanBuilder(CompiledGraph& out, const std::vector<Device*>& devices,
-              const CompileOptions& options, const partition::Plan& cut)
-      : out_(out), graph_(out.graph_), devices_(devices), options_(options), cut_(cut) {}
+              const std::vector<partition::Target>& targets, const CompileOptions& options,
+              const partition::Plan& cut)
+      : out_(out),
+        graph_(out.graph_),
+        devices_(devices),
+        targets_(targets),
+        options_(options),
+        cut_(cut) {}
 
   // On a failure of a plugin's compile, `broken` says which nodes it was about.
   Status build(BrokenClaim& broken);
 
  private:
   bool is_view(ir::NodeId node) const;
+  bool is_claimed(partition::TargetId target, ir::NodeId node) const;
   bool produced_in(ir::ValueId root, std::uint32_t partition) const;
+  ir::ValueId entry_of(ir::ValueId operand, const Device& device, std::uint32_t place) const;
+  std::string content_text(std::span<const ir::NodeId> nodes, std::span<const ir::ValueId> inputs,
+                           std::span<const ir::ValueId> outputs) const;
+  std::uint32_t input_slot(ir::ValueId value, Device* device, std::uint32_t place,
+                           bp_layout layout);
   void find_needed_roots();
   void find_exports();
   std::uint32_t place_of(const Device* device);
@@ -47,9 +61,10 @@ class PlanBuilder {
   CompiledGraph& out_;
   const ir::Graph& graph_;
   const std::vector<Device*>& devices_;
+  const std::vector<partition::Target>& targets_;  // parallel to devices_
   const CompileOptions& options_;
   const partition::Plan& cut_;
-  std::set<ir::ValueId> needed_;                   // roots read outside the partition that makes them
+  std::set<ir::ValueId> needed_;  // roots read outside the partition that makes them
   std::map<ir::ValueId, std::uint32_t> export_of_root_;
   std::map<std::pair<ir::ValueId, std::uint32_t>, std::uint32_t> slot_of_;  // (root, place)
   std::map<std::tuple<ir::ValueId, Device*, std::uint32_t, std::uint64_t>, std::uint32_t> packs_;

@@ -1,5 +1,6 @@
 #include "claims.h"
 
+#include "kernels/convolution.h"
 #include "kernels/emitter.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/matmul.h"
@@ -82,6 +83,7 @@ Answer check(const NodeView& node) {
   if (Answer no = check_values(node)) return no;
   if (sdk::is_view_op(op)) return std::nullopt;
   if (is_matmul_op(op)) return check_matmul(node);
+  if (is_convolution_op(op)) return refuse_convolution(node);
   if (const ProgramOp* program = find_program_op(op)) return check_program(node, *program);
   if (const KernelRow* row = find_kernel(op)) return row->refuse ? row->refuse(node) : std::nullopt;
   return refusal(BP_REFUSED_OP, "no kernel for " + std::string(op));

@@ -4,6 +4,7 @@
 #include <queue>
 #include <set>
 
+#include "kernels/convolution.h"
 #include "kernels/emitter.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/matmul.h"
@@ -28,7 +29,8 @@ std::int64_t hint(const GraphView& graph, bp_dim d) {
 
 class Grouper {
  public:
-  Grouper(const GraphView& graph) : graph_(graph), group_(graph.size(), kNone) {
+  Grouper(const GraphView& graph, const std::vector<bool>& channels_last)
+      : graph_(graph), channels_last_(channels_last), group_(graph.size(), kNone) {
     users_.resize(graph.value_count());
     producer_.assign(graph.value_count(), kNone);
     output_.assign(graph.value_count(), false);
@@ -50,6 +52,7 @@ class Grouper {
       g.nodes = {static_cast<std::uint32_t>(n)};
       Space shape;
       if (is_matmul_op(graph_[n].op())) g.kind = Group::kMatmul;
+      if (is_convolution_op(graph_[n].op())) g.kind = Group::kConvolution;
       if (is_program(n)) {
         g.kind = Group::kProgram;
         shape = shape_of(n);
@@ -168,15 +171,43 @@ class Grouper {
       return op && op->kind == ProgramOp::kRow && is_program(n);
     });
   }
+  // Whether a node's tensors all lie in memory in the same order, as post-ops need.
+  bool one_layout(const NodeView& node) const {
+    for (std::size_t i = 0; i < node.operand_count(); ++i)
+      if (node.has_operand(i) && node.operand(i).rank() == node.result().rank() &&
+          channels_last_[node.operand_index(i)] != channels_last_[node.result_index()])
+        return false;
+    return true;
+  }
+  // The only reader of a value that stays inside; kNone where there are others.
+  std::size_t only_user(std::uint32_t value) const {
+    if (users_[value].size() != 1 || output_[value]) return kNone;
+    const std::size_t u = users_[value][0];
+    return group_[u] == kNone || groups_[group_[u]].nodes.size() != 1 ? kNone : u;
+  }
+  bool read(const NodeView& node, std::size_t result) const {
+    const std::uint32_t v = node.result_index(result);
+    return v != BP_NONE && (!users_[v].empty() || output_[v]);
+  }
   void fuse_post_ops() {
     for (std::size_t n = 0; n < graph_.size(); ++n) {
       const std::size_t g = group_[n];
-      if (g == kNone || groups_[g].kind != Group::kMatmul || groups_[g].nodes.front() != n) continue;
+      if (g == kNone || groups_[g].nodes.front() != n) continue;
+      const bool convolution = groups_[g].kind == Group::kConvolution;
+      if (!convolution && groups_[g].kind != Group::kMatmul) continue;
       std::uint32_t value = graph_[n].result_index();
-      while (groups_[g].nodes.size() < 5 && users_[value].size() == 1 && !output_[value]) {
-        const std::size_t u = users_[value][0];
-        if (group_[u] == kNone || groups_[group_[u]].nodes.size() != 1) break;
-        if (!is_post_op(graph_[u], value)) break;
+      if (convolution) {
+        const std::size_t u = only_user(value);
+        if (u != kNone && is_foldable_norm(graph_[u], value) && !read(graph_[u], 1) &&
+            !read(graph_[u], 2) && channels_last_[value] == channels_last_[graph_[u].result_index()] &&
+            acyclic(g, group_[u])) {
+          merge(g, group_[u]);
+          value = graph_[u].result_index();
+        }
+      }
+      while (groups_[g].nodes.size() < 6) {
+        const std::size_t u = only_user(value);
+        if (u == kNone || !is_post_op(graph_[u], value) || !one_layout(graph_[u])) break;
         // A residual before a norm is cheaper in the norm, which reads the sum anyway.
         if (graph_[u].operand_count() > 1 && feeds_row_operator(graph_[u].result_index())) break;
         if (!acyclic(g, group_[u])) break;
@@ -264,23 +295,36 @@ class Grouper {
     return node.operand(0).rank() == 2 && dims && dims->count == 2 &&
            wrap_dim(dims->integers[0], 2) == 1;
   }
+  bool convolution_uses(std::uint32_t value, std::vector<WeightUse>& uses) const {
+    for (const std::size_t n : users_[value]) {
+      const NodeView node = graph_[n];
+      if (!is_convolution_op(node.op()) || node.operand_index(1) != value ||
+          node.operand_index(0) == value)
+        return false;
+      uses.push_back({group_[n], choose_convolution_layout(node)});
+    }
+    return true;
+  }
   void pack(const std::function<bool(std::size_t)>& may_pack, Grouping& out) {
     const auto inputs = graph_.inputs();
     out.layouts.assign(inputs.size(), {BP_LAYOUT_STRIDED, 0, 0});
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      const sdk::ValueView v = graph_.value(inputs[i]);
-      if (!v.has(BP_VALUE_STATIC) || !may_pack(i) || v.rank() != 2) continue;
+      const std::uint32_t value = inputs[i];
+      const sdk::ValueView v = graph_.value(value);
+      if (!v.has(BP_VALUE_STATIC) || !may_pack(i) || v.rank() < 2 || output_[value]) continue;
       const auto dims = v.dims();
-      if (std::any_of(dims.begin(), dims.end(), [](bp_dim d) { return d < 2; })) continue;
-      if (std::count(inputs.begin(), inputs.end(), inputs[i]) != 1) continue;
+      if (std::any_of(dims.begin(), dims.end(), [](bp_dim d) { return d < 1; })) continue;
+      if (std::count(inputs.begin(), inputs.end(), value) != 1) continue;
       std::vector<WeightUse> uses;
-      if (!weight_uses(inputs[i], inputs[i], false, uses) || uses.empty()) continue;
+      const bool usable =
+          v.rank() == 2 ? weight_uses(value, value, false, uses) : convolution_uses(value, uses);
+      if (!usable || uses.empty()) continue;
       const std::uint64_t layout = uses[0].layout;
       if (layout == 0 || std::any_of(uses.begin(), uses.end(), [&](const WeightUse& u) {
             return u.layout != layout || groups_[u.group].packed != BP_NONE;
           }))
         continue;
-      for (const WeightUse& u : uses) groups_[u.group].packed = inputs[i];
+      for (const WeightUse& u : uses) groups_[u.group].packed = value;
       out.layouts[i] = {BP_LAYOUT_OPAQUE, 0, layout};
     }
   }
@@ -360,6 +404,7 @@ class Grouper {
   }
 
   const GraphView& graph_;
+  const std::vector<bool>& channels_last_;  // per value
   std::vector<std::vector<std::size_t>> users_;
   std::vector<std::size_t> producer_;
   std::vector<bool> output_;
@@ -372,8 +417,9 @@ class Grouper {
 
 }  // namespace
 
-Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_t)>& may_pack) {
-  return Grouper(graph).run(may_pack);
+Grouping group_nodes(const GraphView& graph, const std::vector<bool>& channels_last,
+                     const std::function<bool(std::size_t)>& may_pack) {
+  return Grouper(graph, channels_last).run(may_pack);
 }
 
 }  // namespace backplane::onednn

@@ -27,7 +27,9 @@ struct Grouping {
   std::vector<bp_layout> layouts;
 };
 
-// `may_pack(i)`: the host lets the plugin choose the layout of input i.
-Grouping group_nodes(const sdk::GraphView& graph, const std::function<bool(std::size_t)>& may_pack);
+// `channels_last`: per value, whether it lies so (layout_pass.h). `may_pack(i)`: the host lets the
+// plugin choose the layout of input i.
+Grouping group_nodes(const sdk::GraphView& graph, const std::vector<bool>& channels_last,
+                     const std::function<bool(std::size_t)>& may_pack);
 
 }  // namespace backplane::onednn

@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -12,11 +13,13 @@
 
 #include "claims.h"
 #include "grouping.h"
+#include "kernels/convolution.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/matmul.h"
 #include "kernels/program_kernel.h"
 #include "kernels/strided_copy.h"
 #include "kernels/vector_table.h"
+#include "layout_pass.h"
 #include "packing.h"
 
 namespace backplane::onednn {
@@ -75,6 +78,7 @@ Result<std::unique_ptr<sdk::Kernel>> make_group_kernel(const Group& group,
   switch (group.kind) {
     case Group::kProgram: return make_program_kernel(context);
     case Group::kMatmul: return make_matmul_kernel(context, group.packed);
+    case Group::kConvolution: return make_convolution_kernel(context, group.packed);
     default: break;
   }
   const KernelRow* row = find_kernel(context.node().op());
@@ -132,7 +136,9 @@ class CpuDevice : public sdk::Device {
 
   Result<std::unique_ptr<sdk::Executable>> compile(const sdk::Subgraph& graph,
                                                    const CompileOptions& options) override {
-    Grouping made = group_nodes(graph, [&](std::size_t i) { return options.wants_any_input(i); });
+    auto channels_last = channels_last_values(graph);
+    Grouping made = group_nodes(graph, channels_last,
+                                [&](std::size_t i) { return options.wants_any_input(i); });
     auto groups = std::make_shared<std::vector<Group>>(std::move(made.groups));
     auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
     for (std::size_t g = 0; g < groups->size(); ++g)
@@ -142,8 +148,13 @@ class CpuDevice : public sdk::Device {
       if (context.step().is_copy()) return make_copy_kernel(context.operand(0), context.result());
       return make_group_kernel((*groups)[(*owner)[context.step().nodes[0]]], context);
     };
+    sdk::Relayout relayout;
+    if (std::find(channels_last.begin(), channels_last.end(), true) != channels_last.end())
+      relayout = [channels_last](const sdk::GraphView& of, std::vector<sdk::TensorSpec>& specs) {
+        apply_channels_last(of, channels_last, specs);
+      };
     auto executable = std::make_unique<CpuExecutable>(graph, std::move(made.steps), factory,
-                                                      std::move(made.layouts));
+                                                      std::move(made.layouts), std::move(relayout));
     executable->flags = BP_EXECUTABLE_SYNCHRONOUS;
     return std::unique_ptr<sdk::Executable>(std::move(executable));
   }

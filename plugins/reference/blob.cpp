@@ -1,5 +1,7 @@
 #include "blob.h"
 
+#include <backplane/sdk/program.hpp>
+
 #include "kernels/element.h"
 
 namespace backplane::reference {
@@ -7,6 +9,14 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x46455242;  // "BREF"
 constexpr std::uint32_t kVersion = 1;
+
+// FNV-1a
+std::uint64_t sum_of(const void* data, std::size_t size) {
+  std::uint64_t sum = 0xcbf29ce484222325;
+  for (std::size_t i = 0; i < size; ++i)
+    sum = (sum ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3;
+  return sum;
+}
 
 class Writer {
  public:
@@ -152,6 +162,20 @@ bp_value get_value(Reader& r) {
   return v;
 }
 
+// A view's dimension lies within the rank of what it is a view of.
+void check_view(const LoadedGraph& g, const bp_node& n) {
+  if (!sdk::is_view_op(sdk::view(g.ops[n.op].name))) return;
+  check(n.operand_count > 0 && g.indices[n.first_operand] != BP_NONE);
+  const auto rank =
+      std::max<std::int64_t>(g.values[g.indices[n.first_operand]].rank, 1);
+  for (std::uint32_t i = 0; i < n.attribute_count; ++i) {
+    const bp_attribute& a = g.attributes[n.first_attribute + i];
+    if (sdk::view(a.name).starts_with("dim") && a.kind == BP_ATTRIBUTE_INT)
+      check(!a.is_class && a.integer >= -rank && a.integer < rank);
+    if (sdk::view(a.name) == "split_sizes") check(a.count >= n.result_count);
+  }
+}
+
 void check_graph(const LoadedGraph& g) {
   const auto value = [&](std::uint32_t i, bool optional) {
     check(i < g.values.size() || (optional && i == BP_NONE));
@@ -190,10 +214,12 @@ void check_graph(const LoadedGraph& g) {
   }
   for (const bp_node& n : g.nodes) {
     check(n.op < g.ops.size());
+
     check(inside(n.first_operand, n.operand_count, g.indices.size()));
     check(inside(n.first_result, n.result_count, g.indices.size()));
     check(inside(n.list_first, n.list_count, n.operand_count));
     check(inside(n.first_attribute, n.attribute_count, g.attributes.size()));
+    check_view(g, n);
   }
 }
 
@@ -262,14 +288,22 @@ std::string save_graph(const sdk::GraphView& view, const std::vector<bp_layout>&
   array(g.strides, g.dim_count);
   array(g.inputs, g.input_count);
   array(g.outputs, g.output_count);
-  return w.take();
+  std::string blob = w.take();
+  const std::uint64_t sum = sum_of(blob.data(), blob.size());
+  blob.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+  return blob;
 }
 
 sdk::Result<std::unique_ptr<LoadedGraph>> load_graph(std::span<const std::byte> blob) {
   auto out = std::make_unique<LoadedGraph>();
   LoadedGraph& g = *out;
   try {
-    Reader r(blob, g);
+    std::uint64_t sum = 0;
+    check(blob.size() >= sizeof sum);
+    const auto body = blob.first(blob.size() - sizeof sum);
+    std::memcpy(&sum, body.data() + body.size(), sizeof sum);
+    check(sum == sum_of(body.data(), body.size()));
+    Reader r(body, g);
     check(r.get<std::uint32_t>() == kMagic && r.get<std::uint32_t>() == kVersion);
     std::size_t layout_bytes = 0;
     const void* layouts = r.bytes(layout_bytes);

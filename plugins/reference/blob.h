@@ -1,4 +1,4 @@
-// A compiled graph as bytes. Blobs are untrusted: the loader checks every size and every index.
+// A compiled graph as bytes. The loader checks a sum over the blob, and every size and index in it.
 #pragma once
 
 #include <backplane/sdk/graph.hpp>

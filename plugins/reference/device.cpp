@@ -40,6 +40,7 @@ class QueuedExecutable final : public sdk::Executable {
   sdk::Result<std::string> save() override { return save_graph(program_->graph(), layouts_); }
 
   Status execute(const sdk::Execution& call) override {
+    BP_SDK_RETURN_IF_ERROR(check_ranges(*program_, call));
     struct Call {
       std::vector<bp_binding> bindings;
       std::vector<std::int64_t> dims;
@@ -82,7 +83,10 @@ class DirectExecutable final : public sdk::Executable {
   sdk::Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
     return program_->workspace_bytes(dims);
   }
-  Status execute(const sdk::Execution& call) override { return program_->execute(call); }
+  Status execute(const sdk::Execution& call) override {
+    BP_SDK_RETURN_IF_ERROR(check_ranges(*program_, call));
+    return program_->execute(call);
+  }
 
  private:
   std::shared_ptr<sdk::ProgramExecutable> program_;

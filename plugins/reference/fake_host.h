@@ -48,6 +48,9 @@ inline const bp_host_api& fake_host_api() {
                         bp_error* (*body)(void*, std::size_t, std::size_t)) {
       return body(user, 0, n);
     };
+    h.clock_ns = [](bp_host*) { return std::uint64_t{0}; };
+    h.span_begin = [](bp_host*, bp_string) { return std::uint64_t{0}; };
+    h.span_end = [](bp_host*, std::uint64_t) {};
     h.is_cancelled = [](const bp_cancel*) { return std::int32_t{0}; };
     h.claim_add = [](bp_claim_sink* s, const bp_claim* c) -> bp_error* {
       auto& out = *reinterpret_cast<FakeClaims*>(s);

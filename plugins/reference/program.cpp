@@ -166,4 +166,29 @@ std::shared_ptr<sdk::ProgramExecutable> make_program(const sdk::Subgraph& graph,
                                                   std::move(layouts));
 }
 
+sdk::Status check_ranges(sdk::ProgramExecutable& program, const sdk::Execution& call) {
+  const sdk::GraphView& graph = program.graph();
+  auto instance = program.instance({call.dims(), graph.dim_class_count()});
+  if (!instance.ok()) return instance.status();
+  const auto fits = [&](std::uint32_t value, const bp_binding& binding) {
+    const bp_range& range = binding.range;
+    if (range.buffer == nullptr && range.host == nullptr) return true;  // by value, or nothing
+    const sdk::TensorSpec& spec = (*instance)->specs()[value];
+    const std::int64_t bytes =
+        spec.layout.kind == BP_LAYOUT_OPAQUE
+            ? packed_bytes(spec.layout.layout_id, type_of(spec.dtype), spec.dims)
+            : spec.span_bytes();
+    return range.size_bytes >= static_cast<std::uint64_t>(bytes);
+  };
+  for (std::size_t i = 0; i < graph.inputs().size(); ++i)
+    if (!fits(graph.inputs()[i], call.input(i)))
+      return {BP_INVALID_ARGUMENT, "the range of input " + std::to_string(i) + " is too small"};
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i)
+    if (!fits(graph.outputs()[i], call.output(i)))
+      return {BP_INVALID_ARGUMENT, "the range of output " + std::to_string(i) + " is too small"};
+  if (call.workspace().bytes() < (*instance)->workspace_bytes())
+    return {BP_INVALID_ARGUMENT, "the workspace is too small"};
+  return {};
+}
+
 }  // namespace backplane::reference

@@ -18,4 +18,7 @@ std::vector<bp_layout> choose_layouts(const sdk::Subgraph& graph,
 std::shared_ptr<sdk::ProgramExecutable> make_program(const sdk::Subgraph& graph,
                                                      std::vector<bp_layout> layouts);
 
+// Whether the ranges of a call hold the tensors that the program reads and writes.
+sdk::Status check_ranges(sdk::ProgramExecutable& program, const sdk::Execution& call);
+
 }  // namespace backplane::reference

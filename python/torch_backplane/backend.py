@@ -104,6 +104,9 @@ class Compiled:
             raise AssertionError from error
 
 
+torch._dynamo.decorators.skip_code(Compiled.__call__.__code__)
+
+
 class FrameCompiler:
     """Compiles the graphs of one captured frame: inference, or a forward and its backward."""
 
@@ -258,7 +261,8 @@ def compile_frame(
         graph_module,
         example_inputs,
         fw_compiler=compiler.forward,
-        bw_compiler=compiler.backward,
+        # Backward may run inside of code that TorchDynamo traces; this is not for it.
+        bw_compiler=torch._dynamo.disable(compiler.backward),
         inference_compiler=compiler.inference,
         decompositions={},
         keep_inference_input_mutations=False,

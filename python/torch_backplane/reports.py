@@ -245,10 +245,17 @@ def _original(model: Callable[..., Any]) -> tuple[Callable[..., Any], str | None
     )
     if original is None:
         return model, None
-    callback = getattr(getattr(model, "dynamo_ctx", None), "callback", None)
-    callback = callback or getattr(model, "_torchdynamo_inline_callback", None)
-    backend = getattr(callback, "_torchdynamo_orig_backend", None)
-    return original, getattr(getattr(backend, "compiler_fn", backend), "plugin", None)
+    # A module keeps TorchDynamo's callback in an attribute, a function in its closure.
+    held = [getattr(getattr(model, "dynamo_ctx", None), "callback", None)]
+    for cell in getattr(model, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            held += [cell.cell_contents, getattr(cell.cell_contents, "callback", None)]
+    for backend in held:
+        while backend is not None:
+            if name := getattr(getattr(backend, "compiler_fn", backend), "plugin", None):
+                return original, name
+            backend = getattr(backend, "_torchdynamo_orig_backend", None)
+    return original, None
 
 
 def explain(

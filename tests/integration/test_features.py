@@ -328,7 +328,7 @@ def test_results_outlive_later_calls(plugin: str) -> None:
 
 def test_integer_and_bool_outputs(plugin: str) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        order = x.argsort(-1, stable=True)
+        order = x.argsort(stable=True, dim=-1)
         return x.argmax(-1), x > 0, (x > 0).sum(), x.isnan(), order, x.to(torch.int32), x.any()
 
     check(plugin, function, torch.randn(4, 5))

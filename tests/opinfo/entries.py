@@ -40,6 +40,10 @@ UNINITIALIZED = frozenset(
         "resize_as_",
     }
 )
+# Which of equal elements these name is not specified.
+TIES = frozenset({"argsort", "kthvalue", "median", "mode", "nanmedian", "sort", "topk"})
+# Eager's vector code for 8-bit images rounds in fixed point: the last bit is not specified.
+FIXED_POINT_PREFIXES = ("nn.functional.interpolate", "nn.functional.upsample", "_upsample")
 GPU_ONLY_PREFIX = "jiterator"
 # So many samples are passed over because a tensor is empty, or because eager refuses them.
 LOOK_AHEAD = 100
@@ -73,6 +77,8 @@ def wider_tolerances(entry: OpInfo) -> dict[torch.dtype, tuple[float, float]]:
                 for dtype, (atol, rtol) in decorator.d.items():
                     old = out.get(dtype, (0.0, 0.0))
                     out[dtype] = (max(old[0], atol), max(old[1], rtol))
+    if entry.name.startswith(FIXED_POINT_PREFIXES):
+        out[torch.uint8] = (1.0, 0.0)
     return out
 
 
@@ -118,6 +124,10 @@ def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return new.requires_grad_(tensor.requires_grad)
 
 
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
 class Sample:
     """One call of an operator as a function over its tensors."""
 
@@ -136,7 +146,7 @@ class Sample:
 
     def call(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """The results that are tensors."""
-        return [v for v in pytree.tree_leaves(self._call(tensors)) if isinstance(v, torch.Tensor)]
+        return tensors_in(self._call(tensors))
 
     def _call(self, tensors: Sequence[torch.Tensor]) -> Any:
         values = list(self.values)
@@ -147,8 +157,7 @@ class Sample:
 
     def call_for_gradients(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """As ``call``, less what has no unique gradient, like the signs of singular vectors."""
-        results = self.process(self._call(tensors))
-        return [v for v in pytree.tree_leaves(results) if isinstance(v, torch.Tensor)]
+        return tensors_in(self.process(self._call(tensors)))
 
     def in_float64(self) -> Sample:
         """The same call, every float32 and narrower tensor and dtype as float64."""

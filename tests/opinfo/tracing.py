@@ -51,7 +51,6 @@ class WithoutChecks(TorchDispatchMode):
         return None if func in CHECKS else func(*args, **(kwargs or {}))
 
 
-
 class UnbackedSize(Exception):
     """The shape of a result is known only after the call."""
 

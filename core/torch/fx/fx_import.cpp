@@ -9,6 +9,8 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
@@ -334,6 +336,7 @@ class Importer {
       return unsupported(name + " has no recorded result");
     }
     if (name == "aten.as_strided") make_offset_relative(operands[0], attributes);
+    widen_statistics(name, operands, types);
     const ir::NodeId id = out_.graph.add_node(ir::find_or_intern_op(name), std::move(operands), std::move(attributes),
                                               std::move(types), py::str(node.attr("name")));
     ir::Node& made = out_.graph.nodes[id];
@@ -342,6 +345,41 @@ class Importer {
     made.location = location_of(node.attr("meta"));
     values_.emplace(node.ptr(), made.results);
     return {};
+  }
+
+  // Norms of reduced-precision images with float32 weights keep their statistics in float32, forward
+  // and backward, which PyTorch's meta functions do not say.
+  void widen_statistics(const std::string& name, const std::vector<ir::ValueId>& operands,
+                        std::vector<ir::TensorType>& types) {
+    struct Norm {
+      std::string_view name;
+      std::size_t weight, first;  // operand; first of the two statistics
+      bool backward;              // statistics are operands, else results
+    };
+    static constexpr std::array<Norm, 6> kNorms{{
+        {"aten.native_layer_norm", 1, 1, false},
+        {"aten.native_group_norm", 1, 1, false},
+        {"aten._native_batch_norm_legit_functional", 1, 1, false},
+        {"aten.native_layer_norm_backward", 4, 2, true},
+        {"aten.native_group_norm_backward", 4, 2, true},
+        {"aten.native_batch_norm_backward", 2, 5, true},
+    }};
+    const auto norm = std::find_if(kNorms.begin(), kNorms.end(),
+                                   [&](const Norm& n) { return n.name == name; });
+    if (norm == kNorms.end() || norm->weight >= operands.size() ||
+        operands[norm->weight] == ir::kNone ||
+        out_.graph.values[operands[norm->weight]].type.dtype != ir::DType::kFloat32)
+      return;
+    const auto widen = [](ir::TensorType& type) {
+      if (type.dtype == ir::DType::kBFloat16 || type.dtype == ir::DType::kFloat16)
+        type.dtype = ir::DType::kFloat32;
+    };
+    for (std::size_t i = norm->first; i < norm->first + 2; ++i) {
+      if (!norm->backward && i < types.size()) widen(types[i]);
+      if (norm->backward && i < operands.size() && operands[i] != ir::kNone &&
+          out_.graph.values[operands[i]].kind == ir::ValueKind::kInput)
+        widen(out_.graph.values[operands[i]].type);
+    }
   }
 
   // Values carry no storage offset; the attribute counts from the base's own start.

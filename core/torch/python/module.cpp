@@ -129,6 +129,11 @@ py::dict report(const compiler::CompiledFunction& function) {
     py::dict one;
     one["device"] = p->device;
     one["nodes"] = p->nodes;
+    py::list operators;
+    for (const ir::NodeId n : p->nodes)
+      operators.append(py::make_tuple(std::string(graph.graph().nodes[n].op->name),
+                                      graph.graph().nodes[n].location));
+    one["operators"] = operators;
     one["predicted_ns"] = p->predicted_ns;
     one["measured_ns"] = p->measured_ns.load();
     one["calls"] = p->calls.load();
@@ -261,6 +266,8 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("clear_packs", [] { runtime::PackCache::instance().clear(); });
   m.def("resident_weight_bytes", [] { return runtime::PackCache::instance().resident_bytes(); });
+  m.attr("abi_version") = std::to_string(BP_VERSION_MAJOR(BP_ABI_VERSION)) + "." +
+                          std::to_string(BP_VERSION_MINOR(BP_ABI_VERSION));
   m.def("start_trace", runtime::start_trace);
   m.def("stop_trace", runtime::stop_trace);
   m.def("clear_trace", runtime::clear_trace);

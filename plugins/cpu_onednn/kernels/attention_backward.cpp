@@ -12,15 +12,24 @@
 namespace backplane::onednn {
 namespace {
 
+// Between rows of a tile of scores: columns of a power of two would share few lines of the cache.
+constexpr std::int64_t kTileRow = kKeyBlock + kLanes;
+
 using sdk::KernelCall;
 using sdk::StepContext;
+
+bool dense_floats(const Heads& t) { return t.type == Type::kF32 && t.column == 1; }
 
 // Operands: grad, query, key, value, out, logsumexp, mask. Results: gradients of query, key, value.
 class AttentionBackward : public sdk::Kernel {
  public:
   explicit AttentionBackward(const StepContext& context)
-      : grad_(context.operand(0)), q_(context.operand(1)), k_(context.operand(2)),
-        v_(context.operand(3)), out_(context.operand(4)), lse_(context.operand(5).strides) {
+      : grad_(context.operand(0)),
+        q_(context.operand(1)),
+        k_(context.operand(2)),
+        v_(context.operand(3)),
+        out_(context.operand(4)),
+        lse_(context.operand(5).strides) {
     const Shape& q = context.operand(1).dims;
     batch_ = q[0];
     heads_ = q[1];
@@ -35,14 +44,16 @@ class AttentionBackward : public sdk::Kernel {
     mask_ = Mask(context, 6, {batch_, heads_, queries_, keys_});
     for (std::size_t i = 0; i < 3; ++i)
       if (context.step().results[i] != BP_NONE) results_[i] = Heads(context.result(i));
-    direct_keys_ = k_.type == Type::kF32 && k_.column == 1 && depth_ % kLanes == 0;
+    // Dense float heads are read where they lie.
+    direct_keys_ = dense_floats(k_) && depth_ % kLanes == 0;
+    direct_grad_ = dense_floats(grad_) && values_ % kLanes == 0;
     deep_ = whole_lanes(depth_);
     wide_ = whole_lanes(values_);
-    long_ = whole_lanes(keys_);
+    long_ = whole_lanes(keys_) | kLanes;
     parts_ = team_size(batch_ * key_heads_, work());
     const std::int64_t turned = (depth_ + values_) * long_;
     const std::int64_t rows = keys_ * ((direct_keys_ ? 1 : 2) * deep_ + wide_);
-    const std::int64_t block = kQueryBlock * (2 * deep_ + wide_ + 2 * kKeyBlock + 2) + wide_;
+    const std::int64_t block = kQueryBlock * (2 * deep_ + wide_ + 2 * kTileRow + 2) + wide_;
     per_part_ = whole_lanes(turned + rows + block);
   }
 
@@ -66,10 +77,10 @@ class AttentionBackward : public sdk::Kernel {
  private:
   // Of one part; widths are whole vectors.
   struct Room {
-    float *turned_keys, *turned_values;      // [depth, keys], [values, keys]
-    float *keys, *grad_keys, *grad_values;   // [keys, depth], [keys, values]
-    float *q, *grad_q, *grad;                // of a block of queries
-    float *p, *slope;                        // of a tile
+    float *turned_keys, *turned_values;     // [depth, keys], [values, keys]
+    float *keys, *grad_keys, *grad_values;  // [keys, depth], [keys, values]
+    float *q, *grad_q, *grad;               // of a block of queries
+    float *p, *slope;                       // of a tile
     float *lse, *delta, *row;
 
     Room(const AttentionBackward& s, float* at) {
@@ -86,8 +97,8 @@ class AttentionBackward : public sdk::Kernel {
       q = take(kQueryBlock * s.deep_);
       grad_q = take(kQueryBlock * s.deep_);
       grad = take(kQueryBlock * s.wide_);
-      p = take(kQueryBlock * kKeyBlock);
-      slope = take(kQueryBlock * kKeyBlock);
+      p = take(kQueryBlock * kTileRow);
+      slope = take(kQueryBlock * kTileRow);
       lse = take(kQueryBlock);
       delta = take(kQueryBlock);
       row = take(s.wide_);
@@ -122,42 +133,62 @@ class AttentionBackward : public sdk::Kernel {
                std::int64_t rows, const float* keys, std::int64_t key_row, const Room& room) const {
     const VectorTable& table = vector_table();
     load_queries(call, b, h, query, rows, room);
+    const float* grad = room.grad;
+    std::int64_t grad_row = wide_;
+    if (direct_grad_) {
+      grad = reinterpret_cast<const float*>(grad_.at(call.operands[0], b, h, query));
+      grad_row = grad_.row;
+    }
     const std::int64_t limit = mask_.causal ? std::min(keys_, query + rows) : keys_;
     for (std::int64_t key = 0; key < limit; key += kKeyBlock) {
       const std::int64_t n = std::min(kKeyBlock, limit - key);
-      table.gemm({room.p, kKeyBlock, room.q, deep_, 1, room.turned_keys + key, long_, rows, n,
+      table.gemm({room.p, kTileRow, room.q, deep_, 1, room.turned_keys + key, long_, rows, n,
                   depth_, false});
       for (std::int64_t r = 0; r < rows; ++r)
-        probabilities(call, b, h, query + r, key, n, room.p + r * kKeyBlock, room.lse[r]);
-      table.gemm({room.grad_values + key * wide_, wide_, room.p, 1, kKeyBlock, room.grad, wide_, n,
+        probabilities(call, b, h, query + r, key, n, room.p + r * kTileRow, room.lse[r]);
+      table.gemm({room.grad_values + key * wide_, wide_, room.p, 1, kTileRow, grad, grad_row, n,
                   values_, rows, true});
-      table.gemm({room.slope, kKeyBlock, room.grad, wide_, 1, room.turned_values + key, long_, rows,
-                  n, values_, false});
+      table.gemm({room.slope, kTileRow, grad, grad_row, 1, room.turned_values + key, long_, rows, n,
+                  values_, false});
       for (std::int64_t r = 0; r < rows; ++r)
-        backward_table().softmax_slope(room.slope + r * kKeyBlock, room.p + r * kKeyBlock,
+        backward_table().softmax_slope(room.slope + r * kTileRow, room.p + r * kTileRow,
                                        room.delta[r], n);
       // Queries are scaled already; the gradient of queries is scaled when it is stored.
-      table.gemm({room.grad_keys + key * deep_, deep_, room.slope, 1, kKeyBlock, room.q, deep_, n,
+      table.gemm({room.grad_keys + key * deep_, deep_, room.slope, 1, kTileRow, room.q, deep_, n,
                   depth_, rows, true});
-      table.gemm({room.grad_q, deep_, room.slope, kKeyBlock, 1, keys + key * key_row, key_row, rows,
+      table.gemm({room.grad_q, deep_, room.slope, kTileRow, 1, keys + key * key_row, key_row, rows,
                   depth_, n, key != 0});
     }
-    for (std::int64_t i = 0; i < rows * deep_; ++i)
-      room.grad_q[i] = limit == 0 ? 0 : room.grad_q[i] * scale_;
-    put(call, 0, b, h, query, rows, depth_, room.grad_q, deep_);
+    if (limit == 0) std::fill(room.grad_q, room.grad_q + rows * deep_, 0.0F);
+    put(call, 0, b, h, query, rows, depth_, room.grad_q, deep_, scale_);
   }
 
   // Packs queries and grads; delta is the dot product of grad and out.
   void load_queries(const KernelCall& call, std::int64_t b, std::int64_t h, std::int64_t query,
                     std::int64_t rows, const Room& room) const {
-    pack_rows(q_, q_.at(call.operands[1], b, h, query), rows, depth_, room.q, deep_, scale_);
-    pack_rows(grad_, grad_.at(call.operands[0], b, h, query), rows, values_, room.grad, wide_);
+    const BackwardTable& loops = backward_table();
     const auto* lse = reinterpret_cast<const float*>(call.operands[5]);
     for (std::int64_t r = 0; r < rows; ++r) {
-      pack_rows(out_, out_.at(call.operands[4], b, h, query + r), 1, values_, room.row, wide_);
-      room.delta[r] = backward_table().dot(room.grad + r * wide_, room.row, values_);
+      const float* q =
+          row_of(q_, q_.at(call.operands[1], b, h, query + r), depth_, room.q + r * deep_);
+      loops.scale_row(room.q + r * deep_, q, scale_, depth_);
+      std::fill(room.q + r * deep_ + depth_, room.q + (r + 1) * deep_, 0.0F);
+      const std::byte* from = grad_.at(call.operands[0], b, h, query + r);
+      const float* grad = reinterpret_cast<const float*>(from);
+      if (!direct_grad_) {
+        pack_rows(grad_, from, 1, values_, room.grad + r * wide_, wide_);
+        grad = room.grad + r * wide_;
+      }
+      const float* out =
+          row_of(out_, out_.at(call.operands[4], b, h, query + r), values_, room.row);
+      room.delta[r] = loops.dot(grad, out, values_);
       room.lse[r] = lse[b * lse_[0] + h * lse_[1] + (query + r) * lse_[2]];
     }
+  }
+  static const float* row_of(const Heads& t, const std::byte* at, std::int64_t n, float* room) {
+    if (dense_floats(t)) return reinterpret_cast<const float*>(at);
+    load_function(t.type, Domain::kF32)(room, at, t.column, n);
+    return room;
   }
 
   void probabilities(const KernelCall& call, std::int64_t b, std::int64_t h, std::int64_t query,
@@ -172,13 +203,19 @@ class AttentionBackward : public sdk::Kernel {
   }
 
   void put(const KernelCall& call, std::size_t result, std::int64_t b, std::int64_t h,
-           std::int64_t row, std::int64_t rows, std::int64_t columns, const float* from,
-           std::int64_t width) const {
+           std::int64_t row, std::int64_t rows, std::int64_t columns, float* from,
+           std::int64_t width, float scale = 1) const {
     if (!results_[result] || call.results[result] == nullptr) return;
     const Heads& t = *results_[result];
     const StoreFunction store = store_function(t.type, Domain::kF32);
-    for (std::int64_t r = 0; r < rows; ++r)
-      store(t.at(call.results[result], b, h, row + r), t.column, from + r * width, columns);
+    for (std::int64_t r = 0; r < rows; ++r, from += width) {
+      std::byte* to = t.at(call.results[result], b, h, row + r);
+      const bool dense = dense_floats(t);
+      if (dense || scale != 1)
+        backward_table().scale_row(dense ? reinterpret_cast<float*>(to) : from, from, scale,
+                                   columns);
+      if (!dense) store(to, t.column, from, columns);
+    }
   }
 
   Heads grad_, q_, k_, v_, out_;
@@ -188,7 +225,7 @@ class AttentionBackward : public sdk::Kernel {
   std::int64_t batch_, heads_, key_heads_, queries_, keys_, depth_, values_, shared_;
   std::int64_t deep_, wide_, long_, parts_, per_part_;
   float scale_;
-  bool direct_keys_;
+  bool direct_keys_, direct_grad_;
 };
 
 MadeKernel attention_backward(const StepContext& context) {

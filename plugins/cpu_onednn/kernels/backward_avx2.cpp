@@ -3,6 +3,12 @@
 
 #include "kernels/backward_table.h"
 
+#define BP_VECTOR_LANES 8
+
+// The C++ front end reads the whole file before it heeds a target, so that macros such as
+// __AVX2__ say nothing here.
+#define BP_VECTOR_LANES 8
+
 // Vectors are passed between inlined functions only, so their calling convention is moot.
 #pragma GCC diagnostic ignored "-Wpsabi"
 #pragma GCC push_options

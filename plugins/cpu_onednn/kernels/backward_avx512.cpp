@@ -3,8 +3,18 @@
 
 #include "kernels/backward_table.h"
 
+#define BP_VECTOR_LANES 16
+
+// The C++ front end reads the whole file before it heeds a target, so that macros such as
+// __AVX2__ say nothing here.
+#define BP_VECTOR_LANES 16
+
 // Vectors are passed between inlined functions only, so their calling convention is moot.
 #pragma GCC diagnostic ignored "-Wpsabi"
+// Intrinsics of GCC 12 read a value that they leave undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+// Intrinsics of GCC 12 read a value that they leave undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")
 

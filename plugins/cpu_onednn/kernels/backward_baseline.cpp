@@ -4,6 +4,8 @@
 #include "kernels/backward_table.h"
 #include "kernels/vector_table.h"
 
+#define BP_VECTOR_LANES 4
+
 // Vectors are passed between inlined functions only, so their calling convention is moot.
 #pragma GCC diagnostic ignored "-Wpsabi"
 

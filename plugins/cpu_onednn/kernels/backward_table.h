@@ -1,4 +1,5 @@
-// Loops of the backward kernels that exist once per instruction set. All memory is floats.
+// Loops of the backward kernels that exist once per instruction set. Memory is floats but where
+// it is said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@ struct NormRow {
   const float *grad, *input, *weight;
   float mean, rstd;
   std::int64_t n;
-  float* grad_sums;    // [i] += grad[i]
-  float* scale_sums;   // [i] += grad[i] * (input[i] - mean) * rstd
+  float* grad_sums;   // [i] += grad[i]
+  float* scale_sums;  // [i] += grad[i] * (input[i] - mean) * rstd
 };
 // Sums over the row of g = grad * weight.
 struct RowSums {
@@ -22,14 +23,20 @@ struct BackwardTable {
   RowSums (*norm_sums)(const NormRow& row);
   // target = a * grad * weight + b * (input - mean) + c
   void (*norm_apply)(float* target, const NormRow& row, float a, float b, float c);
+  // Planes: the same without weight; like columns, of floats [0] or of bfloat16 throughout [1].
+  RowSums (*plane_sums[2])(const void* grad, const void* input, float mean, std::int64_t n);
+  void (*plane_apply[2])(void* target, const void* grad, const void* input, float mean, float a,
+                         float b, float c, std::int64_t n);
   // Columns with statistics of their own: grads += grad, products += grad * (input - mean).
-  void (*column_sums)(float* grads, float* products, const float* grad, const float* input,
-                      const float* mean, std::int64_t n);
+  void (*column_sums[2])(float* grads, float* products, const void* grad, const void* input,
+                         const float* mean, std::int64_t n);
   // target = a * grad + b * (input - mean) + c, everything per column.
-  void (*column_apply)(float* target, const float* grad, const float* input, const float* mean,
-                       const float* a, const float* b, const float* c, std::int64_t n);
+  void (*column_apply[2])(void* target, const void* grad, const void* input, const float* mean,
+                          const float* a, const float* b, const float* c, std::int64_t n);
   // target += source * factor
   void (*add_row)(float* target, const float* source, float factor, std::int64_t n);
+  // target = source * factor
+  void (*scale_row)(float* target, const float* source, float factor, std::int64_t n);
   // row = exp(row - shift)
   void (*shifted_exp)(float* row, float shift, std::int64_t n);
   // target = p * (target - shift)

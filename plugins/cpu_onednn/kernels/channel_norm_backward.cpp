@@ -26,9 +26,14 @@ class ChannelNormBackward : public sdk::Kernel {
  protected:
   ChannelNormBackward(const StepContext& context, std::int64_t images, std::int64_t channels,
                       std::int64_t area, const Shape& order)
-      : images_(images), channels_(channels), area_(area), grad_(context, 0, plan_, order),
-        input_(context, 1, plan_, order), grad_input_(DenseResult::optional(context, 0, plan_, order)),
-        read_grad_(grad_.type()), read_input_(input_.type()) {
+      : images_(images),
+        channels_(channels),
+        area_(area),
+        grad_(context, 0, plan_, order),
+        input_(context, 1, plan_, order),
+        grad_input_(DenseResult::optional(context, 0, plan_, order)),
+        read_grad_(grad_.type()),
+        read_input_(input_.type()) {
     grad_weight_ = DenseResult::optional(context, 1, plan_);
     grad_bias_ = DenseResult::optional(context, 2, plan_);
     if (grad_input_.present()) write_ = RowWriter(grad_input_.type());
@@ -42,40 +47,49 @@ class ChannelNormBackward : public sdk::Kernel {
   float* floats(const KernelCall& call, std::uint64_t at) const {
     return reinterpret_cast<float*>(call.scratch + at);
   }
-  // body(chunk's first element, size) over a plane.
-  template <class F>
-  static void chunks(std::int64_t first, std::int64_t size, bool direct, F&& body) {
-    if (direct) return body(first, size);
-    for (std::int64_t at = 0; at < size; at += kChunk)
-      body(first + at, std::min(kChunk, size - at));
+  // Of one type, planes are read where they lie; else converted in chunks.
+  bool uniform() const {
+    return grad_.type() == input_.type() &&
+           (!grad_input_.present() || grad_input_.type() == grad_.type());
   }
+  std::size_t kind() const { return grad_.type() == Type::kF32 ? 0 : 1; }
 
   // Sums of grad and grad * (input - mean) over one plane. `room` holds 3 * kChunk floats.
   RowSums plane_sums(const std::byte* grad, const std::byte* input, std::int64_t plane, float mean,
                      float* room) const {
+    const BackwardTable& table = backward_table();
+    const std::int64_t first = plane * area_;
+    if (uniform()) {
+      const std::int64_t at = first * bytes_of(grad_.type());
+      return table.plane_sums[kind()](grad + at, input + at, mean, area_);
+    }
     RowSums sums{0, 0};
-    chunks(plane * area_, area_, read_grad_.direct() && read_input_.direct(),
-           [&](std::int64_t at, std::int64_t n) {
-             const RowSums s = backward_table().norm_sums(
-                 {read_grad_(grad, at, n, room), read_input_(input, at, n, room + kChunk), nullptr,
-                  mean, 1, n, nullptr, nullptr});
-             sums.grad += s.grad;
-             sums.product += s.product;
-           });
+    for (std::int64_t at = 0; at < area_; at += kChunk) {
+      const std::int64_t n = std::min(kChunk, area_ - at);
+      const RowSums s =
+          table.plane_sums[0](read_grad_(grad, first + at, n, room),
+                              read_input_(input, first + at, n, room + kChunk), mean, n);
+      sums.grad += s.grad;
+      sums.product += s.product;
+    }
     return sums;
   }
   void plane_apply(std::byte* out, const std::byte* grad, const std::byte* input,
                    std::int64_t plane, float mean, float a, float b, float c, float* room) const {
-    chunks(plane * area_, area_, read_grad_.direct() && read_input_.direct() && write_.direct(),
-           [&](std::int64_t at, std::int64_t n) {
-             float* target = write_.begin(out, at, room + 2 * kChunk);
-             backward_table().norm_apply(
-                 target,
-                 {read_grad_(grad, at, n, room), read_input_(input, at, n, room + kChunk), nullptr,
-                  mean, 1, n, nullptr, nullptr},
-                 a, b, c);
-             write_.commit(out, at, n, target);
-           });
+    const BackwardTable& table = backward_table();
+    const std::int64_t first = plane * area_;
+    if (uniform()) {
+      const std::int64_t at = first * bytes_of(grad_.type());
+      table.plane_apply[kind()](out + at, grad + at, input + at, mean, a, b, c, area_);
+      return;
+    }
+    for (std::int64_t at = 0; at < area_; at += kChunk) {
+      const std::int64_t n = std::min(kChunk, area_ - at);
+      float* target = write_.begin(out, first + at, room + 2 * kChunk);
+      table.plane_apply[0](target, read_grad_(grad, first + at, n, room),
+                           read_input_(input, first + at, n, room + kChunk), mean, a, b, c, n);
+      write_.commit(out, first + at, n, target);
+    }
   }
   void put(const KernelCall& call, const DenseResult& result, const float* from) const {
     if (!result.present() || channels_ == 0) return;
@@ -112,11 +126,12 @@ Shape batch_norm_order(const StepContext& context) {
 class BatchNormBackward : public ChannelNormBackward {
  public:
   BatchNormBackward(const StepContext& context, bool training)
-      : ChannelNormBackward(context, context.operand(1).dims[0], context.operand(1).dims[1],
-                            product({context.operand(1).dims.data() + 2,
-                                     context.operand(1).rank() - 2}),
-                            batch_norm_order(context)),
-        training_(training), eps_(static_cast<float>(context.node().real_or("eps", 1e-5))) {
+      : ChannelNormBackward(
+            context, context.operand(1).dims[0], context.operand(1).dims[1],
+            product({context.operand(1).dims.data() + 2, context.operand(1).rank() - 2}),
+            batch_norm_order(context)),
+        training_(training),
+        eps_(static_cast<float>(context.node().real_or("eps", 1e-5))) {
     inside_ = area_ == 1 || channels_inside(context.operand(1));
     weight_ = DenseOperand::optional(context, 2, plan_);
     mean_ = DenseOperand::optional(context, training ? 5 : 3, plan_);
@@ -125,8 +140,10 @@ class BatchNormBackward : public ChannelNormBackward {
     parts_ = parts(inside_ ? rows_ : channels_);
     // Per channel: mean, 1/deviation, weight, and a, b, c of the gradient.
     table_ = plan_.take_floats(6 * channels_);
-    if (inside_) sums_ = plan_.take_floats(parts_ * 2 * channels_);
-    else sums_ = plan_.take_floats(2 * channels_);
+    if (inside_)
+      sums_ = plan_.take_floats(parts_ * 2 * channels_);
+    else
+      sums_ = plan_.take_floats(2 * channels_);
     rooms_ = plan_.take_floats(parts_ * 3 * (inside_ ? channels_ : kChunk));
   }
 
@@ -206,19 +223,29 @@ class BatchNormBackward : public ChannelNormBackward {
       });
     };
     std::fill(sums, sums + parts_ * 2 * n, 0.0F);
+    const std::int64_t size = bytes_of(grad_.type());
     rows([&](std::int64_t part, std::int64_t at, float* room) {
       float* own = sums + part * 2 * n;
-      loops.column_sums(own, own + n, read_grad_(grad, at, n, room),
-                        read_input_(input, at, n, room + n), table, n);
+      if (uniform())
+        loops.column_sums[kind()](own, own + n, grad + at * size, input + at * size, table, n);
+      else
+        loops.column_sums[0](own, own + n, read_grad_(grad, at, n, room),
+                             read_input_(input, at, n, room + n), table, n);
     });
     for (std::int64_t part = 1; part < parts_; ++part)
       loops.add_row(sums, sums + part * 2 * n, 1, 2 * n);
     if (out == nullptr) return;
     for (std::int64_t c = 0; c < n; ++c) coefficients(table, c, sums[c], sums[n + c]);
     rows([&](std::int64_t, std::int64_t at, float* room) {
+      if (uniform()) {
+        loops.column_apply[kind()](out + at * size, grad + at * size, input + at * size, table,
+                                   table + 3 * n, table + 4 * n, table + 5 * n, n);
+        return;
+      }
       float* target = write_.begin(out, at, room + 2 * n);
-      loops.column_apply(target, read_grad_(grad, at, n, room), read_input_(input, at, n, room + n),
-                         table, table + 3 * n, table + 4 * n, table + 5 * n, n);
+      loops.column_apply[0](target, read_grad_(grad, at, n, room),
+                            read_input_(input, at, n, room + n), table, table + 3 * n,
+                            table + 4 * n, table + 5 * n, n);
       write_.commit(out, at, n, target);
     });
   }

@@ -2,6 +2,7 @@
 // at most once, and results come back; channels-last tensors stay as they are.
 #include <algorithm>
 
+#include "kernels/channel_sum.h"
 #include "kernels/dnnl_support.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/strided_copy.h"
@@ -17,9 +18,9 @@ using sdk::TensorSpec;
 class ConvolutionBackward : public sdk::Kernel {
  public:
   struct Source {
-    enum Kind : std::uint8_t { kOperand, kResult, kScratch } kind;
-    std::size_t index;     // operand or result
-    std::uint64_t offset;  // in the scratch
+    enum Kind : std::uint8_t { kOperand, kResult, kScratch } kind = kOperand;
+    std::size_t index = 0;     // operand or result
+    std::uint64_t offset = 0;  // in the scratch
   };
   struct Stage {
     Runnable runnable;
@@ -39,6 +40,9 @@ class ConvolutionBackward : public sdk::Kernel {
   std::vector<Stage> stages;
   std::vector<Zero> zeros;
   std::vector<Copy> copies;
+  std::unique_ptr<ChannelSum> sum;  // of the gradient, to the bias's
+  Source sum_source;
+  std::uint64_t sum_room = 0;
   std::uint64_t scratch = 0;
 
   std::uint64_t scratch_bytes() const override { return scratch; }
@@ -57,6 +61,10 @@ class ConvolutionBackward : public sdk::Kernel {
       }
       stage.runnable.run({pointers.data(), stage.sources.size()});
     }
+    if (sum)
+      sum->run(sum_source.kind == Source::kOperand ? call.operands[sum_source.index]
+                                                   : call.scratch + sum_source.offset,
+               call.results[2], call.scratch + sum_room);
     return {};
   }
 };
@@ -65,8 +73,8 @@ using Source = ConvolutionBackward::Source;
 
 bool wants(const StepContext& context, std::size_t result) {
   const auto mask = context.ints("output_mask");
-  return (result >= mask.size() || mask[result] != 0) &&
-         result < context.step().results.size() && context.step().results[result] != BP_NONE;
+  return (result >= mask.size() || mask[result] != 0) && result < context.step().results.size() &&
+         context.step().results[result] != BP_NONE;
 }
 
 // oneDNN takes strides of dims of size 1 at their word.
@@ -74,7 +82,8 @@ Shape tidy_strides(const TensorSpec& spec) {
   Shape strides = spec.strides;
   for (std::size_t d = spec.rank(); d-- > 0;)
     if (spec.dims[d] == 1)
-      strides[d] = d + 1 < spec.rank() ? std::max<std::int64_t>(1, strides[d + 1] * spec.dims[d + 1]) : 1;
+      strides[d] =
+          d + 1 < spec.rank() ? std::max<std::int64_t>(1, strides[d + 1] * spec.dims[d + 1]) : 1;
   return strides;
 }
 bool overlaps(const TensorSpec& spec) {
@@ -115,8 +124,7 @@ class Builder {
     }
     if (!try_make(type_, true) && !try_make(type_, false)) {
       // Where the processor has no bfloat16 arithmetic, the reorders convert.
-      if (type_ == Type::kF32 || !try_make(Type::kF32, false))
-        return nullptr;
+      if (type_ == Type::kF32 || !try_make(Type::kF32, false)) return nullptr;
     }
     return std::move(kernel_);
   }
@@ -204,8 +212,7 @@ class Builder {
       stage.sources.push_back(source);
     };
     add(grad_id, grad, gradient_as(grad));
-    add(DNNL_ARG_WEIGHTS, weights,
-        reordered(memory_of(specs_[2], true), sources_[2], weights));
+    add(DNNL_ARG_WEIGHTS, weights, reordered(memory_of(specs_[2], true), sources_[2], weights));
     const memory::desc wanted = memory_of(context_.result(0), false);
     const Source target = target_of(0, wanted, out);
     add(out_id, out, target);
@@ -219,7 +226,8 @@ class Builder {
                        const memory::desc& weights, const memory::desc& dst, bool bias) {
     // Of bfloat16, bias and weight keep float sums until they are stored.
     const memory::desc bias_desc =
-        bias ? memory::desc({specs_[0].dims[1]}, memory::data_type::f32, memory::dims{1}) : memory::desc();
+        bias ? memory::desc({specs_[0].dims[1]}, memory::data_type::f32, memory::dims{1})
+             : memory::desc();
     const dnnl::primitive_attr attr = user_scratchpad();
     const auto make_pd = [&](const memory::desc& diff_weights) {
       return bias ? Weights::primitive_desc(engine(), kDirect, src, diff_weights, bias_desc, dst,
@@ -268,18 +276,34 @@ class Builder {
     if (bias) put_back(2, bias_wanted, bias_target, bias_desc);
   }
 
-  // The bias's gradient alone: the sum of the gradient over all but channels.
+  // The bias's gradient alone.
   void sum_gradient() {
-    Shape ones(specs_[0].rank(), 1);
-    ones[1] = specs_[0].dims[1];
-    const memory::desc from = memory_of(specs_[0], false);
-    const memory::desc to = dnnl_desc(known_type(context_.result(2).dtype), ones, sdk::row_major(ones));
-    const dnnl::reduction::primitive_desc own(engine(), dnnl::algorithm::reduction_sum, from, to, 0,
-                                              0, user_scratchpad());
-    const memory::desc pad = own.scratchpad_desc();
-    kernel_->stages.push_back(
-        {Runnable(dnnl::reduction(own), {{DNNL_ARG_SRC, from}, {DNNL_ARG_DST, to}, {DNNL_ARG_SCRATCHPAD, pad}}),
-         {sources_[0], {Source::kResult, 2, 0}, {Source::kScratch, 0, take(pad.get_size())}}});
+    const bool inside = channels_last(context_.operand(0));
+    const Shape& dims = specs_[0].dims;
+    kernel_->sum = std::make_unique<ChannelSum>(
+        inside ? 1 : dims[0], dims[1],
+        inside ? specs_[0].elements() / dims[1] : product({dims.data() + 2, dims.size() - 2}),
+        inside, type_, known_type(context_.result(2).dtype));
+    kernel_->sum_source = sources_[0];
+    Shape order = sdk::row_major(dims);
+    if (inside) {
+      order.assign(dims.size(), 1);
+      std::int64_t step = dims[1];
+      for (std::size_t d = dims.size(); d-- > 2; step *= dims[d]) order[d] = step;
+      order[0] = step;
+    }
+    const TensorSpec& grad = specs_[0];
+    bool dense = true;
+    for (std::size_t d = 0; d < dims.size(); ++d)
+      dense = dense && (dims[d] == 1 || grad.strides[d] == order[d]);
+    if (!dense) {
+      const std::int64_t size = bytes_of(type_);
+      const std::uint64_t at = take(static_cast<std::uint64_t>(grad.elements() * size));
+      kernel_->copies.push_back(
+          {0, at, StridedCopy(dims, order, context_.operand(0).strides, size)});
+      kernel_->sum_source = {Source::kScratch, 0, at};
+    }
+    kernel_->sum_room = take(kernel_->sum->scratch_bytes());
   }
 
   // Weights with their groups as a dim of their own.

@@ -63,8 +63,7 @@ class DenseOperand {
 class DenseResult {
  public:
   DenseResult() = default;  // nobody asked for it
-  DenseResult(const sdk::StepContext& context, std::size_t result, ScratchPlan& plan,
-              Shape as = {})
+  DenseResult(const sdk::StepContext& context, std::size_t result, ScratchPlan& plan, Shape as = {})
       : result_(result) {
     const sdk::TensorSpec& spec = context.result(result);
     type_ = known_type(spec.dtype);

@@ -45,9 +45,8 @@ class EmbeddingBackward : public sdk::Kernel {
     const auto* bounds = reinterpret_cast<const std::int64_t*>(call.scratch + bounds_);
     parallel_ranges(parts_, work(), [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t part = begin; part < end; ++part)
-        for (std::int64_t r = bounds[part]; r < bounds[part + 1]; ++r)
-          row(call, r, grad, out,
-              reinterpret_cast<float*>(call.scratch + rooms_) + part * 2 * width_);
+        rows(call, bounds[part], bounds[part + 1], grad, out,
+             reinterpret_cast<float*>(call.scratch + rooms_) + part * 2 * width_);
     });
     out_.finish(call);
     return {};
@@ -83,16 +82,23 @@ class EmbeddingBackward : public sdk::Kernel {
     return true;
   }
 
+  void rows(const KernelCall& call, std::int64_t begin, std::int64_t end, const std::byte* grad,
+            std::byte* out, float* rooms) const {
+    const auto* first = reinterpret_cast<const std::int32_t*>(call.scratch + first_);
+    const std::int64_t bytes = width_ * bytes_of(out_.type());
+    for (std::int64_t r = begin; r < end;) {
+      std::int64_t last = r;  // rows without an index are cleared together
+      while (last < end && first[last] < 0) ++last;
+      std::memset(out + r * bytes, 0, static_cast<std::size_t>((last - r) * bytes));
+      if (last < end) row(call, last, grad, out, rooms);
+      r = last + 1;
+    }
+  }
   void row(const KernelCall& call, std::int64_t r, const std::byte* grad, std::byte* out,
            float* rooms) const {
     const auto* next = reinterpret_cast<const std::int32_t*>(call.scratch + next_);
     std::int32_t i = reinterpret_cast<const std::int32_t*>(call.scratch + first_)[r];
     const std::int64_t at = r * width_;
-    if (i < 0) {
-      std::memset(out + at * bytes_of(out_.type()), 0,
-                  static_cast<std::size_t>(width_ * bytes_of(out_.type())));
-      return;
-    }
     float factor = 1;
     if (by_frequency_) {
       std::int64_t times = 0;
@@ -101,7 +107,7 @@ class EmbeddingBackward : public sdk::Kernel {
     }
     float* sums = write_.begin(out, at, rooms);
     const float* one = read_(grad, i * width_, width_, rooms + width_);
-    for (std::int64_t c = 0; c < width_; ++c) sums[c] = one[c] * factor;
+    backward_table().scale_row(sums, one, factor, width_);
     for (i = next[i]; i >= 0; i = next[i])
       backward_table().add_row(sums, read_(grad, i * width_, width_, rooms + width_), factor,
                                width_);

@@ -28,6 +28,7 @@ KernelRows reduction_kernels();
 KernelRows scan_kernels();
 KernelRows convolution_kernels();
 KernelRows pooling_kernels();
+KernelRows channel_norm_kernels();
 KernelRows normalization_kernels();
 KernelRows loss_kernels();
 KernelRows layer_norm_backward_kernels();

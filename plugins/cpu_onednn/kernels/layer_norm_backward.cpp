@@ -48,7 +48,9 @@ class LayerNormBackward : public sdk::Kernel {
 
   sdk::Status run(const KernelCall& call) const override {
     const std::byte *grad = grad_.get(call), *input = input_.get(call);
-    const auto floats = [&](std::uint64_t at) { return reinterpret_cast<float*>(call.scratch + at); };
+    const auto floats = [&](std::uint64_t at) {
+      return reinterpret_cast<float*>(call.scratch + at);
+    };
     float* room = floats(statistics_);
     const float* mean = nullptr;
     const float* rstd = nullptr;
@@ -100,11 +102,12 @@ class LayerNormBackward : public sdk::Kernel {
 
   // Sums of all parts, in order, to the first.
   void reduce(const KernelCall& call, float* sums) const {
-    parallel_ranges(2 * width_ / 16, parts_ * 2 * width_, [&](int, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t part = 1; part < parts_; ++part)
-        backward_table().add_row(sums + begin * 16, sums + part * 2 * width_ + begin * 16, 1,
-                                 (end - begin) * 16);
-    });
+    parallel_ranges(
+        2 * width_ / 16, parts_ * 2 * width_, [&](int, std::int64_t begin, std::int64_t end) {
+          for (std::int64_t part = 1; part < parts_; ++part)
+            backward_table().add_row(sums + begin * 16, sums + part * 2 * width_ + begin * 16, 1,
+                                     (end - begin) * 16);
+        });
     if (n_ == 0) return;
     if (grad_weight_.present()) {
       RowWriter(grad_weight_.type()).put(grad_weight_.get(call), 0, n_, sums + width_);

@@ -13,7 +13,6 @@ using sdk::KernelCall;
 using sdk::StepContext;
 
 enum Reduction : std::int64_t { kEach = 0, kMean = 1, kSum = 2 };
-constexpr float kOutOfRange = -1;  // as a weight
 
 class Likelihood : public sdk::Kernel {
  public:
@@ -22,8 +21,10 @@ class Likelihood : public sdk::Kernel {
  protected:
   // `first`: the operand that is the input; target and weight follow it.
   Likelihood(const StepContext& context, std::size_t first)
-      : target_(context, first + 1, plan_), weight_(DenseOperand::optional(context, first + 2, plan_)),
-        reduction_(context.int_or("reduction", kMean)), ignored_(context.int_or("ignore_index", -100)) {
+      : target_(context, first + 1, plan_),
+        weight_(DenseOperand::optional(context, first + 2, plan_)),
+        reduction_(context.int_or("reduction", kMean)),
+        ignored_(context.int_or("ignore_index", -100)) {
     const Shape& in = context.operand(first).dims;
     classes_ = in.size() == 1 ? in[0] : in[1];
     inner_ = in.size() < 3 ? 1 : product({in.data() + 2, in.size() - 2});
@@ -36,14 +37,15 @@ class Likelihood : public sdk::Kernel {
     return RowReader(weight_.type())(weight_.get(call), 0, classes_,
                                      reinterpret_cast<float*>(call.scratch + weights_));
   }
+  static constexpr std::int64_t kIgnored = -1, kBad = -2;
   struct Sample {
-    std::int64_t at;  // in the input
-    float weight;     // 0: ignored
+    std::int64_t at;  // in the input; kIgnored, kBad
+    float weight;
   };
   Sample sample(const std::int64_t* target, const float* weights, std::int64_t i) const {
     const std::int64_t t = target[i];
-    if (t == ignored_) return {0, 0};
-    if (t < 0 || t >= classes_) return {0, kOutOfRange};
+    if (t == ignored_) return {kIgnored, 0};
+    if (t < 0 || t >= classes_) return {kBad, 0};
     return {(i / inner_ * classes_ + t) * inner_ + i % inner_, weights ? weights[t] : 1.0F};
   }
   static sdk::Status out_of_range() {
@@ -79,9 +81,8 @@ class NllForward : public Likelihood {
         for (std::int64_t i = samples_ * part / parts_; i < samples_ * (part + 1) / parts_; ++i) {
           const Sample one = sample(target, weight, i);
           float value = 0;
-          if (one.weight == kOutOfRange && !weight) {
-            s.ok = false;
-          } else if (one.weight != 0) {
+          if (one.at == kBad) s.ok = false;
+          if (one.at >= 0) {
             load(&value, input + one.at * bytes_of(input_.type()), 1, 1);
             value *= -one.weight;
           }
@@ -122,7 +123,9 @@ class NllForward : public Likelihood {
 class NllBackward : public Likelihood {
  public:
   explicit NllBackward(const StepContext& context)
-      : Likelihood(context, 1), grad_(context, 0, plan_), total_(context, 4, plan_),
+      : Likelihood(context, 1),
+        grad_(context, 0, plan_),
+        total_(context, 4, plan_),
         out_(context, 0, plan_) {
     images_ = samples_ / std::max<std::int64_t>(inner_, 1);
     parts_ = team_size(images_, samples_ * classes_);
@@ -151,8 +154,8 @@ class NllBackward : public Likelihood {
           std::fill(out + m * image * size, out + (m + 1) * image * size, std::byte{0});
           for (std::int64_t i = m * inner_; i < (m + 1) * inner_; ++i) {
             const Sample one = sample(target, weight, i);
-            if (one.weight == kOutOfRange && !weight) ok = false;
-            if (one.weight == 0 || !ok) continue;
+            if (one.at == kBad) ok = false;
+            if (one.at < 0) continue;
             float value = scale;
             if (reduction_ == kEach) load(&value, grad + i * bytes_of(grad_.type()), 1, 1);
             value *= -one.weight;

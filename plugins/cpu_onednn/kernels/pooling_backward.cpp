@@ -1,6 +1,8 @@
 // Gradients of pooling over two dims: planes are independent, each is zeroed and added to in float.
+// In channels-last memory a unit is all planes of one image, of some of its channels.
 #include <algorithm>
 
+#include "kernels/backward_table.h"
 #include "kernels/dense_memory.h"
 #include "kernels/float_rows.h"
 #include "kernels/kernel_registry.h"
@@ -18,26 +20,60 @@ struct Planes {
   // `in` is what was pooled.
   Planes(const Shape& in, const Shape& out)
       : count(product({in.data(), in.size() - 2})),
-        in_rows(in[in.size() - 2]), in_columns(in[in.size() - 1]),
-        out_rows(out[out.size() - 2]), out_columns(out[out.size() - 1]) {}
+        in_rows(in[in.size() - 2]),
+        in_columns(in[in.size() - 1]),
+        out_rows(out[out.size() - 2]),
+        out_columns(out[out.size() - 1]) {}
   std::int64_t in() const { return in_rows * in_columns; }
   std::int64_t out() const { return out_rows * out_columns; }
 };
 
-// One plane after another; tensors in channels-last memory are turned around them.
+bool channels_last(const Shape& dims, const Shape& strides) {
+  return dims.size() == 4 && dims[1] > 1 && strides[1] == 1 && dims[2] * dims[3] > 1;
+}
+Shape channels_last_order(const Shape& dims) {
+  return {dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]};
+}
+// Row-major where empty.
+Shape order_of(const StepContext& context, const sdk::TensorSpec& spec) {
+  const sdk::TensorSpec& out = context.result();
+  return channels_last(out.dims, out.strides) ? channels_last_order(spec.dims) : Shape{};
+}
+
+// One unit: `lanes` planes whose elements lie `step` apart (1 and 1, or channels and channels).
+struct Unit {
+  float* target;  // zeroed
+  const float* grad;
+  const std::int64_t* indices;
+  std::int64_t lanes, target_step, grad_step, index_step;
+};
+
 template <class F>
 class PlaneKernel : public sdk::Kernel {
  public:
-  // body(target, grad, second, plane): target is a zeroed plane of floats, grad one of floats;
-  // false: a bad index.
+  // body(planes, unit) adds to the target; false: a bad index.
   PlaneKernel(const StepContext& context, std::size_t indices, F body)
       : planes_(context.result().dims, context.operand(0).dims),
-        grad_(context, 0, plan_), out_(context, 0, plan_), body_(std::move(body)),
-        read_(grad_.type()), write_(out_.type()) {
-    if (indices != SIZE_MAX) indices_ = DenseOperand(context, indices, plan_);
-    parts_ = std::max(team_size(planes_.count, work()), 1);
-    per_part_ = (planes_.in() + planes_.out() + 15) / 16 * 16;
-    if (!read_.direct() || !write_.direct()) rooms_ = plan_.take_floats(per_part_ * parts_);
+        grad_(context, 0, plan_, order_of(context, context.operand(0))),
+        out_(context, 0, plan_, order_of(context, context.result())),
+        body_(std::move(body)),
+        read_(grad_.type()),
+        write_(out_.type()) {
+    if (indices != SIZE_MAX)
+      indices_ = DenseOperand(context, indices, plan_, order_of(context, context.operand(indices)));
+    const Shape& dims = context.result().dims;
+    if (channels_last(dims, context.result().strides)) channels_ = dims[1];
+    units_ = planes_.count / channels_;
+    // Images alone may be too few for the team; a vector of channels is the least.
+    const std::int64_t team = std::max(team_size(planes_.count, work()), 1);
+    if (channels_ > 1 && units_ < team)
+      splits_ =
+          std::min((team + units_ - 1) / std::max<std::int64_t>(units_, 1), (channels_ + 15) / 16);
+    units_ *= splits_;
+    parts_ = std::max<std::int64_t>(std::min(team, units_), 1);
+    target_room_ = write_.direct() ? 0 : planes_.in() * channels_;
+    per_part_ = (target_room_ + (read_.direct() ? 0 : planes_.out() * channels_) + 15) / 16 * 16;
+    rooms_ = plan_.take_floats(per_part_ * parts_);
     failed_ = plan_.take(parts_);
   }
 
@@ -47,23 +83,13 @@ class PlaneKernel : public sdk::Kernel {
     if (planes_.count * planes_.in() == 0) return {};
     const std::byte *grad = grad_.get(call), *indices = indices_.get(call);
     std::byte* out = out_.get(call);
-    std::fill(call.scratch + failed_, call.scratch + failed_ + parts_, std::byte{0});
     parallel_ranges(parts_, work(), [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t part = begin; part < end; ++part) {
         float* room = reinterpret_cast<float*>(call.scratch + rooms_) + part * per_part_;
-        const std::int64_t last = planes_.count * (part + 1) / parts_;
-        for (std::int64_t p = planes_.count * part / parts_; p < last; ++p) {
-          const std::int64_t at = p * planes_.in();
-          float* target = write_.begin(out, at, room);
-          std::fill(target, target + planes_.in(), 0.0F);
-          if (planes_.out() != 0 &&
-              !body_(planes_, target,
-                     read_(grad, p * planes_.out(), planes_.out(), room + planes_.in()),
-                     indices ? reinterpret_cast<const std::int64_t*>(indices) + p * planes_.out()
-                             : nullptr))
-            call.scratch[failed_ + static_cast<std::uint64_t>(part)] = std::byte{1};
-          write_.commit(out, at, planes_.in(), target);
-        }
+        bool ok = true;
+        for (std::int64_t u = units_ * part / parts_; u < units_ * (part + 1) / parts_; ++u)
+          ok = unit(u, grad, indices, out, room) && ok;
+        call.scratch[failed_ + static_cast<std::uint64_t>(part)] = std::byte{!ok};
       }
     });
     out_.finish(call);
@@ -76,6 +102,49 @@ class PlaneKernel : public sdk::Kernel {
  private:
   std::int64_t work() const { return planes_.count * (planes_.in() + 4 * planes_.out()); }
 
+  bool unit(std::int64_t u, const std::byte* grad, const std::byte* indices, std::byte* out,
+            float* room) const {
+    const std::int64_t image = u / splits_, split = u % splits_;
+    const std::int64_t first = channels_ * split / splits_;
+    const std::int64_t lanes = channels_ * (split + 1) / splits_ - first;
+    const std::int64_t in_at = image * planes_.in() * channels_ + first;
+    const std::int64_t out_at = image * planes_.out() * channels_ + first;
+    Unit unit{room, room + target_room_, nullptr, lanes, lanes, lanes, channels_};
+    if (write_.direct()) {
+      unit.target = reinterpret_cast<float*>(out) + in_at;
+      unit.target_step = channels_;
+    }
+    if (lanes == unit.target_step)
+      std::fill(unit.target, unit.target + planes_.in() * lanes, 0.0F);
+    else
+      for (std::int64_t i = 0; i < planes_.in(); ++i)
+        std::fill(unit.target + i * channels_, unit.target + i * channels_ + lanes, 0.0F);
+    bool ok = true;
+    if (planes_.out() != 0) {
+      if (read_.direct()) {
+        unit.grad = reinterpret_cast<const float*>(grad) + out_at;
+        unit.grad_step = channels_;
+      } else {
+        rows(planes_.out(), lanes, [&](std::int64_t i, std::int64_t n) {
+          read_(grad, out_at + i * channels_, n, room + target_room_ + i * lanes);
+        });
+      }
+      if (indices) unit.indices = reinterpret_cast<const std::int64_t*>(indices) + out_at;
+      ok = body_(planes_, unit);
+    }
+    if (!write_.direct())
+      rows(planes_.in(), lanes, [&](std::int64_t i, std::int64_t n) {
+        write_.commit(out, in_at + i * channels_, n, room + i * lanes);
+      });
+    return ok;
+  }
+  // Rows of `lanes` elements, as one where they are adjacent.
+  template <class G>
+  void rows(std::int64_t count, std::int64_t lanes, G&& body) const {
+    if (lanes == channels_) return body(0, count * lanes);
+    for (std::int64_t i = 0; i < count; ++i) body(i, lanes);
+  }
+
   ScratchPlan plan_;
   Planes planes_;
   DenseOperand grad_, indices_;
@@ -83,7 +152,7 @@ class PlaneKernel : public sdk::Kernel {
   F body_;
   RowReader read_;
   RowWriter write_;
-  std::int64_t parts_ = 1, per_part_ = 0;
+  std::int64_t channels_ = 1, units_ = 0, splits_ = 1, parts_ = 1, per_part_ = 0, target_room_ = 0;
   std::uint64_t rooms_ = 0, failed_ = 0;
 };
 template <class F>
@@ -92,22 +161,30 @@ MadeKernel plane_kernel(const StepContext& context, std::size_t indices, F body)
       std::make_unique<PlaneKernel<F>>(context, indices, std::move(body)));
 }
 
-bool scatter_plane(const Planes& planes, float* target, const float* grad,
-                   const std::int64_t* indices) {
+bool scatter_planes(const Planes& planes, const Unit& unit) {
   const std::int64_t size = planes.in();
   bool ok = true;
-  for (std::int64_t i = 0; i < planes.out(); ++i) {
-    const std::int64_t at = indices[i];
-    if (at < 0 || at >= size) {
-      ok = false;
-      continue;
+  if (unit.target_step == 1) {
+    for (std::int64_t i = 0; i < planes.out(); ++i) {
+      const bool inside = unit.indices[i] >= 0 && unit.indices[i] < size;
+      ok = ok && inside;
+      if (inside) unit.target[unit.indices[i]] += unit.grad[i];
     }
-    target[at] += grad[i];
+    return ok;
+  }
+  for (std::int64_t i = 0; i < planes.out(); ++i) {
+    const std::int64_t* index = unit.indices + i * unit.index_step;
+    const float* grad = unit.grad + i * unit.grad_step;
+    for (std::int64_t c = 0; c < unit.lanes; ++c) {
+      const bool inside = index[c] >= 0 && index[c] < size;
+      ok = ok && inside;
+      if (inside) unit.target[index[c] * unit.target_step + c] += grad[c];
+    }
   }
   return ok;
 }
 MadeKernel max_pool_backward(const StepContext& context) {
-  return plane_kernel(context, 2, scatter_plane);
+  return plane_kernel(context, 2, scatter_planes);
 }
 
 // The window of one result along one dim.
@@ -120,19 +197,28 @@ using Windows = std::vector<Window>;
 MadeKernel spread(const StepContext& context, Windows rows, Windows columns, double divisor) {
   return plane_kernel(
       context, SIZE_MAX,
-      [rows = std::move(rows), columns = std::move(columns), divisor](
-          const Planes& planes, float* target, const float* grad, const std::int64_t*) {
+      [rows = std::move(rows), columns = std::move(columns), divisor](const Planes& planes,
+                                                                      const Unit& unit) {
+        const float* grad = unit.grad;
         for (std::int64_t i = 0; i < planes.out_rows; ++i) {
           const Window& row = rows[static_cast<std::size_t>(i)];
-          for (std::int64_t j = 0; j < planes.out_columns; ++j, ++grad) {
+          for (std::int64_t j = 0; j < planes.out_columns; ++j, grad += unit.grad_step) {
             const Window& column = columns[static_cast<std::size_t>(j)];
-            const float share =
-                *grad / (divisor != 0 ? static_cast<float>(divisor)
-                                      : static_cast<float>(row.size * column.size));
-            for (std::int64_t r = row.start; r < row.end; ++r) {
-              float* line = target + r * planes.in_columns;
-              for (std::int64_t c = column.start; c < column.end; ++c) line[c] += share;
+            const float size = divisor != 0 ? static_cast<float>(divisor)
+                                            : static_cast<float>(row.size * column.size);
+            if (unit.target_step == 1) {
+              const float share = *grad / size;
+              for (std::int64_t r = row.start; r < row.end; ++r) {
+                float* line = unit.target + r * planes.in_columns;
+                for (std::int64_t c = column.start; c < column.end; ++c) line[c] += share;
+              }
+              continue;
             }
+            for (std::int64_t r = row.start; r < row.end; ++r)
+              for (std::int64_t c = column.start; c < column.end; ++c)
+                backward_table().add_row(
+                    unit.target + (r * planes.in_columns + c) * unit.target_step, grad, 1 / size,
+                    unit.lanes);
           }
         }
         return true;

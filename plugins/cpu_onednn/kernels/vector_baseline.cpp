@@ -3,8 +3,14 @@
 
 #include "kernels/vector_table.h"
 
+// The C++ front end reads the whole file before it heeds a target, so that macros such as
+// __AVX2__ say nothing here.
+#define BP_VECTOR_LANES 4
+
 // Vectors are passed between inlined functions only, so their calling convention is moot.
 #pragma GCC diagnostic ignored "-Wpsabi"
+// Intrinsics of GCC 12 read a value that they leave undefined on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 namespace backplane::onednn {
 namespace baseline {

@@ -15,7 +15,7 @@ struct Factored {
   std::vector<int64_t> pivots;
   int64_t info = 0;
 };
-// The framework factors the transposed matrix where that saves it a copy: where it is dense.
+// For a determinant the framework factors the transposed matrix where that saves it a copy.
 bool is_dense(const Tensor& t) {
   const Shape dense = dense_strides(t.dims);
   for (std::size_t d = 0; d < t.dims.size(); ++d)
@@ -143,7 +143,7 @@ void run_solve(const Frame& f) {
   const bool vector = b.rank() == 1 ||
                       (a.rank() - 1 == b.rank() &&
                        std::equal(b.dims.begin(), b.dims.end(), a.dims.begin()));
-  const bool left = f.flag("left", true), flipped = is_dense(a);
+  const bool left = f.flag("left", true);
   if (vector)
     for (Tensor* t : {&b, &out}) t->dims.push_back(1), t->strides.push_back(1);
   in_field(f, [&]<class T>(T) {
@@ -152,7 +152,7 @@ void run_solve(const Frame& f) {
     Results<T> x, lu;
     Results<int64_t> pivots, infos;
     for (int64_t i = 0; i < count_of(batch_of(a)); ++i) {
-      Factored<T> one{flipped ? factors[i].transposed() : factors[i], {}, 0};
+      Factored<T> one{factors[i], {}, 0};
       infos.v.push_back(lu_factor(one.lu, one.pivots));
       lu.push(one.lu);
       pivots.push(one.pivots);

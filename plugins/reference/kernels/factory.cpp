@@ -50,28 +50,42 @@ std::vector<T> linear_steps(T start, T end, int64_t n) {
   if (n == 1) v[0] = start;
   return v;
 }
+// An end of the range: an attribute, or the first or last operand.
+template <class T>
+T end_of(const Frame& f, const char* name, int64_t operand) {
+  return f.present(name) ? f.scalar<T>(name, T(0)) : load<T>(f.in(operand)).at(0);
+}
+template <class T>
+std::vector<T> steps_of(const Frame& f) {
+  return linear_steps(end_of<T>(f, "start", 0), end_of<T>(f, "end", f.operand_count() - 1),
+                      f.out().elements());
+}
 void run_linspace(const Frame& f) {
   const Tensor out = f.out();
+  if (is_complex(out.type)) return store(out, steps_of<Complex>(f));
+  if (!is_integral(out.type)) return store(out, steps_of<double>(f));
+  // ATen computes integers with a float step.
+  const double start = end_of<double>(f, "start", 0);
+  const double end = end_of<double>(f, "end", f.operand_count() - 1);
   const int64_t n = out.elements();
-  if (is_integral(out.type)) {
-    // ATen computes integers with a float step.
-    const double start = f.real("start", 0), end = f.real("end", 0);
-    std::vector<double> v(n);
-    const float step = n > 1 ? static_cast<float>(end - start) / static_cast<float>(n - 1) : 0;
-    for (int64_t i = 0; i < n; ++i)
-      v[i] = i < n / 2 ? start + static_cast<double>(step * static_cast<float>(i))
-                       : end - static_cast<double>(step * static_cast<float>(n - 1 - i));
-    if (n == 1) v[0] = start;
-    return store(out, v);
-  }
-  store(out, linear_steps(f.real("start", 0), f.real("end", 0), n));
+  std::vector<double> v(n);
+  const float step = n > 1 ? static_cast<float>(end - start) / static_cast<float>(n - 1) : 0;
+  for (int64_t i = 0; i < n; ++i)
+    v[i] = i < n / 2 ? start + static_cast<double>(step * static_cast<float>(i))
+                     : end - static_cast<double>(step * static_cast<float>(n - 1 - i));
+  if (n == 1) v[0] = start;
+  store(out, v);
 }
 void run_logspace(const Frame& f) {
   const Tensor out = f.out();
-  std::vector<double> v = linear_steps(f.real("start", 0), f.real("end", 0), out.elements());
   const double base = f.real("base", 10);
-  for (double& x : v) x = std::pow(base, x);
-  store(out, v);
+  const auto run = [&](auto zero) {
+    auto v = steps_of<decltype(zero)>(f);
+    for (auto& x : v) x = std::pow(decltype(zero)(base), x);
+    store(out, v);
+  };
+  if (is_complex(out.type)) run(Complex{});
+  else run(double{});
 }
 
 void run_eye(const Frame& f) {
@@ -146,8 +160,14 @@ constexpr KernelRow kRows[] = {
     {"aten.arange.start", run_arange},
     {"aten.arange.start_step", run_arange},
     {"prims.iota", run_arange},
-    {"aten.linspace", run_linspace},
-    {"aten.logspace", run_logspace},
+    {"aten.linspace", run_linspace, true},
+    {"aten.linspace.Tensor_Tensor", run_linspace, true},
+    {"aten.linspace.Tensor_Scalar", run_linspace, true},
+    {"aten.linspace.Scalar_Tensor", run_linspace, true},
+    {"aten.logspace", run_logspace, true},
+    {"aten.logspace.Tensor_Tensor", run_logspace, true},
+    {"aten.logspace.Tensor_Scalar", run_logspace, true},
+    {"aten.logspace.Scalar_Tensor", run_logspace, true},
     {"aten.eye", run_eye, true},
     {"aten.eye.m", run_eye, true},
     {"aten.tril_indices", run_triangle_indices<true>},

@@ -255,7 +255,8 @@ struct Index {
   Offsets positions;   // of a mask; tensor.data points here
 };
 
-Selection select(const Frame& f, const Tensor& t) {
+// With `clamped`, indices outside are moved to the nearest element: a mask discards them later.
+Selection select(const Frame& f, const Tensor& t, bool clamped = false) {
   std::vector<Index> indices;
   indices.reserve(16);
   int64_t dim = 0;
@@ -323,8 +324,12 @@ Selection select(const Frame& f, const Tensor& t) {
     over.strides.assign(s.dims.size(), 0);
     std::copy(wide.strides.begin(), wide.strides.end(), over.strides.begin() + place);
     const Offsets values = load<int64_t>(over);
-    for (std::size_t k = 0; k < values.size(); ++k)
-      s.at[k] += checked_index(values[k], t.dims[i.dim]) * t.strides[i.dim];
+    const int64_t size = t.dims[i.dim];
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      const int64_t value = clamped ? std::clamp<int64_t>(values[k], 0, std::max<int64_t>(size - 1, 0))
+                                    : values[k];
+      s.at[k] += checked_index(value, size) * t.strides[i.dim];
+    }
   }
   return s;
 }
@@ -357,6 +362,42 @@ void run_index_put(const Frame& f) {
         v[s.at[i]] = accumulate ? add(v[s.at[i]], from[i]) : from[i];
     }
     store(out, v);
+  });
+}
+
+// self, mask, indices: elements where the mask is set, `fill` elsewhere.
+void run_masked_index(const Frame& f) {
+  const Tensor in = f.in(0), out = f.out();
+  if (out.elements() == 0) return;
+  in_domain({in.type}, [&]<class T>(T) {
+    std::vector<T> v(out.elements(), f.scalar<T>("fill", T(0)));
+    if (in.elements() != 0) {
+      Tensor dense = in;
+      dense.strides = dense_strides(in.dims);
+      const Selection s = select(f, dense, true);
+      const std::vector<T> from = load<T>(in);
+      const Offsets mask = load<int64_t>(f.in(1).broadcast(out.dims));
+      for (std::size_t i = 0; i < v.size(); ++i)
+        if (mask[i]) v[i] = from[s.at[i]];
+    }
+    store(out, v);
+  });
+}
+// self, mask, indices, values: adds the values where the mask is set.
+void run_masked_index_put(const Frame& f) {
+  const Tensor in = f.in(0);
+  Tensor dense = in;
+  dense.strides = dense_strides(in.dims);
+  in_domain({in.type}, [&]<class T>(T) {
+    std::vector<T> v = load<T>(in);
+    if (!v.empty()) {
+      const Selection s = select(f, dense, true);
+      const std::vector<T> from = load<T>(f.in(f.list_first() + f.list_count()).broadcast(s.dims));
+      const Offsets mask = load<int64_t>(f.in(1).broadcast(s.dims));
+      for (std::size_t i = 0; i < from.size(); ++i)
+        if (mask[i]) v[s.at[i]] = add(v[s.at[i]], from[i]);
+    }
+    store(f.out(), v);
   });
 }
 
@@ -419,6 +460,8 @@ constexpr KernelRow kRows[] = {
     {"aten._unsafe_index.Tensor", run_index, true},
     {"aten.index_put", run_index_put, true},
     {"aten._unsafe_index_put", run_index_put, true},
+    {"aten._unsafe_masked_index", run_masked_index, true},
+    {"aten._unsafe_masked_index_put_accumulate", run_masked_index_put, true},
     {"aten.take", run_take, true},
     {"aten.put", run_put, true},
     {"aten.masked_scatter", run_masked_scatter, true},

@@ -97,6 +97,20 @@ double soft_margin_slope(double x, double y, const Frame&) {
   return -y / (1 + std::exp(x * y));
 }
 
+// self, target, weight?, pos_weight?
+void run_logits(const Frame& f) {
+  const Shape dims = f.in(0).dims;
+  const Values x = load<double>(f.in(0)), y = load<double>(f.in(1).broadcast(dims));
+  const Values w = f.has(2) ? load<double>(f.in(2).broadcast(dims)) : Values(x.size(), 1.0);
+  const Values p = f.has(3) ? load<double>(f.in(3).broadcast(dims)) : Values(x.size(), 1.0);
+  Values each(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double log_rest = std::log1p(std::exp(-std::abs(x[i]))) + std::fmax(-x[i], 0);
+    each[i] = w[i] * ((1 - y[i]) * x[i] + (1 + (p[i] - 1) * y[i]) * log_rest);
+  }
+  write_reduced(f, each, static_cast<double>(each.size()));
+}
+
 // ---- Negative log likelihood: self [N, C, ...] or [C], target without C ----
 
 struct Likelihood {
@@ -366,6 +380,7 @@ constexpr KernelRow kRows[] = {
     {"aten.huber_loss_backward", run_pairwise_backward<huber_slope>},
     {"aten.binary_cross_entropy", run_pairwise<cross_entropy>},
     {"aten.binary_cross_entropy_backward", run_pairwise_backward<cross_entropy_slope>},
+    {"aten.binary_cross_entropy_with_logits", run_logits},
     {"aten.soft_margin_loss", run_pairwise<soft_margin>},
     {"aten.soft_margin_loss_backward", run_pairwise_backward<soft_margin_slope>},
     {"aten.nll_loss_forward", run_nll},

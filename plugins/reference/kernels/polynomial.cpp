@@ -22,29 +22,30 @@ double chebyshev_step(double, double x, double p, double q) { return 2 * x * p -
 bool is_even(double n) { return static_cast<std::int64_t>(n) % 2 == 0; }
 
 double chebyshev_t(double x, double n) {
+  n = std::trunc(n);
   if (n < 0) return 0;
   if (std::abs(x) == 1) return x > 0 || is_even(n) ? 1 : -1;
-  if (n > 6 && std::abs(x) < 1) return std::cos(std::trunc(n) * std::acos(x));
+  if (n > 6 && std::abs(x) < 1) return std::cos(n * std::acos(x));
   return recur(x, n, x, chebyshev_step);
 }
 double chebyshev_u(double x, double n) {
-  if (n < 0) return 0;
   n = std::trunc(n);
+  if (n < 0) return 0;
   if (std::abs(x) == 1) return x > 0 || is_even(n) ? n + 1 : -(n + 1);
   if (n > 8 && std::abs(x) < 1) return std::sin((n + 1) * std::acos(x)) / std::sin(std::acos(x));
   return recur(x, n, 2 * x, chebyshev_step);
 }
 double chebyshev_v(double x, double n) {
-  if (n < 0) return 0;
   n = std::trunc(n);
+  if (n < 0) return 0;
   if (std::abs(x) == 1) return x > 0 ? 1 : is_even(n) ? 2 * n + 1 : -(2 * n + 1);
   if (n > 8 && std::abs(x) < 1)
     return std::cos((n + 0.5) * std::acos(x)) / std::cos(std::acos(x) / 2);
   return recur(x, n, 2 * x - 1, chebyshev_step);
 }
 double chebyshev_w(double x, double n) {
-  if (n < 0) return 0;
   n = std::trunc(n);
+  if (n < 0) return 0;
   if (std::abs(x) == 1) return x > 0 ? 2 * n + 1 : is_even(n) ? 1 : -1;
   if (n > 8 && std::abs(x) < 1)
     return std::sin((n + 0.5) * std::acos(x)) / std::sin(std::acos(x) / 2);

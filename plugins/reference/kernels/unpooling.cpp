@@ -45,7 +45,7 @@ void run_fractional_pool(const Frame& f) {
   const Tensor in = f.in(0);
   const Planes s(in.dims, f.out().dims, kSpatial);
   const Triple kernel = triple(f.ints("kernel_size", kSpatial, 1), 0, 1);
-  const std::vector<double> samples = load<double>(f.in(2)), x = load<double>(in);
+  const std::vector<double> samples = load<double>(f.in(1)), x = load<double>(in);
   std::vector<double> y(f.out().elements());
   std::vector<int64_t> index(y.size());
   const bool single = in.type != Type::kF64;

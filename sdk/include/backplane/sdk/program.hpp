@@ -107,6 +107,9 @@ class StepContext {
 };
 using KernelFactory = std::function<Result<std::unique_ptr<Kernel>>(const StepContext&)>;
 
+// May give values that never leave the program other strides than the graph's, before anything is
+// placed. Results of view ops must still be views of their operand.
+using Relayout = std::function<void(const GraphView&, std::vector<TensorSpec>&)>;
 // ---- Views ----------------------------------------------------------------------------------
 
 // Whether results of the op are other views of operand 0's memory.
@@ -182,9 +185,11 @@ class Instance {
   static Result<std::shared_ptr<const Instance>> make(const GraphView& graph,
                                                       std::span<const Step> steps,
                                                       std::span<const bp_layout> input_layouts,
-                                                      Dims dims, const KernelFactory& factory) {
+                                                      Dims dims, const KernelFactory& factory,
+                                                      const Relayout& relayout = {}) {
     auto instance = std::make_shared<Instance>();
     instance->resolve(graph, input_layouts, dims);
+    if (relayout) relayout(graph, instance->specs_);
     instance->place(graph, dims);
     BP_SDK_RETURN_IF_ERROR(instance->prepare(graph, steps, dims, factory));
     instance->plan_workspace(graph);
@@ -432,12 +437,13 @@ class ProgramExecutable : public Executable {
 
   // `input_layouts` may be empty: all strided.
   ProgramExecutable(const Subgraph& graph, std::vector<Step> steps, KernelFactory factory,
-                    std::vector<bp_layout> input_layouts = {})
+                    std::vector<bp_layout> input_layouts = {}, Relayout relayout = {})
       : graph_(graph.raw()),
         view_(graph_.view()),
         steps_(std::move(steps)),
         factory_(std::move(factory)),
-        layouts_(std::move(input_layouts)) {
+        layouts_(std::move(input_layouts)),
+        relayout_(std::move(relayout)) {
     const bp_io_contract plain{0, BP_SIZE_STATIC, {BP_LAYOUT_STRIDED, 0, 0}, 0, BP_NONE, 0};
     dim_class_count = view_.dim_class_count();
     inputs.resize(view_.inputs().size(), plain);
@@ -481,7 +487,7 @@ class ProgramExecutable : public Executable {
         return instances_.front().instance;
       }
     }
-    auto made = Instance::make(view_, steps_, layouts_, Dims(dims), factory_);
+    auto made = Instance::make(view_, steps_, layouts_, Dims(dims), factory_, relayout_);
     if (!made.ok()) return made.status();
     const std::lock_guard lock(mutex_);
     instances_.push_front({{dims.begin(), dims.end()}, *made});
@@ -506,6 +512,7 @@ class ProgramExecutable : public Executable {
   std::vector<Step> steps_;
   KernelFactory factory_;
   std::vector<bp_layout> layouts_;
+  Relayout relayout_;
   std::mutex mutex_;
   std::list<Entry> instances_;
 };

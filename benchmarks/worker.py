@@ -1,0 +1,174 @@
+"""One measurement in a process of its own; prints one line of JSON. Started by run.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+import types
+from typing import Any
+
+import measure
+import roofline
+import subjects
+import torch
+
+
+def _memory(field: str) -> int:
+    """VmRSS (now) or VmHWM (the most since the last reset) in bytes."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _reset_peak() -> None:
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+
+def steady(options: argparse.Namespace) -> dict[str, Any]:
+    """Alternating blocks of all back ends on one model; results are checked before and after."""
+    import torch_backplane
+
+    subject = subjects.Subject(options.model, options.mode, options.size)
+    out: dict[str, Any] = {"absent": {}, "differences": {}}
+    with subject.environment():
+        reference = subject.build()
+        expected = subject.result(reference, reference)
+        candidates = {
+            "eager": subject.call(reference, reference),
+            "eager again": subject.call(reference, reference),
+        }
+        checks = {}
+        graphs: list[dict[str, Any]] = []
+        for name in options.backends.split(","):
+            backend = subjects.backends(options.plugin)[name]
+            if name == "eager" or (backend.inference_only and subject.training):
+                continue
+            model = subject.build()
+            try:
+                run = backend.compile(model)
+                with torch_backplane.record() as compiled:
+                    actual = subject.result(model, run)
+            except Exception as error:  # any third party may fail in any way; the table says so
+                out["absent"][name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                continue
+            graphs += compiled
+            out["differences"][name] = subjects.difference(actual, expected)
+            if out["differences"][name] > subjects.LIMIT:
+                out["absent"][name] = f"wrong by {out['differences'][name]:.1e}"
+                continue
+            candidates[name] = subject.call(model, run)
+            checks[name] = (model, run)
+        before = torch_backplane.stats()
+        if options.plugin in candidates:
+            candidates[options.plugin]()
+        after = torch_backplane.stats()
+        series = measure.alternate(
+            candidates, rounds=options.rounds, block_s=options.block, budget_s=options.budget
+        )
+        for name, (model, run) in checks.items():
+            if subjects.difference(subject.result(model, run), expected) > subjects.LIMIT:
+                out["absent"][name] = "wrong after many calls"
+        out["flops"] = roofline.work(candidates["eager"])
+        out["bytes"] = roofline.traffic(reference, subject.inputs, subject.training)
+    out["seconds"] = {name: series.median(name) for name in candidates}
+    out["rounds"], out["dropped"], out["quiet"] = series.rounds, series.dropped, series.quiet
+    out["ratios"] = {
+        f"{options.plugin} to {name}": vars(series.ratio(name, options.plugin))
+        for name in candidates
+        if options.plugin in candidates and name not in (options.plugin, "eager again")
+    }
+    out["same"] = vars(series.ratio("eager again", "eager"))
+    ours = [graph for graph in graphs if graph["plugin"] == options.plugin]
+    out["nodes"] = sum(graph.get("nodes", 0) for graph in ours)
+    out["fallback_nodes"] = sum(graph.get("fallback_nodes", 0) for graph in ours)
+    out["partitions"] = sum(len(graph.get("partitions", ())) for graph in ours)
+    out["whole_eager_graphs"] = sum("eager" in graph for graph in ours)
+    for way in ("host_to_device", "device_to_host"):
+        out[f"{way}_bytes"] = after[f"{way}_bytes"] - before[f"{way}_bytes"]
+        out[f"{way}_count"] = sum(
+            sum(count for _, count in after["transfers"][d][way].values())
+            - sum(count for _, count in before["transfers"].get(d, {}).get(way, {}).values())
+            for d in after["transfers"]
+        )
+    return out
+
+
+def first(options: argparse.Namespace) -> dict[str, Any]:
+    """The first call in a fresh process, and memory beyond model and inputs."""
+    subject = subjects.Subject(options.model, options.mode, options.size)
+    backend = subjects.backends(options.plugin)[options.backends]
+    with subject.environment():
+        model = subject.build()
+        run = backend.compile(model)
+        call = subject.call(model, run)
+        _reset_peak()
+        base = _memory("VmRSS")
+        start = time.perf_counter()
+        call()
+        seconds = time.perf_counter() - start
+        compile_peak = _memory("VmHWM") - base
+        call()
+        _reset_peak()
+        for _ in range(3):
+            call()
+        return {"seconds": seconds, "compile_peak": compile_peak, "peak": _memory("VmHWM") - base}
+
+
+def overhead(options: argparse.Namespace) -> dict[str, Any]:
+    """One addition on one value: what a call costs beside its kernels."""
+    x = torch.ones(1)
+
+    def function(value: torch.Tensor) -> torch.Tensor:
+        return value + 1
+
+    candidates = {"eager": lambda: function(x)}
+    absent = {}
+    with torch.no_grad():
+        for name in options.backends.split(","):
+            backend = subjects.backends(options.plugin)[name]
+            if name in ("eager", "inductor-best"):
+                continue
+            # A code object of its own: TorchDynamo's cache belongs to it.
+            own = types.FunctionType(
+                function.__code__.replace(co_name=f"add_{len(candidates)}"), {}
+            )
+            try:
+                run = torch.compile(own, **backend.settings)
+                assert torch.equal(run(x), function(x))
+            except Exception as error:
+                absent[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                continue
+            candidates[name] = lambda run=run: run(x)
+        series = measure.alternate(candidates, rounds=options.rounds, block_s=0.05, micro=True)
+    return {"seconds": {n: series.median(n) for n in candidates}, "absent": absent}
+
+
+def calibrate(options: argparse.Namespace) -> dict[str, Any]:
+    return {"flops": roofline.peak_flops(options.plugin), "bandwidth": roofline.peak_bandwidth()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["steady", "first", "overhead", "calibrate"])
+    parser.add_argument("--model", default="bert")
+    parser.add_argument("--mode", default="inference", choices=subjects.MODES)
+    parser.add_argument("--size", default="base")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--plugin", default="cpu_onednn")
+    parser.add_argument("--backends", default="eager,cpu_onednn,inductor,openvino")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--block", type=float, default=0.3)
+    parser.add_argument("--budget", type=float, default=float("inf"))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    result = globals()[options.what](options)
+    print("RESULT " + json.dumps(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,288 @@
+// A strict plugin for tests: f32 only, few ops, refuses whatever the contract forbids the host, and
+// misbehaves on request. Work on a stream runs no earlier than somebody waits for it, so a host that
+// forgets to wait reads stale memory. $BACKPLANE_SCRIPTED, read at each call, is a list of words:
+//
+//   no_views        claims no view ops
+//   no_relu         compile of aten.relu fails, though it is claimed
+//   execute_fails   execute fails
+//   event_fails     event_create fails
+//   opaque_output   compile answers an opaque layout for its outputs
+//   host_memory     (at load) binds host memory
+#include <backplane/sdk/program.hpp>
+#include <backplane/sdk/table.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+namespace backplane::scripted {
+
+using sdk::Status;
+
+constexpr std::size_t kAlignment = 64;
+
+bool asked(std::string_view word) {
+  const char* text = std::getenv("BACKPLANE_SCRIPTED");
+  return text != nullptr && std::string_view(text).find(word) != std::string_view::npos;
+}
+
+// Marks a call that must not overlap another one.
+class Alone {
+ public:
+  explicit Alone(std::atomic<int>& inside) : inside_(inside), first_(inside.fetch_add(1) == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  ~Alone() { inside_.fetch_sub(1); }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  Status check() const {
+    return first_ ? Status() : Status(BP_INTERNAL, "two calls at once");
+  }
+
+ private:
+  std::atomic<int>& inside_;
+  bool first_;
+};
+
+#if defined(SCRIPTED_SERIAL)
+std::atomic<int> device_calls{0};
+#define SCRIPTED_ENTER()            \
+  const Alone alone(device_calls); \
+  BP_SDK_RETURN_IF_ERROR(alone.check())
+#else
+#define SCRIPTED_ENTER() static_cast<void>(0)
+#endif
+
+class LazyStream final : public sdk::Stream {
+ public:
+  ~LazyStream() override { static_cast<void>(flush()); }
+  void add(std::function<Status()> work) { work_.push_back(std::move(work)); }
+  Status flush() {
+    Status first;
+    for (const auto& work : std::exchange(work_, {})) {
+      Status status = work();
+      if (first.ok()) first = std::move(status);
+    }
+    return first;
+  }
+
+ private:
+  std::vector<std::function<Status()>> work_;
+};
+
+class LazyEvent final : public sdk::Event {
+ public:
+  void signal(LazyStream* stream) { stream_ = stream; }
+  Status query(bool& out_done) override {
+    out_done = true;
+    return wait(0);
+  }
+  Status wait(std::uint64_t) override {
+    return stream_ != nullptr ? std::exchange(stream_, nullptr)->flush() : Status();
+  }
+
+ private:
+  LazyStream* stream_ = nullptr;
+};
+
+Status submit(const sdk::Order& order, bool blocking, std::function<Status()> work) {
+  auto* stream = static_cast<LazyStream*>(order.stream());
+  if (stream == nullptr) return work();
+  stream->add(std::move(work));
+  if (order.signal() != nullptr) {
+    static_cast<LazyEvent*>(order.signal())->signal(stream);
+    return {};
+  }
+  return blocking ? stream->flush() : Status();
+}
+
+Status check_range(const bp_range& range) {
+  if (range.buffer == nullptr) return {};
+  const std::uint64_t bytes = sdk::Range(range).buffer()->bytes();
+  if (range.offset_bytes % kAlignment != 0)
+    return {BP_INVALID_ARGUMENT, "offset " + std::to_string(range.offset_bytes) + " is unaligned"};
+  if (range.offset_bytes > bytes || range.size_bytes > bytes - range.offset_bytes)
+    return {BP_INVALID_ARGUMENT, "a range leaves its buffer"};
+  return {};
+}
+
+// Element-wise over strided operands, broadcast to the result.
+class Elementwise final : public sdk::Kernel {
+ public:
+  Elementwise(const sdk::StepContext& step, float (*function)(float, float))
+      : function_(function), result_(step.result()) {
+    for (std::size_t i = 0; i < step.step().operands.size(); ++i)
+      operands_.push_back(step.operand(i));
+  }
+  Status run(const sdk::KernelCall& call) const override {
+    const std::int64_t count = result_.elements();
+    for (std::int64_t n = 0; n < count; ++n) {
+      const float a = at(call.operands[0], operands_[0], n);
+      const float b = operands_.size() > 1 ? at(call.operands[1], operands_[1], n) : 0;
+      reinterpret_cast<float*>(call.results[0])[place(result_, n)] = function_(a, b);
+    }
+    return {};
+  }
+
+ private:
+  // Of the n-th element of the result, in elements from the tensor's start.
+  std::int64_t place(const sdk::TensorSpec& spec, std::int64_t n) const {
+    std::int64_t offset = 0;
+    for (std::size_t i = result_.rank(); i-- > 0; n /= result_.dims[i]) {
+      const std::size_t missing = result_.rank() - spec.rank();
+      if (i >= missing && spec.dims[i - missing] != 1)
+        offset += n % result_.dims[i] * spec.strides[i - missing];
+    }
+    return offset;
+  }
+  float at(const std::byte* data, const sdk::TensorSpec& spec, std::int64_t n) const {
+    return reinterpret_cast<const float*>(data)[place(spec, n)];
+  }
+  float (*function_)(float, float);
+  sdk::TensorSpec result_;
+  std::vector<sdk::TensorSpec> operands_;
+};
+
+float (*find_function(std::string_view op))(float, float) {
+  if (op == "aten.add.Tensor") return [](float a, float b) { return a + b; };
+  if (op == "aten.mul.Tensor") return [](float a, float b) { return a * b; };
+  if (op == "aten.relu") return [](float a, float) { return a > 0 ? a : 0; };
+  if (op == "aten.neg") return [](float a, float) { return -a; };
+  return nullptr;
+}
+
+bool takes(const sdk::NodeView& node) {
+  if (sdk::is_view_op(node.op())) return !asked("no_views");
+  return find_function(node.op()) != nullptr;
+}
+
+class ScriptedExecutable final : public sdk::Executable {
+ public:
+  explicit ScriptedExecutable(std::shared_ptr<sdk::ProgramExecutable> program)
+      : program_(std::move(program)) {
+    inputs = program_->inputs;
+    outputs = program_->outputs;
+    flags = BP_EXECUTABLE_ONE_CALL;
+  }
+  sdk::Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
+    SCRIPTED_ENTER();
+    return program_->workspace_bytes(dims);
+  }
+  Status execute(const sdk::Execution& call) override {
+    SCRIPTED_ENTER();
+    const Alone one_call(inside_);
+    BP_SDK_RETURN_IF_ERROR(one_call.check());
+    if (asked("execute_fails")) return {BP_INTERNAL, "asked to fail"};
+    struct Kept {
+      std::vector<bp_binding> bindings;
+      std::vector<std::int64_t> dims;
+      bp_execute_args args = sdk::make<bp_execute_args>();
+    };
+    auto kept = std::make_shared<Kept>();
+    for (std::size_t i = 0; i < inputs.size(); ++i) kept->bindings.push_back(call.input(i));
+    for (std::size_t i = 0; i < outputs.size(); ++i) kept->bindings.push_back(call.output(i));
+    for (const bp_binding& binding : kept->bindings)
+      BP_SDK_RETURN_IF_ERROR(check_range(binding.range));
+    const std::size_t classes = program_->graph().dim_class_count();
+    if (classes != 0) kept->dims.assign(call.dims(), call.dims() + classes);
+    kept->args.inputs = kept->bindings.data();
+    kept->args.outputs = kept->bindings.data() + inputs.size();
+    kept->args.binding_stride = sizeof(bp_binding);
+    kept->args.workspace = call.raw().workspace;
+    kept->args.dims = kept->dims.data();
+    return submit(call.order(), false, [kept, program = program_]() -> Status {
+      return program->execute(sdk::Execution(kept->args));
+    });
+  }
+
+ private:
+  std::shared_ptr<sdk::ProgramExecutable> program_;
+  std::atomic<int> inside_{0};
+};
+
+class ScriptedDevice final : public sdk::Device {
+ public:
+  sdk::DeviceInfo info() const override {
+    sdk::DeviceInfo info;
+    info.name = "Scripted device";
+    info.architecture = "scripted";
+    if (asked("host_memory")) info.flags = BP_DEVICE_BINDS_HOST_MEMORY;
+    info.alignment_bytes = kAlignment;
+    return info;
+  }
+  sdk::Result<sdk::Buffer> allocate(std::size_t bytes, sdk::MemoryKind) override {
+    SCRIPTED_ENTER();
+    void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
+    if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "out of memory");
+    return sdk::Buffer(memory, bytes, [](void* at) { std::free(at); });
+  }
+  Status copy(const sdk::Copy& copy, const sdk::Order& order) override {
+    SCRIPTED_ENTER();
+    for (const sdk::Range* range : {&copy.source, &copy.target})
+      if (range->buffer() != nullptr && copy.bytes() != 0 &&
+          range->offset_bytes() % kAlignment != 0)
+        return {BP_INVALID_ARGUMENT, "a copy at an unaligned offset"};
+    return submit(order, true, [copy]() -> Status {
+      if (copy.bytes() != 0) std::memmove(copy.target.data(), copy.source.data(), copy.bytes());
+      return {};
+    });
+  }
+  sdk::Claims claims(const sdk::GraphView& graph) override {
+#if defined(SCRIPTED_SERIAL)
+    const Alone alone(device_calls);
+    if (!alone.check().ok()) return {};
+#endif
+    return sdk::claim_where(graph, [](const sdk::NodeView& node) -> std::optional<sdk::Refusal> {
+      if (takes(node)) return std::nullopt;
+      return sdk::Refusal{0, BP_REFUSED_OP, "no kernel for " + std::string(node.op())};
+    });
+  }
+  sdk::Result<std::unique_ptr<sdk::Executable>> compile(const sdk::Subgraph& graph,
+                                                        const sdk::CompileOptions&) override {
+    SCRIPTED_ENTER();
+    if (graph.outputs().empty()) return Status(BP_INVALID_ARGUMENT, "a graph without outputs");
+    for (std::size_t i = 0; i < graph.size(); ++i) {
+      const std::string op(graph[i].op());
+      if (!takes(graph[i])) return Status(BP_INVALID_ARGUMENT, op + " was not claimed");
+      if (op == "aten.relu" && asked("no_relu")) return Status(BP_INTERNAL, "relu is broken today");
+    }
+    const auto factory =
+        [](const sdk::StepContext& step) -> sdk::Result<std::unique_ptr<sdk::Kernel>> {
+      if (step.step().is_copy())
+        return std::make_unique<Elementwise>(step, [](float a, float) { return a; });
+      return std::make_unique<Elementwise>(step, find_function(step.node().op()));
+    };
+    auto made = std::make_unique<ScriptedExecutable>(std::make_shared<sdk::ProgramExecutable>(
+        graph, sdk::step_per_node(graph), factory, std::vector<bp_layout>{}));
+    if (asked("opaque_output"))
+      for (bp_io_contract& output : made->outputs) output.layout = {BP_LAYOUT_OPAQUE, 0, 7};
+    return made;
+  }
+#if !defined(SCRIPTED_SERIAL)
+  sdk::Result<std::unique_ptr<sdk::Stream>> create_stream() override {
+    return std::make_unique<LazyStream>();
+  }
+  sdk::Result<std::unique_ptr<sdk::Event>> create_event() override {
+    if (asked("event_fails")) return Status(BP_RESOURCE_BUSY, "no events left");
+    return std::make_unique<LazyEvent>();
+  }
+#endif
+};
+
+}  // namespace backplane::scripted
+
+#if defined(SCRIPTED_SERIAL)
+BP_NOTE(BP_ABI_VERSION, BP_ABI_VERSION, "scripted_serial", "Backplane tests", "0.1",
+        backplane::sdk::kSanitizer);
+extern "C" BP_EXPORT void backplane_plugin_negotiate(bp_negotiation* negotiation) {
+  static bp_plugin_api table;
+  backplane::sdk::Table<backplane::scripted::ScriptedDevice>::negotiate(negotiation);
+  if (negotiation->result != BP_NEGOTIATE_OK) return;
+  table = *negotiation->api;
+  table.flags |= BP_PLUGIN_ONE_CALL_PER_DEVICE;
+  negotiation->api = &table;
+}
+#else
+BP_PLUGIN("scripted", "Backplane tests", "0.1", backplane::scripted::ScriptedDevice)
+#endif
