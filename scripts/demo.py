@@ -26,6 +26,8 @@ import measure
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_backplane import backend
+from torch_backplane.errors import BackplaneError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EMBEDDING_LIMIT = 1e-5  # of a component; the embeddings have length one
@@ -117,9 +119,8 @@ def moved(before: dict[str, Any], after: dict[str, Any]) -> str:
     def between(key: str) -> int:
         return after[key] - before[key]
 
-    return (
-        f"{size(between('host_to_device_bytes'))} in, {size(between('device_to_host_bytes'))} out"
-    )
+    there, back = between("host_to_device_bytes"), between("device_to_host_bytes")
+    return f"{size(there)} in, {size(back)} out" if there or back else "nothing"
 
 
 class Demo:
@@ -228,13 +229,13 @@ class Demo:
             return
         tokens = tokenize(self.tokenizer, [s for pair in pairs for s in pair])
 
-        def losses(backend: str | None) -> tuple[list[float], float]:
+        def losses(target: str | None) -> tuple[list[float], float]:
             model = copy.deepcopy(self.model)
             model.requires_grad_(False)
             model.encoder.encoder.layer[-1].requires_grad_(True)
             weights = [p for p in model.parameters() if p.requires_grad]
             optimizer = torch.optim.AdamW(weights, lr=2e-4)
-            run = torch.compile(model, backend=backend) if backend else model
+            run = torch.compile(model, backend=target) if target else model
             values = []
             start = time.perf_counter()
             for _ in range(self.options.steps):
@@ -304,6 +305,11 @@ def main() -> int:
         # First calls are cold ones, for us as for Inductor.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{caches}/inductor"
         os.environ["BACKPLANE_CACHE_DIR"] = f"{caches}/backplane"
+        try:
+            backend.find_plugin(options.plugin)
+        except BackplaneError as error:
+            print(error, file=sys.stderr)
+            return 2
         return Demo(options).run()
 
 

@@ -122,13 +122,13 @@ def main(argv: list[str] | None = None) -> int:
         text = json.dumps(report.as_json(results, request.plugins), indent=1)
         options.json.write_text(text + "\n")
     if options.markdown:
-        how = f"./dev opinfo --plugin {{}}{' --all' if options.all else ''} --markdown …"
+        how = f"./dev opinfo --plugin {{}}{' --all' if options.all else ''} --markdown {{}}"
         for plugin in request.plugins:
             page = options.markdown
             if page.suffix != ".md":
                 page.mkdir(parents=True, exist_ok=True)
                 page = page / f"{plugin}.md"
-            page.write_text(report.markdown(results, plugin, how.format(plugin)))
+            page.write_text(report.markdown(results, plugin, how.format(plugin, options.markdown)))
     found = report.bugs(results)
     print("\n".join(found))
     for plugin in request.plugins:

@@ -28,7 +28,8 @@ Status Arguments::parse(std::span<const std::string> arguments, std::string& out
     }
     const auto found = values_.find(name);
     if (found == values_.end()) return wrong("unknown option " + name);
-    if (equals == std::string::npos && i + 1 == arguments.size()) return wrong(name + " wants a value");
+    if (equals == std::string::npos && i + 1 == arguments.size())
+      return wrong(name + " wants a value");
     const std::string value =
         equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1);
     if (const std::string fault = found->second(value); !fault.empty())

@@ -147,7 +147,8 @@ std::vector<std::uint8_t> make_dense(DType dtype, const std::uint8_t* data,
   std::vector<std::uint8_t> out(static_cast<std::size_t>(elements * bytes));
   for (std::int64_t n = 0; n < elements; ++n) {
     std::int64_t offset = 0, rest = n;
-    for (std::size_t i = dims.size(); i-- > 0; rest /= dims[i]) offset += rest % dims[i] * strides[i];
+    for (std::size_t i = dims.size(); i-- > 0; rest /= dims[i])
+      offset += rest % dims[i] * strides[i];
     std::memcpy(out.data() + n * bytes, data + offset * bytes, static_cast<std::size_t>(bytes));
   }
   return out;

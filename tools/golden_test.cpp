@@ -37,9 +37,12 @@ Answer run(const std::string& line, const std::string& graph) {
   while (words >> word) arguments.push_back(word);
   std::stringstream out, error;
   Answer answer;
-  if (command == "backplane-run") answer.status = run_command(arguments, out, error);
-  else if (command == "backplane-opt") answer.status = opt_command(arguments, out, error);
-  else answer.error = "no command " + command;
+  if (command == "backplane-run")
+    answer.status = run_command(arguments, out, error);
+  else if (command == "backplane-opt")
+    answer.status = opt_command(arguments, out, error);
+  else
+    answer.error = "no command " + command;
   std::filesystem::remove(file);
   answer.out = out.str();
   std::string text = answer.error + error.str();

@@ -11,6 +11,7 @@
 namespace backplane::tools {
 
 // "NAME" or "NAME:INDEX", among the plugins of `folders` and those that the registry finds itself.
-Result<runtime::Device*> open_device(std::string_view name, const std::vector<std::string>& folders);
+Result<runtime::Device*> open_device(std::string_view name,
+                                     const std::vector<std::string>& folders);
 
 }  // namespace backplane::tools

@@ -98,10 +98,10 @@ Result<Sizes> class_values(const ir::Graph& graph, std::map<std::string, std::in
         return Status(Code::kInvalidArgument,
                       c.name + " follows from others (\"" + c.expression + "\"); leave it out.");
       if (found->second < c.min || found->second > c.max || found->second % c.divisor != 0)
-        return Status(Code::kInvalidArgument,
-                      c.name + " = " + std::to_string(found->second) + " is outside [" +
-                          std::to_string(c.min) + ", " + std::to_string(c.max) +
-                          "] or no multiple of " + std::to_string(c.divisor) + ".");
+        return Status(Code::kInvalidArgument, c.name + " = " + std::to_string(found->second) +
+                                                  " is outside [" + std::to_string(c.min) + ", " +
+                                                  std::to_string(c.max) + "] or no multiple of " +
+                                                  std::to_string(c.divisor) + ".");
       values[i] = found->second;
       given.erase(found);
     } else if (c.expression.empty()) {
@@ -109,7 +109,8 @@ Result<Sizes> class_values(const ir::Graph& graph, std::map<std::string, std::in
     }
   }
   if (!given.empty())
-    return Status(Code::kInvalidArgument, "The graph has no dim class " + given.begin()->first + ".");
+    return Status(Code::kInvalidArgument,
+                  "The graph has no dim class " + given.begin()->first + ".");
   for (std::size_t round = 0; round <= values.size(); ++round) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (values[i]) continue;
@@ -158,7 +159,8 @@ Status check_claimed(const CompiledGraph& compiled, const std::string& device) {
   std::string text = device + " does not take the whole graph:";
   for (ir::NodeId node = 0; node < graph.nodes.size(); ++node) {
     if (taken[node] || graph.nodes[node].op->op_class == ir::OpClass::kView) continue;
-    const auto refusal = std::ranges::find(compiled.refusals(), node, &runtime::RefusalReport::node);
+    const auto refusal =
+        std::ranges::find(compiled.refusals(), node, &runtime::RefusalReport::node);
     text += "\n  " + ir::print_node(graph, node) + "\n    ";
     text += refusal != compiled.refusals().end() ? refusal->text : "without a reason";
   }
@@ -248,8 +250,7 @@ void print_output(std::ostream& out, std::size_t i, const ir::TensorType& type,
       << std::dec;
   const auto element = static_cast<std::size_t>(ir::dtype_bytes(type.dtype));
   for (std::size_t n = 0; n < kShown && (n + 1) * element <= bytes.size(); ++n)
-    out << " "
-        << print_number(type.dtype, read_number(type.dtype, bytes.data() + n * element));
+    out << " " << print_number(type.dtype, read_number(type.dtype, bytes.data() + n * element));
   out << (bytes.size() > kShown * element ? " ...\n" : "\n");
 }
 
@@ -259,7 +260,8 @@ Status time_calls(std::ostream& out, Run& run, std::int64_t repeat) {
     const auto begin = std::chrono::steady_clock::now();
     BP_RETURN_IF_ERROR(run.call());
     micros.push_back(
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+            .count());
   }
   std::ranges::sort(micros);
   out << "time: " << micros.size() << " calls, best " << micros.front() << " us, median "
@@ -289,8 +291,8 @@ Result<bool> run(const Options& options, std::ostream& out) {
   BP_ASSIGN_OR_RETURN(const auto second, start(graph, options.compare, options, inputs, classes));
   bool equal = true;
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
-    const Difference difference = compare(graph.values[graph.outputs[i]].type.dtype,
-                                          first->output(i), second->output(i));
+    const Difference difference =
+        compare(graph.values[graph.outputs[i]].type.dtype, first->output(i), second->output(i));
     equal = equal && difference.within;
     out << "compare " << i << ": max absolute error " << difference.absolute << ", relative "
         << difference.relative << (difference.within ? "\n" : ", beyond the tolerance\n");

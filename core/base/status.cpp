@@ -4,20 +4,34 @@ namespace backplane {
 
 std::string_view code_name(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kOutOfMemory: return "out of memory";
-    case Code::kResourceBusy: return "resource busy";
-    case Code::kDeviceLost: return "device lost";
-    case Code::kCancelled: return "cancelled";
-    case Code::kTimeout: return "timeout";
-    case Code::kDataCorrupt: return "data corrupt";
-    case Code::kInternal: return "internal";
-    case Code::kNotFound: return "not found";
-    case Code::kVersionMismatch: return "version mismatch";
-    case Code::kParseError: return "parse error";
-    case Code::kVerifyError: return "verify error";
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kOutOfMemory:
+      return "out of memory";
+    case Code::kResourceBusy:
+      return "resource busy";
+    case Code::kDeviceLost:
+      return "device lost";
+    case Code::kCancelled:
+      return "cancelled";
+    case Code::kTimeout:
+      return "timeout";
+    case Code::kDataCorrupt:
+      return "data corrupt";
+    case Code::kInternal:
+      return "internal";
+    case Code::kNotFound:
+      return "not found";
+    case Code::kVersionMismatch:
+      return "version mismatch";
+    case Code::kParseError:
+      return "parse error";
+    case Code::kVerifyError:
+      return "verify error";
   }
   return "unknown code";
 }

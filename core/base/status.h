@@ -64,7 +64,7 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }
@@ -90,10 +90,10 @@ class [[nodiscard]] Result {
 #define BACKPLANE_CONCAT(a, b) BACKPLANE_CONCAT_(a, b)
 
 // Returns the Status of `expression` from the enclosing function when it failed.
-#define BP_RETURN_IF_ERROR(expression)                                  \
-  do {                                                                  \
-    ::backplane::Status bp_status_ = (expression);                      \
-    if (!bp_status_.ok()) return bp_status_;                            \
+#define BP_RETURN_IF_ERROR(expression)             \
+  do {                                             \
+    ::backplane::Status bp_status_ = (expression); \
+    if (!bp_status_.ok()) return bp_status_;       \
   } while (false)
 
 // BP_ASSIGN_OR_RETURN(auto x, f()): x is f()'s value, or the enclosing function returns its Status.

@@ -11,10 +11,22 @@ namespace backplane::ir {
 
 // Element types. The text form is `name`: f32, bf16, i64, b8, c64, ...
 enum class DType : std::uint8_t {
-  kFloat16, kBFloat16, kFloat32, kFloat64,
-  kInt8, kInt16, kInt32, kInt64,
-  kUInt8, kUInt16, kUInt32, kUInt64,
-  kBool, kComplex32, kComplex64, kComplex128,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kBool,
+  kComplex32,
+  kComplex64,
+  kComplex128,
 };
 inline constexpr int kDTypeCount = 16;
 
@@ -22,7 +34,7 @@ std::string_view dtype_name(DType dtype);
 std::optional<DType> find_dtype(std::string_view name);
 // Bytes of one element.
 std::int64_t dtype_bytes(DType dtype);
-bool is_float(DType dtype);    // f16, bf16, f32, f64
+bool is_float(DType dtype);  // f16, bf16, f32, f64
 bool is_complex(DType dtype);
 bool is_integer(DType dtype);  // without bool
 

@@ -95,9 +95,8 @@ std::int64_t step_offset(const Graph& graph, ValueId value, std::span<const std:
   }
   if (op == "aten.unbind.int") return strides(which, read.dim("dim", 0, rank));
   if (op == "aten.split.Tensor")
-    return which == 0
-               ? 0
-               : strides(which * read.integer("split_size", 1), read.dim("dim", 0, rank));
+    return which == 0 ? 0
+                      : strides(which * read.integer("split_size", 1), read.dim("dim", 0, rank));
   if (op == "aten.split_with_sizes") {
     const Attribute* sizes = node.find_attribute("split_sizes");
     const auto* list = sizes ? std::get_if<std::vector<Dim>>(&sizes->value) : nullptr;

@@ -12,7 +12,8 @@ namespace backplane::ir {
 
 // The values of the dim classes in one call, or their hints.
 std::int64_t resolve(Dim dim, std::span<const std::int64_t> class_values);
-std::vector<std::int64_t> resolve(std::span<const Dim> dims, std::span<const std::int64_t> class_values);
+std::vector<std::int64_t> resolve(std::span<const Dim> dims,
+                                  std::span<const std::int64_t> class_values);
 std::vector<std::int64_t> hint_values(const Graph& graph);
 
 // Bytes from the first to past the last element; 0 for an empty tensor.

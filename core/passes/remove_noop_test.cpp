@@ -40,7 +40,8 @@ TEST(RemoveNoop, OutputsStayTensorsOfTheirOwn) {
 }
 
 TEST(RemoveNoop, KeepsWhatChanges) {
-  expect_unchanged("remove-noop", R"(graph @g(%x: f32[4, 4]) -> (f32[4, 4] strides(1, 4), f32[4, 4]) {
+  expect_unchanged("remove-noop",
+                   R"(graph @g(%x: f32[4, 4]) -> (f32[4, 4] strides(1, 4), f32[4, 4]) {
   %0 = aten.clone(%x) : f32[4, 4] strides(1, 4)
   %1 = aten._to_copy(%0, dtype=f16) : f16[4, 4] strides(1, 4)
   %2 = aten.t(%x) : f32[4, 4] strides(1, 4)

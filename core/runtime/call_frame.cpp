@@ -68,10 +68,17 @@ bp_range Frame::range(std::uint32_t id) const {
   const std::uint64_t bytes = sizes_->slot_bytes[id];
   void* host = nullptr;
   switch (slot.kind) {
-    case CompiledGraph::SlotKind::kPack: return (*call_->packs)[slot.index]->range();
-    case CompiledGraph::SlotKind::kInput: host = call_->inputs[slot.index]; break;
-    case CompiledGraph::SlotKind::kOutput: host = call_->outputs[slot.index]; break;
-    case CompiledGraph::SlotKind::kFallback: host = fallback_address_[id]; break;
+    case CompiledGraph::SlotKind::kPack:
+      return (*call_->packs)[slot.index]->range();
+    case CompiledGraph::SlotKind::kInput:
+      host = call_->inputs[slot.index];
+      break;
+    case CompiledGraph::SlotKind::kOutput:
+      host = call_->outputs[slot.index];
+      break;
+    case CompiledGraph::SlotKind::kFallback:
+      host = fallback_address_[id];
+      break;
     case CompiledGraph::SlotKind::kArena:
       if (slot.place != 0)
         return {places_[slot.place].arena.get(), nullptr, sizes_->slot_offset[id], bytes};
@@ -105,19 +112,18 @@ Status Frame::wait(std::uint32_t place) {
 
 Status Frame::copy(const CompiledGraph::Step& step) {
   const bp_range source = range(step.index), target = range(step.target);
-  const std::uint32_t place = std::max(graph_.slots_[step.index].place,
-                                       graph_.slots_[step.target].place);
+  const std::uint32_t place =
+      std::max(graph_.slots_[step.index].place, graph_.slots_[step.target].place);
   if (log_enabled("transfers"))
-    log_topic("transfers",
-              (step.kind == CompiledGraph::StepKind::kUpload ? "to " : "from ") +
-                  graph_.places_[place]->label() + " %" +
-                  graph_.graph_.values[graph_.slots_[step.index].root].name + ": " +
-                  std::to_string(source.size_bytes) + " bytes (" +
-                  std::string(copy_cause_name(step.cause)) + ")");
+    log_topic("transfers", (step.kind == CompiledGraph::StepKind::kUpload ? "to " : "from ") +
+                               graph_.places_[place]->label() + " %" +
+                               graph_.graph_.values[graph_.slots_[step.index].root].name + ": " +
+                               std::to_string(source.size_bytes) + " bytes (" +
+                               std::string(copy_cause_name(step.cause)) + ")");
   // An empty value has no memory; a signal is still owed.
   if (source.size_bytes != 0 || step.signals)
-    BP_RETURN_IF_ERROR(graph_.places_[place]->copy_async(source, target, step.cause,
-                                                         order(place, step.signals)));
+    BP_RETURN_IF_ERROR(
+        graph_.places_[place]->copy_async(source, target, step.cause, order(place, step.signals)));
   return step.signals ? wait(place) : Status();
 }
 
@@ -182,8 +188,8 @@ void Frame::drain() {
     if (places_[i].event == nullptr) continue;
     const bp_range nothing{};
     // Whatever was wrong has been reported; only the waiting matters here.
-    const Status signalled = graph_.places_[i]->copy_async(nothing, nothing, CopyCause::kOther,
-                                                           order(i, true));
+    const Status signalled =
+        graph_.places_[i]->copy_async(nothing, nothing, CopyCause::kOther, order(i, true));
     if (signalled.ok()) static_cast<void>(wait(i));
   }
 }
@@ -191,14 +197,15 @@ void Frame::drain() {
 Status Frame::check(const CompiledGraph::Call& call) const {
   const std::size_t packs = call.packs != nullptr ? call.packs->size() : 0;
   if (call.inputs.size() == graph_.graph_.inputs.size() &&
-      call.outputs.size() == graph_.exports_.size() && packs == graph_.pack_wishes_.size()) [[likely]]
+      call.outputs.size() == graph_.exports_.size() && packs == graph_.pack_wishes_.size())
+      [[likely]]
     return {};
-  return {Code::kInvalidArgument,
-          "The graph takes " + std::to_string(graph_.graph_.inputs.size()) + " inputs, " +
-              std::to_string(graph_.exports_.size()) + " outputs and " +
-              std::to_string(graph_.pack_wishes_.size()) + " packs; given were " +
-              std::to_string(call.inputs.size()) + ", " + std::to_string(call.outputs.size()) +
-              " and " + std::to_string(packs) + "."};
+  return {Code::kInvalidArgument, "The graph takes " + std::to_string(graph_.graph_.inputs.size()) +
+                                      " inputs, " + std::to_string(graph_.exports_.size()) +
+                                      " outputs and " + std::to_string(graph_.pack_wishes_.size()) +
+                                      " packs; given were " + std::to_string(call.inputs.size()) +
+                                      ", " + std::to_string(call.outputs.size()) + " and " +
+                                      std::to_string(packs) + "."};
 }
 
 Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& call) {
@@ -210,8 +217,12 @@ Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& 
   for (const CompiledGraph::Step& step : graph_.steps_) {
     switch (step.kind) {
       case CompiledGraph::StepKind::kUpload:
-      case CompiledGraph::StepKind::kDownload: BP_RETURN_IF_ERROR(copy(step)); break;
-      case CompiledGraph::StepKind::kExecute: BP_RETURN_IF_ERROR(execute(step)); break;
+      case CompiledGraph::StepKind::kDownload:
+        BP_RETURN_IF_ERROR(copy(step));
+        break;
+      case CompiledGraph::StepKind::kExecute:
+        BP_RETURN_IF_ERROR(execute(step));
+        break;
       case CompiledGraph::StepKind::kFallback:
         if (call.fallback == nullptr)
           return Status(Code::kUnsupported, "node " + std::to_string(step.index) +

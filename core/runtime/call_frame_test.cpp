@@ -35,8 +35,8 @@ class Generator {
   Generator(unsigned seed, bool dynamic) : random_(seed), dynamic_(dynamic) {}
 
   std::string make() {
-    const std::vector<std::vector<Size>> shapes{{rows(), {"4", 4}}, {{"4", 4}, rows()},
-                                                {{"4", 4}, {"4", 4}}};
+    const std::vector<std::vector<Size>> shapes{
+        {rows(), {"4", 4}}, {{"4", 4}, rows()}, {{"4", 4}, {"4", 4}}};
     std::string heads;
     for (int i = 0; i < 5; ++i) {
       Shaped value{"x" + std::to_string(i), shapes[static_cast<std::size_t>(i) % 3], {}, {}};
@@ -71,8 +71,10 @@ class Generator {
     for (std::size_t i = value.dims.size(); i-- > 0;) {
       value.factors[i] = factor;
       value.scaled[i] = scaled;
-      if (value.dims[i].text == "s0") scaled = true;
-      else factor *= value.dims[i].hint;
+      if (value.dims[i].text == "s0")
+        scaled = true;
+      else
+        factor *= value.dims[i].hint;
     }
   }
   static std::string stride(std::int64_t factor, bool scaled) {

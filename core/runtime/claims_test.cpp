@@ -8,9 +8,9 @@
 namespace backplane::runtime {
 namespace {
 
+using ::testing::ElementsAre;
 using testing_graph::reference_device;
 using testing_graph::scripted_device;
-using ::testing::ElementsAre;
 
 TEST(Claims, WhatADeviceTakesAndWhy) {
   const auto graph = ir::parse(R"(

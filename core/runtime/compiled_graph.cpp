@@ -36,7 +36,8 @@ bool is_claimed(const partition::Target& target, ir::NodeId node) {
 }
 
 // Views are metadata to a plan: partitions of nothing else go, and the runs of one target that they
-// parted become one, if it takes those views. A target with atomic claims keeps its partitions apart.
+// parted become one, if it takes those views. A target with atomic claims keeps its partitions
+// apart.
 void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& targets,
                 partition::Plan& plan) {
   const auto is_view = [&](ir::NodeId n) {
@@ -221,10 +222,10 @@ Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
       }
       item.offset = *item.out = at;
       made->place_bytes[place] = std::max(made->place_bytes[place], at + item.bytes);
-      placed.insert(std::upper_bound(
-                        placed.begin(), placed.end(), &item,
-                        [](const Item* a, const Item* b) { return a->offset < b->offset; }),
-                    &item);
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), &item,
+                           [](const Item* a, const Item* b) { return a->offset < b->offset; }),
+          &item);
     }
   }
   return std::shared_ptr<const Sizes>(std::move(made));
@@ -233,9 +234,9 @@ Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
 Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
     std::span<const StaticTensor> tensors) {
   if (tensors.size() != pack_wishes_.size())
-    return Status(Code::kInvalidArgument,
-                  "The graph packs " + std::to_string(pack_wishes_.size()) +
-                      " static inputs; given were " + std::to_string(tensors.size()) + ".");
+    return Status(Code::kInvalidArgument, "The graph packs " + std::to_string(pack_wishes_.size()) +
+                                              " static inputs; given were " +
+                                              std::to_string(tensors.size()) + ".");
   const std::uint64_t epoch = PackCache::instance().epoch();
   std::shared_ptr<const PackSet> current;
   {
@@ -315,7 +316,9 @@ std::string CompiledGraph::print_plan() const {
                " out\n";
         break;
       }
-      case StepKind::kFallback: out += "  aten " + ir::print_node(graph_, step.index) + "\n"; break;
+      case StepKind::kFallback:
+        out += "  aten " + ir::print_node(graph_, step.index) + "\n";
+        break;
     }
   }
   return out;

@@ -75,10 +75,9 @@ class CompiledGraph {
     Source source = Source::kPlugin;
   };
 
-  static Result<std::unique_ptr<CompiledGraph>> compile(ir::Graph graph,
-                                                        const std::vector<Device*>& devices,
-                                                        const CompileOptions& options,
-                                                        std::span<const std::string> integer_arguments);
+  static Result<std::unique_ptr<CompiledGraph>> compile(
+      ir::Graph graph, const std::vector<Device*>& devices, const CompileOptions& options,
+      std::span<const std::string> integer_arguments);
   ~CompiledGraph();
   CompiledGraph(const CompiledGraph&) = delete;
   CompiledGraph& operator=(const CompiledGraph&) = delete;
@@ -184,7 +183,7 @@ class CompiledGraph {
   std::list<std::shared_ptr<const Sizes>> sizes_;  // most recently used first
   std::vector<std::unique_ptr<class Frame>> frames_;
   std::shared_ptr<const PackSet> packs_;  // null where a stale pack was dropped
-  std::uint64_t packs_epoch_ = 0;  // of the PackCache when packs_ was made
+  std::uint64_t packs_epoch_ = 0;         // of the PackCache when packs_ was made
 };
 
 }  // namespace backplane::runtime

@@ -10,6 +10,8 @@
 namespace backplane::runtime {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using testing_graph::call;
 using testing_graph::Classes;
 using testing_graph::compile;
@@ -20,8 +22,6 @@ using testing_graph::Inputs;
 using testing_graph::reference_device;
 using testing_graph::Script;
 using testing_graph::scripted_device;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 std::unique_ptr<CompiledGraph> must_compile(std::string_view text,
                                             const std::vector<Device*>& devices,
@@ -220,8 +220,8 @@ graph @constant(%x: f32[2]) -> (f32[2], f32[2]) {
 }
 
 TEST(CompiledGraph, NoNodesAtAll) {
-  const auto compiled = must_compile("graph @id(%x: f32[2]) -> (f32[2]) {\n  return %x\n}",
-                                     {reference_device()});
+  const auto compiled =
+      must_compile("graph @id(%x: f32[2]) -> (f32[2]) {\n  return %x\n}", {reference_device()});
   ASSERT_NE(compiled, nullptr);
   expect_right(*compiled);
 }
@@ -388,9 +388,7 @@ graph @linear(%x: f32[2, 4], %w: f32[3, 4] static) -> (f32[2, 3]) {
   device->counters().reset();
   for (int i = 0; i < 3; ++i) run();
   const auto weights = [&] {
-    return device->counters()
-        .to_device_count[static_cast<std::size_t>(CopyCause::kWeight)]
-        .load();
+    return device->counters().to_device_count[static_cast<std::size_t>(CopyCause::kWeight)].load();
   };
   EXPECT_EQ(weights(), 1u);
   inputs.memory[1][5] += 1;
@@ -446,7 +444,8 @@ graph @big(%w: f32[1000] static) -> (f32[1000]) {
 }
 
 TEST(CompiledGraph, SeveralThreadsAtOnce) {
-  for (Device* device : {reference_device(), scripted_device(), scripted_device("scripted_serial")}) {
+  for (Device* device :
+       {reference_device(), scripted_device(), scripted_device("scripted_serial")}) {
     const auto compiled = must_compile(kDynamic, {device});
     const auto weighted = must_compile(kSplit, {device});
     ASSERT_NE(compiled, nullptr);

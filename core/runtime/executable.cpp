@@ -133,9 +133,8 @@ Executable::~Executable() {
 Status Executable::describe(std::size_t input_count, std::size_t output_count) {
   bp_executable_info info{};
   info.struct_size = sizeof info;
-  BP_RETURN_IF_ERROR(guarded(*device_, "executable_describe", [&] {
-    return device_->api().executable_describe(handle_, &info);
-  }));
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_describe",
+                             [&] { return device_->api().executable_describe(handle_, &info); }));
   constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
   if ((info.flags & kMustUnderstand) != 0)
     return Status(Code::kUnsupported, call_name(*device_, "executable_describe") +

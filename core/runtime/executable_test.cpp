@@ -150,10 +150,10 @@ graph @unclaimed(%x: f32[8]) -> (f32[8]) {
   request.outputs = outputs;
   const auto made = Executable::compile(*device, arrays, request);
   ASSERT_FALSE(made.ok());
-  EXPECT_THAT(made.status().message(),
-              ::testing::AllOf(::testing::HasSubstr("'reference'"),
-                               ::testing::HasSubstr("reference:1"), ::testing::HasSubstr("compile"),
-                               ::testing::HasSubstr("test.twice")));
+  EXPECT_THAT(
+      made.status().message(),
+      ::testing::AllOf(::testing::HasSubstr("'reference'"), ::testing::HasSubstr("reference:1"),
+                       ::testing::HasSubstr("compile"), ::testing::HasSubstr("test.twice")));
 }
 
 }  // namespace

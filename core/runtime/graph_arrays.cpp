@@ -24,20 +24,26 @@ bp_dtype to_bp_dtype(ir::DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
     case DType::kFloat32:
-    case DType::kFloat64: return make(BP_DTYPE_FLOAT);
-    case DType::kBFloat16: return make(BP_DTYPE_BFLOAT);
+    case DType::kFloat64:
+      return make(BP_DTYPE_FLOAT);
+    case DType::kBFloat16:
+      return make(BP_DTYPE_BFLOAT);
     case DType::kInt8:
     case DType::kInt16:
     case DType::kInt32:
-    case DType::kInt64: return make(BP_DTYPE_INT);
+    case DType::kInt64:
+      return make(BP_DTYPE_INT);
     case DType::kUInt8:
     case DType::kUInt16:
     case DType::kUInt32:
-    case DType::kUInt64: return make(BP_DTYPE_UINT);
-    case DType::kBool: return make(BP_DTYPE_BOOL);
+    case DType::kUInt64:
+      return make(BP_DTYPE_UINT);
+    case DType::kBool:
+      return make(BP_DTYPE_BOOL);
     case DType::kComplex32:
     case DType::kComplex64:
-    case DType::kComplex128: return make(BP_DTYPE_COMPLEX);
+    case DType::kComplex128:
+      return make(BP_DTYPE_COMPLEX);
   }
   return make(BP_DTYPE_OPAQUE);
 }
@@ -139,8 +145,7 @@ bp_attribute GraphArrays::attribute(const ir::Attribute& in) {
 }
 
 void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> nodes,
-                        std::span<const ir::ValueId> inputs,
-                        std::span<const ir::ValueId> outputs) {
+                        std::span<const ir::ValueId> inputs, std::span<const ir::ValueId> outputs) {
   index_of_value_.assign(graph.values.size(), BP_NONE);
   for (const ir::ValueId v : inputs) inputs_.push_back(value_index(graph, v));
   std::unordered_map<const ir::OpInfo*, std::uint32_t> op_index;

@@ -125,7 +125,8 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
     BP_RETURN_IF_ERROR(device.copy_to_device(tensor.data, target, CopyCause::kWeight));
   } else {
     if (device.api().layout_bytes == nullptr)
-      return Status(Code::kInternal, call + ": it answered an opaque layout without layout entries");
+      return Status(Code::kInternal,
+                    call + ": it answered an opaque layout without layout entries");
     const bp_tensor_desc source_desc = make_desc(tensor, {BP_LAYOUT_STRIDED, 0, 0});
     const bp_tensor_desc target_desc = make_desc(tensor, layout);
     std::uint64_t bytes = 0;
@@ -133,8 +134,8 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
     {
       const auto serialized = device.lock_call();
       const FpGuard fp("layout_bytes");
-      error = device.api().layout_bytes(device.plugin().handle(), &device.info(), &target_desc,
-                                        &bytes);
+      error =
+          device.api().layout_bytes(device.plugin().handle(), &device.info(), &target_desc, &bytes);
     }
     BP_RETURN_IF_ERROR(take_error(error, call));
     BP_ASSIGN_OR_RETURN(made->buffer_, device.allocate(std::max<std::uint64_t>(bytes, 1)));

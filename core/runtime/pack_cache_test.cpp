@@ -100,8 +100,7 @@ TEST(PackCache, AnOpaqueLayoutNeedsLayoutEntries) {
   Device* device = scripted_device();
   ASSERT_NE(device, nullptr);
   const Weight weight(4);
-  const auto pack =
-      PackCache::instance().get(*device, weight.tensor(), {BP_LAYOUT_OPAQUE, 0, 7});
+  const auto pack = PackCache::instance().get(*device, weight.tensor(), {BP_LAYOUT_OPAQUE, 0, 7});
   ASSERT_FALSE(pack.ok());
   EXPECT_THAT(pack.status().message(), ::testing::HasSubstr("opaque layout"));
 }

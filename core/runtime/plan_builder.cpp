@@ -123,8 +123,8 @@ std::uint32_t PlanBuilder::device_slot(ir::ValueId root, std::uint32_t place) {
     return found->second;
   const std::uint32_t source = host_slot(root);
   if (place == 0) return source;
-  const CopyCause cause = graph_.values[root].kind == ir::ValueKind::kInput ? CopyCause::kInput
-                                                                           : CopyCause::kFallback;
+  const CopyCause cause =
+      graph_.values[root].kind == ir::ValueKind::kInput ? CopyCause::kInput : CopyCause::kFallback;
   CompiledGraph::Slot slot;
   slot.root = root;
   slot.place = place;
@@ -232,17 +232,17 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
     for (const ir::ValueId operand : graph_.nodes[n].operands) {
       if (operand == ir::kNone) continue;
       const ir::ValueId root = ir::view_root(graph_, operand);
-      const bool inside = graph_.values[root].kind == ir::ValueKind::kConstant ||
-                          produced_in(root, index);
+      const bool inside =
+          graph_.values[root].kind == ir::ValueKind::kConstant || produced_in(root, index);
       const ir::ValueId entry = inside ? root : entry_of(operand, *device, place);
       for (ir::ValueId v = operand; v != entry;) {
         const ir::NodeId view = graph_.values[v].producer;
         if (!is_claimed(part.target, view)) {
           broken.target = part.target;
           broken.nodes = {n};
-          broken.status = Status(
-              Code::kUnsupported, "it reads %" + graph_.values[operand].name + ", a view that " +
-                                      device->label() + " can neither make nor bind");
+          broken.status = Status(Code::kUnsupported, "it reads %" + graph_.values[operand].name +
+                                                         ", a view that " + device->label() +
+                                                         " can neither make nor bind");
           return broken.status;
         }
         nodes.insert(view);
@@ -292,8 +292,8 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
     made.inputs.push_back(
         {input_slot(inputs[i], device, place, made.executable->input(i).layout), inputs[i]});
   out_.steps_.push_back({CompiledGraph::StepKind::kExecute,
-                         static_cast<std::uint32_t>(out_.partitions_.size()), 0,
-                         CopyCause::kOther, false});
+                         static_cast<std::uint32_t>(out_.partitions_.size()), 0, CopyCause::kOther,
+                         false});
   for (const ir::ValueId v : outputs)
     made.outputs.push_back({new_result_slot(v, made.place, false), v});
   made.report = static_cast<std::uint32_t>(out_.reports_.size());
@@ -353,10 +353,14 @@ void PlanBuilder::mark_lifetimes() {
 void PlanBuilder::mark_signals() {
   const auto place_of_step = [&](const CompiledGraph::Step& step) -> std::uint32_t {
     switch (step.kind) {
-      case CompiledGraph::StepKind::kUpload: return out_.slots_[step.target].place;
-      case CompiledGraph::StepKind::kDownload: return out_.slots_[step.index].place;
-      case CompiledGraph::StepKind::kExecute: return out_.partitions_[step.index].place;
-      case CompiledGraph::StepKind::kFallback: return 0;
+      case CompiledGraph::StepKind::kUpload:
+        return out_.slots_[step.target].place;
+      case CompiledGraph::StepKind::kDownload:
+        return out_.slots_[step.index].place;
+      case CompiledGraph::StepKind::kExecute:
+        return out_.partitions_[step.index].place;
+      case CompiledGraph::StepKind::kFallback:
+        return 0;
     }
     return 0;
   };
@@ -365,11 +369,10 @@ void PlanBuilder::mark_signals() {
     CompiledGraph::Step& step = out_.steps_[i];
     const std::uint32_t place = place_of_step(step);
     if (place == 0) continue;
-    const bool last_download =
-        step.kind == CompiledGraph::StepKind::kDownload &&
-        (i + 1 == out_.steps_.size() ||
-         out_.steps_[i + 1].kind != CompiledGraph::StepKind::kDownload ||
-         place_of_step(out_.steps_[i + 1]) != place);
+    const bool last_download = step.kind == CompiledGraph::StepKind::kDownload &&
+                               (i + 1 == out_.steps_.size() ||
+                                out_.steps_[i + 1].kind != CompiledGraph::StepKind::kDownload ||
+                                place_of_step(out_.steps_[i + 1]) != place);
     step.signals = last_download || !seen[place];
     seen[place] = true;
   }

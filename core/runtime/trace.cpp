@@ -114,7 +114,9 @@ bool write_trace(const std::string& path) {
   bool first = true;
   for (const Span& s : t.spans) {
     if (s.end_ns == 0) continue;
-    std::fprintf(file, "%s\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":\"%s\"}",
+    std::fprintf(file,
+                 "%s\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\","
+                 "\"name\":\"%s\"}",
                  first ? "" : ",", static_cast<int>(getpid()), s.thread,
                  static_cast<double>(s.begin_ns) / 1e3,
                  static_cast<double>(s.end_ns - s.begin_ns) / 1e3, s.plugin.c_str(),

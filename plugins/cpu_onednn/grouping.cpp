@@ -16,7 +16,7 @@ using sdk::GraphView;
 using sdk::NodeView;
 
 constexpr std::size_t kNone = SIZE_MAX;
-constexpr std::size_t kProgramNodes = 64;    // keeps the registers of a group in the cache
+constexpr std::size_t kProgramNodes = 64;      // keeps the registers of a group in the cache
 constexpr std::int64_t kLongestRow = 1 << 16;  // elements that a fused reduction holds per register
 constexpr std::int64_t kShortestRow = 8;
 
@@ -163,7 +163,8 @@ class Grouper {
     groups_[b].nodes.clear();
   }
 
-  // ---- Products with what follows them -----------------------------------------------------------
+  // ---- Products with what follows them
+  // -----------------------------------------------------------
 
   bool feeds_row_operator(std::uint32_t value) const {
     return std::any_of(users_[value].begin(), users_[value].end(), [&](std::size_t n) {
@@ -199,7 +200,8 @@ class Grouper {
       if (convolution) {
         const std::size_t u = only_user(value);
         if (u != kNone && is_foldable_norm(graph_[u], value) && !read(graph_[u], 1) &&
-            !read(graph_[u], 2) && channels_last_[value] == channels_last_[graph_[u].result_index()] &&
+            !read(graph_[u], 2) &&
+            channels_last_[value] == channels_last_[graph_[u].result_index()] &&
             acyclic(g, group_[u])) {
           merge(g, group_[u]);
           value = graph_[u].result_index();
@@ -217,7 +219,8 @@ class Grouper {
     }
   }
 
-  // ---- Programs ----------------------------------------------------------------------------------
+  // ---- Programs
+  // ----------------------------------------------------------------------------------
 
   bool compatible(const Space& a, const Space& b, Space& out) const {
     if (a.has_rows && b.has_rows) {
@@ -261,7 +264,8 @@ class Grouper {
       if (g.kind == Group::kProgram) std::sort(g.nodes.begin(), g.nodes.end());
   }
 
-  // ---- Weights -----------------------------------------------------------------------------------
+  // ---- Weights
+  // -----------------------------------------------------------------------------------
 
   struct WeightUse {
     std::size_t group;
@@ -275,7 +279,8 @@ class Grouper {
       const NodeView node = graph_[n];
       const std::string_view op = node.op();
       if (op == "aten.t" || op == "aten.transpose.int" || op == "aten.permute") {
-        if (transposed_view(node) && weight_uses(node.result_index(), weight, !transposed, uses)) continue;
+        if (transposed_view(node) && weight_uses(node.result_index(), weight, !transposed, uses))
+          continue;
         return false;
       }
       if (group_[n] == kNone || groups_[group_[n]].kind != Group::kMatmul) return false;
@@ -285,7 +290,8 @@ class Grouper {
       if (node.operand_index(right) != value) return false;
       for (std::size_t i = 0; i < node.operand_count(); ++i)
         if (i != right && node.operand_index(i) == value) return false;
-      uses.push_back({group_[n], choose_matmul_layout(node, graph_.value(weight), linear != transposed)});
+      uses.push_back(
+          {group_[n], choose_matmul_layout(node, graph_.value(weight), linear != transposed)});
     }
     return true;
   }
@@ -329,7 +335,8 @@ class Grouper {
     }
   }
 
-  // ---- Order -------------------------------------------------------------------------------------
+  // ---- Order
+  // -------------------------------------------------------------------------------------
 
   // Kahn's algorithm over groups and views, smallest first node first.
   void order(Grouping& out) {
@@ -364,8 +371,8 @@ class Grouper {
     }
   }
 
-  // A single node's operands and results as it lists them; of a group, the values it reads and those
-  // that others read of it.
+  // A single node's operands and results as it lists them; of a group, the values it reads and
+  // those that others read of it.
   sdk::Step step_of(const Group& group, std::size_t id) const {
     sdk::Step step;
     step.nodes = group.nodes;

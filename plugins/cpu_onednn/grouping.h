@@ -16,12 +16,12 @@ struct Group {
     kConvolution,
   };
   Kind kind = kSingle;
-  std::vector<std::uint32_t> nodes;  // in graph order; of a product, it first
+  std::vector<std::uint32_t> nodes;    // in graph order; of a product, it first
   std::uint32_t packed = 0xffffffffU;  // value of the packed weight, bound in place of the operand
 };
 
 struct Grouping {
-  std::vector<Group> groups;  // in an order that respects every dependency
+  std::vector<Group> groups;     // in an order that respects every dependency
   std::vector<sdk::Step> steps;  // of the groups
   // Layouts of the graph's inputs.
   std::vector<bp_layout> layouts;

@@ -22,12 +22,12 @@ bool is_pointwise(std::string_view op) {
 // Takes and makes tensors of any strides, at no loss when channels vary fastest.
 bool carries(std::string_view op) {
   return is_pointwise(op) ||
-         is_one_of(op, {"aten.convolution", "aten._native_batch_norm_legit_no_training",
-                        "aten._native_batch_norm_legit_functional",
-                        "aten.native_batch_norm_backward", "aten.max_pool2d_with_indices",
-                        "aten.max_pool2d_with_indices_backward", "aten.avg_pool2d",
-                        "aten.avg_pool2d_backward", "aten.cat", "aten.constant_pad_nd",
-                        "aten.upsample_nearest2d.vec", "aten.convolution_backward"});
+         is_one_of(
+             op, {"aten.convolution", "aten._native_batch_norm_legit_no_training",
+                  "aten._native_batch_norm_legit_functional", "aten.native_batch_norm_backward",
+                  "aten.max_pool2d_with_indices", "aten.max_pool2d_with_indices_backward",
+                  "aten.avg_pool2d", "aten.avg_pool2d_backward", "aten.cat", "aten.constant_pad_nd",
+                  "aten.upsample_nearest2d.vec", "aten.convolution_backward"});
 }
 bool turns(std::string_view op) { return op == "aten.permute" || op == "aten.transpose.int"; }
 // Kernels take any strides; other views than turned ones may be impossible with them.
@@ -49,14 +49,15 @@ std::vector<bool> channels_last_values(const GraphView& graph) {
   }
   for (std::size_t n = 0; n < graph.size(); ++n) {
     const NodeView node = graph[n];
-    if (!carries(node.op()) || node.result_count() == 0 || node.result_index(0) == BP_NONE) continue;
+    if (!carries(node.op()) || node.result_count() == 0 || node.result_index(0) == BP_NONE)
+      continue;
     const std::uint32_t result = node.result_index(0);
     const std::size_t rank = node.result().rank();
     if (fixed[result] || rank < 4 || rank > 5 || node.result().dims()[1] == 1) continue;
     bool follows = is_convolution_op(node.op());
     for (std::size_t i = 0; i < node.operand_count() && !follows; ++i)
-      follows = node.has_operand(i) && last[node.operand_index(i)] &&
-                node.operand(i).rank() == rank;
+      follows =
+          node.has_operand(i) && last[node.operand_index(i)] && node.operand(i).rank() == rank;
     last[result] = follows;
   }
   return last;
@@ -79,7 +80,8 @@ void apply_channels_last(const GraphView& graph, const std::vector<bool>& values
     if (node.op() == "aten.permute") {
       const bp_attribute* dims = node.attribute("dims");
       for (std::size_t d = 0; d < in.rank(); ++d)
-        out.strides[d] = in.strides[static_cast<std::size_t>(wrap_dim(dims->integers[d], in.rank()))];
+        out.strides[d] =
+            in.strides[static_cast<std::size_t>(wrap_dim(dims->integers[d], in.rank()))];
     } else {
       out.strides = in.strides;
       std::swap(out.strides[static_cast<std::size_t>(wrap_dim(node.int_or("dim0", 0), in.rank()))],

@@ -16,8 +16,7 @@ using Tag = dnnl::memory::format_tag;
 
 std::uint64_t layout_id(const PackedLayout& layout) {
   return (static_cast<std::uint64_t>(layout.kind) << 56) | (kVersion << 48) |
-         (static_cast<std::uint64_t>(layout.groups) << 16) |
-         static_cast<std::uint16_t>(layout.tag);
+         (static_cast<std::uint64_t>(layout.groups) << 16) | static_cast<std::uint16_t>(layout.tag);
 }
 
 std::optional<PackedLayout> parse_layout_id(std::uint64_t id) {
@@ -57,7 +56,8 @@ void logical(const PackedLayout& layout, Shape& dims, Shape& strides) {
       std::swap(dims[0], dims[1]);
       std::swap(strides[0], strides[1]);
       break;
-    case WeightKind::kMatrix: break;
+    case WeightKind::kMatrix:
+      break;
     case WeightKind::kTransposedConvolution:  // [I, O/g] is, per group, [O/g, I/g]
       if (g > 1) {
         dims.insert(dims.begin(), g);

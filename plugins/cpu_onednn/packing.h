@@ -10,9 +10,9 @@
 namespace backplane::onednn {
 
 enum class WeightKind : std::uint8_t {
-  kLinear = 1,       // [N, K] as aten.linear has it; packed as a [K, N] matmul operand
-  kMatrix = 2,       // [K, N] as aten.mm has it
-  kConvolution = 3,  // [O, I / groups, ...]
+  kLinear = 1,                 // [N, K] as aten.linear has it; packed as a [K, N] matmul operand
+  kMatrix = 2,                 // [K, N] as aten.mm has it
+  kConvolution = 3,            // [O, I / groups, ...]
   kTransposedConvolution = 4,  // [I, O / groups, ...]
 };
 

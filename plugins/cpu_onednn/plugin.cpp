@@ -62,9 +62,11 @@ class CpuExecutable : public sdk::ProgramExecutable {
     return ProgramExecutable::execute(call);
   }
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
-    set_threads();  // scratch memory is planned for this many
+    set_threads();
     return ProgramExecutable::workspace_bytes(dims);
   }
+  // Scratch memory and primitives are made for one number of threads.
+  std::int64_t variant() const override { return omp_get_max_threads(); }
 
  private:
   static void set_threads() {
@@ -76,10 +78,14 @@ class CpuExecutable : public sdk::ProgramExecutable {
 Result<std::unique_ptr<sdk::Kernel>> make_group_kernel(const Group& group,
                                                        const sdk::StepContext& context) {
   switch (group.kind) {
-    case Group::kProgram: return make_program_kernel(context);
-    case Group::kMatmul: return make_matmul_kernel(context, group.packed);
-    case Group::kConvolution: return make_convolution_kernel(context, group.packed);
-    default: break;
+    case Group::kProgram:
+      return make_program_kernel(context);
+    case Group::kMatmul:
+      return make_matmul_kernel(context, group.packed);
+    case Group::kConvolution:
+      return make_convolution_kernel(context, group.packed);
+    default:
+      break;
   }
   const KernelRow* row = find_kernel(context.node().op());
   if (row == nullptr)
@@ -143,8 +149,8 @@ class CpuDevice : public sdk::Device {
     auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
     for (std::size_t g = 0; g < groups->size(); ++g)
       for (const std::uint32_t n : (*groups)[g].nodes) (*owner)[n] = g;
-    auto factory = [groups, owner](const sdk::StepContext& context)
-        -> Result<std::unique_ptr<sdk::Kernel>> {
+    auto factory =
+        [groups, owner](const sdk::StepContext& context) -> Result<std::unique_ptr<sdk::Kernel>> {
       if (context.step().is_copy()) return make_copy_kernel(context.operand(0), context.result());
       return make_group_kernel((*groups)[(*owner)[context.step().nodes[0]]], context);
     };
@@ -179,7 +185,8 @@ class CpuDevice : public sdk::Device {
       return packed_desc(own ? *own : *layout, *type, d.dims);
     };
     std::size_t scratch_bytes = 0;
-    const Runnable reorder = make_reorder(desc_of(source_desc), desc_of(target_desc), &scratch_bytes);
+    const Runnable reorder =
+        make_reorder(desc_of(source_desc), desc_of(target_desc), &scratch_bytes);
     std::vector<std::byte> scratch(scratch_bytes + 64);
     void* const pointers[] = {source.data(), target.data(), scratch.data()};
     reorder.run(pointers);

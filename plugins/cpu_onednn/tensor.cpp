@@ -130,9 +130,8 @@ void Walk::sort_by(std::size_t which) {
 
 void Walk::merge() {
   for (std::size_t d = dims.size(); d-- > 1;) {
-    const bool dense = std::all_of(strides.begin(), strides.end(), [&](const Shape& s) {
-      return s[d - 1] == s[d] * dims[d];
-    });
+    const bool dense = std::all_of(strides.begin(), strides.end(),
+                                   [&](const Shape& s) { return s[d - 1] == s[d] * dims[d]; });
     if (!dense) continue;
     dims[d - 1] *= dims[d];
     dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d));

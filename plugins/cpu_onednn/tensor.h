@@ -46,16 +46,26 @@ Shape broadcast_strides(const sdk::TensorSpec& spec, const Shape& dims);
 template <class F>
 decltype(auto) with_type(Type type, F&& f) {
   switch (type) {
-    case Type::kF32: return f(float{});
-    case Type::kBF16: return f(BFloat16{});
-    case Type::kF16: return f(Float16{});
-    case Type::kF64: return f(double{});
-    case Type::kI64: return f(std::int64_t{});
-    case Type::kI32: return f(std::int32_t{});
-    case Type::kI16: return f(std::int16_t{});
-    case Type::kI8: return f(std::int8_t{});
-    case Type::kU8: return f(std::uint8_t{});
-    case Type::kBool: break;
+    case Type::kF32:
+      return f(float{});
+    case Type::kBF16:
+      return f(BFloat16{});
+    case Type::kF16:
+      return f(Float16{});
+    case Type::kF64:
+      return f(double{});
+    case Type::kI64:
+      return f(std::int64_t{});
+    case Type::kI32:
+      return f(std::int32_t{});
+    case Type::kI16:
+      return f(std::int16_t{});
+    case Type::kI8:
+      return f(std::int8_t{});
+    case Type::kU8:
+      return f(std::uint8_t{});
+    case Type::kBool:
+      break;
   }
   return f(bool{});
 }
@@ -63,10 +73,14 @@ decltype(auto) with_type(Type type, F&& f) {
 template <class F>
 decltype(auto) with_size(std::int64_t bytes, F&& f) {
   switch (bytes) {
-    case 1: return f(std::uint8_t{});
-    case 2: return f(std::uint16_t{});
-    case 4: return f(std::uint32_t{});
-    default: return f(std::uint64_t{});
+    case 1:
+      return f(std::uint8_t{});
+    case 2:
+      return f(std::uint16_t{});
+    case 4:
+      return f(std::uint32_t{});
+    default:
+      return f(std::uint64_t{});
   }
 }
 

@@ -21,10 +21,8 @@ std::uint64_t sum_of(const void* data, std::size_t size) {
 class Writer {
  public:
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  void put(const T& value) {
-    out_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
+  requires std::is_trivially_copyable_v<T>
+  void put(const T& value) { out_.append(reinterpret_cast<const char*>(&value), sizeof value); }
   void bytes(const void* data, std::size_t size) {
     put(static_cast<std::uint64_t>(size));
     if (size) out_.append(static_cast<const char*>(data), size);
@@ -60,8 +58,8 @@ class Reader {
   }
   const void* bytes(std::size_t& size) {
     size = count(1);
-    auto& block = owner_.blocks.emplace_back(
-        new std::max_align_t[size / sizeof(std::max_align_t) + 1]);
+    auto& block =
+        owner_.blocks.emplace_back(new std::max_align_t[size / sizeof(std::max_align_t) + 1]);
     std::memcpy(block.get(), take(size), size);
     return block.get();
   }
@@ -166,8 +164,7 @@ bp_value get_value(Reader& r) {
 void check_view(const LoadedGraph& g, const bp_node& n) {
   if (!sdk::is_view_op(sdk::view(g.ops[n.op].name))) return;
   check(n.operand_count > 0 && g.indices[n.first_operand] != BP_NONE);
-  const auto rank =
-      std::max<std::int64_t>(g.values[g.indices[n.first_operand]].rank, 1);
+  const auto rank = std::max<std::int64_t>(g.values[g.indices[n.first_operand]].rank, 1);
   for (std::uint32_t i = 0; i < n.attribute_count; ++i) {
     const bp_attribute& a = g.attributes[n.first_attribute + i];
     if (sdk::view(a.name).starts_with("dim") && a.kind == BP_ATTRIBUTE_INT)
@@ -181,8 +178,7 @@ void check_graph(const LoadedGraph& g) {
     check(i < g.values.size() || (optional && i == BP_NONE));
   };
   const auto dim = [&](std::int64_t d) {
-    check(d >= 0 ? d <= INT64_MAX / 2
-                 : static_cast<std::uint64_t>(-1 - d) < g.classes.size());
+    check(d >= 0 ? d <= INT64_MAX / 2 : static_cast<std::uint64_t>(-1 - d) < g.classes.size());
   };
   check(g.dims.size() == g.strides.size());
   for (const bp_dim d : g.dims) dim(d);
@@ -201,8 +197,8 @@ void check_graph(const LoadedGraph& g) {
     std::uint64_t bytes = static_cast<std::uint64_t>(bytes_of(type_of(v.dtype)));
     for (std::uint32_t i = 0; i < v.rank; ++i) {
       const bp_dim d = g.dims[v.first_dim + i];
-      check(d >= 0 && (d == 0 || bytes <= v.data_bytes / static_cast<std::uint64_t>(d) ||
-                       v.data_bytes == 0));
+      check(d >= 0 &&
+            (d == 0 || bytes <= v.data_bytes / static_cast<std::uint64_t>(d) || v.data_bytes == 0));
       bytes *= static_cast<std::uint64_t>(d);
     }
     check(bytes <= v.data_bytes);

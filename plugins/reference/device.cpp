@@ -164,8 +164,8 @@ sdk::DeviceInfo MinimalDevice::info() const {
       settings_.bytes_per_s > 0 ? settings_.bytes_per_s : 4e9;
   info.copy_latency_ns = 2000 + static_cast<double>(settings_.latency_ns);
   info.launch_latency_ns = 5000 + static_cast<double>(settings_.latency_ns);
-  info.rates = {{sdk::kFloat32, 2e9}, {sdk::kFloat64, 2e9}, {sdk::kBFloat16, 1e9},
-                {sdk::kFloat16, 1e9}};
+  info.rates = {
+      {sdk::kFloat32, 2e9}, {sdk::kFloat64, 2e9}, {sdk::kBFloat16, 1e9}, {sdk::kFloat16, 1e9}};
   return info;
 }
 
@@ -176,8 +176,8 @@ sdk::Result<sdk::Buffer> MinimalDevice::allocate(std::size_t bytes, sdk::MemoryK
   const std::uint64_t live = usage_->live.fetch_add(bytes) + bytes;
   void* memory = nullptr;
   if (settings_.memory_bytes == 0 || live <= settings_.memory_bytes)
-    memory = ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t(kAlignment),
-                            std::nothrow);
+    memory =
+        ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t(kAlignment), std::nothrow);
   if (memory == nullptr) {
     usage_->live.fetch_sub(bytes);
     return Status(BP_OUT_OF_MEMORY, "out of device memory");
@@ -203,8 +203,8 @@ Status MinimalDevice::copy(const sdk::Copy& copy, const sdk::Order&) {
   return {};
 }
 
-sdk::Result<std::unique_ptr<sdk::Executable>> MinimalDevice::compile(
-    const sdk::Subgraph& graph, const sdk::CompileOptions&) {
+sdk::Result<std::unique_ptr<sdk::Executable>> MinimalDevice::compile(const sdk::Subgraph& graph,
+                                                                     const sdk::CompileOptions&) {
   BP_SDK_RETURN_IF_ERROR(check_claimed(graph));
   return std::make_unique<DirectExecutable>(make_program(graph, {}));
 }
@@ -236,9 +236,7 @@ Status ReferenceDevice::submit(const sdk::Order& order, bool blocking, Worker::W
 }
 
 Status ReferenceDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
-  return submit(order, true, [this, copy]() -> Status {
-    return MinimalDevice::copy(copy, {});
-  });
+  return submit(order, true, [this, copy]() -> Status { return MinimalDevice::copy(copy, {}); });
 }
 
 sdk::Result<std::unique_ptr<sdk::Executable>> ReferenceDevice::compile(
@@ -280,11 +278,12 @@ Status ReferenceDevice::layout_convert(const sdk::TensorDesc& source_desc, const
     return {BP_INVALID_ARGUMENT, "a layout conversion keeps element type and dims"};
   if (source.bytes() < bytes_of_desc(source_desc) || target.bytes() < bytes_of_desc(target_desc))
     return {BP_INVALID_ARGUMENT, "a range is smaller than its tensor"};
-  return submit(order, true, [from = tensor_of(source_desc, source),
-                              to = tensor_of(target_desc, target)]() -> Status {
-    convert_layout(to, from);
-    return {};
-  });
+  return submit(
+      order, true,
+      [from = tensor_of(source_desc, source), to = tensor_of(target_desc, target)]() -> Status {
+        convert_layout(to, from);
+        return {};
+      });
 }
 
 std::uint32_t ReferenceDevice::check_blob(std::string_view requirement) {

@@ -41,8 +41,8 @@ TEST(Streams, WorkRunsInOrderAcrossStreamsAndEvents) {
 
   float in = 3, out = 0;
   bp_buffer* memory = session.buffer(4);
-  Session::expect_ok(session.copy({nullptr, &in, 0, 4}, Session::range(memory, 4),
-                                  {first, nullptr, 0, uploaded}));
+  Session::expect_ok(
+      session.copy({nullptr, &in, 0, 4}, Session::range(memory, 4), {first, nullptr, 0, uploaded}));
   Session::expect_ok(api.event_query(uploaded, &done));
   EXPECT_EQ(done, 0);
   EXPECT_EQ(Session::code_of(api.event_wait(uploaded, 1)), bp_code{BP_TIMEOUT});
@@ -54,7 +54,6 @@ TEST(Streams, WorkRunsInOrderAcrossStreamsAndEvents) {
   api.event_release(downloaded);
   api.stream_release(first);
   api.stream_release(second);
-  api.buffer_release(memory);
 }
 
 TEST(Streams, AFailureIsCarriedByEventsToWhatWaits) {
@@ -76,8 +75,8 @@ TEST(Streams, AFailureIsCarriedByEventsToWhatWaits) {
   Session::expect_ok(session.execute(x, {Session::range(weight, 8), Session::range(index, 8)},
                                      {Session::range(to, 4)}, {stream, nullptr, 0, ran}));
   float host = 5;
-  Session::expect_ok(session.copy(Session::range(to, 4), {nullptr, &host, 0, 4},
-                                  {stream, &ran, 1, copied}));
+  Session::expect_ok(
+      session.copy(Session::range(to, 4), {nullptr, &host, 0, 4}, {stream, &ran, 1, copied}));
   EXPECT_EQ(Session::code_of(api.event_wait(copied, UINT64_MAX)), bp_code{BP_INVALID_ARGUMENT});
   EXPECT_EQ(Session::code_of(api.event_wait(ran, UINT64_MAX)), bp_code{BP_INVALID_ARGUMENT});
   EXPECT_EQ(host, 5);  // the copy was skipped
@@ -94,7 +93,7 @@ TEST(Memory, CountersFollowBuffers) {
   counters.struct_size = sizeof counters;
   Session::expect_ok(session.api().device_counters(session.device, &counters));
   EXPECT_EQ(counters.live_bytes, 1000u);
-  session.api().buffer_release(memory);
+  session.release(memory);
   Session::expect_ok(session.api().device_counters(session.device, &counters));
   EXPECT_EQ(counters.live_bytes, 0u);
   EXPECT_EQ(counters.peak_bytes, 1000u);
@@ -194,8 +193,9 @@ TEST(Blobs, AnExecutableComesBack) {
     bent[at] = static_cast<char>(bent[at] ^ 0x41);
     for (const std::string& bad : {blob.substr(0, at), bent}) {
       bp_executable* none = nullptr;
-      EXPECT_EQ(Session::code_of(api.executable_load(session.device, bad.data(), bad.size(), &none)),
-                bp_code{BP_DATA_CORRUPT});
+      EXPECT_EQ(
+          Session::code_of(api.executable_load(session.device, bad.data(), bad.size(), &none)),
+          bp_code{BP_DATA_CORRUPT});
     }
   }
 }

@@ -67,17 +67,19 @@ struct Registry {
 
   Registry() {
     for (const KernelRows family :
-         {movement_kernels(), factory_kernels(), reduction_kernels(), matmul_kernels(),
-          convolution_kernels(), pooling_kernels(), normalization_kernels(), softmax_kernels(),
-          attention_kernels(), indexing_kernels(), padding_kernels(), scan_kernels(),
-          sorting_kernels(), fft_kernels(), unpooling_kernels(), resampling_kernels(),
-          grid_kernels(), loss_kernels(), distance_kernels(), bag_kernels(), gated_kernels(),
-          quantization_kernels(), statistics_kernels(), composite_kernels(),
-          factorization_kernels(), solver_kernels(), spectral_kernels()})
+         {movement_kernels(),      factory_kernels(),     reduction_kernels(),
+          matmul_kernels(),        convolution_kernels(), pooling_kernels(),
+          normalization_kernels(), softmax_kernels(),     attention_kernels(),
+          indexing_kernels(),      padding_kernels(),     scan_kernels(),
+          sorting_kernels(),       fft_kernels(),         unpooling_kernels(),
+          resampling_kernels(),    grid_kernels(),        loss_kernels(),
+          distance_kernels(),      bag_kernels(),         gated_kernels(),
+          quantization_kernels(),  statistics_kernels(),  composite_kernels(),
+          factorization_kernels(), solver_kernels(),      spectral_kernels()})
       for (const KernelRow& row : family) rows.emplace(row.name, row);
-    for (const PointwiseRows family : {arithmetic_kernels(), comparison_kernels(), unary_kernels(),
-                                       activation_kernels(), special_kernels(), bessel_kernels(),
-                                       polynomial_kernels()})
+    for (const PointwiseRows family :
+         {arithmetic_kernels(), comparison_kernels(), unary_kernels(), activation_kernels(),
+          special_kernels(), bessel_kernels(), polynomial_kernels()})
       for (const PointwiseRow& row : family)
         rows.emplace(row.name, KernelRow{row.name, run_pointwise, row.complex != nullptr, &row});
     for (const Alias& alias : kAliases)

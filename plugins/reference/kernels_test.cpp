@@ -70,9 +70,9 @@ TEST(Kernels, HalvesRoundOnceToNearestEven) {
   g.node("aten._to_copy", {a}, {out});
   g.output(out);
   // 1 + 2^-8 lies between two halves: to even; a little more goes up.
-  EXPECT_EQ((run_graph<std::uint16_t, float>(
-                g, {{1.00390625f, 1.0039063f, std::nanf(""), 3.4e38f}}, 4)),
-            (std::vector<std::uint16_t>{0x3f80, 0x3f81, 0x7fc0, 0x7f80}));
+  EXPECT_EQ(
+      (run_graph<std::uint16_t, float>(g, {{1.00390625f, 1.0039064f, std::nanf(""), 3.4e38f}}, 4)),
+      (std::vector<std::uint16_t>{0x3f80, 0x3f81, 0x7fc0, 0x7f80}));
 }
 
 TEST(Kernels, MatrixProductOfATransposedView) {

@@ -13,8 +13,10 @@ class NodeKernel final : public sdk::Kernel {
   sdk::Status run(const sdk::KernelCall& call) const override {
     const Frame frame(plan_, call);
     try {
-      if (plan_.row == nullptr) copy(frame.out(), frame.in(0));
-      else plan_.row->run(frame);
+      if (plan_.row == nullptr)
+        copy(frame.out(), frame.in(0));
+      else
+        plan_.row->run(frame);
     } catch (const KernelError& error) {
       const std::string name = plan_.row ? std::string(plan_.row->name) + ": " : "";
       return {error.code(), name + error.what()};
@@ -34,7 +36,8 @@ class NodeKernel final : public sdk::Kernel {
 };
 
 bool is_transposition(const sdk::NodeView& node) {
-  if (node.operand_count() == 0 || !node.has_operand(0) || node.operand(0).rank() != 2) return false;
+  if (node.operand_count() == 0 || !node.has_operand(0) || node.operand(0).rank() != 2)
+    return false;
   if (node.op() == "aten.t") return true;
   if (node.op() == "aten.transpose.int") {
     const auto wrapped = [&](const char* name, std::int64_t fallback) {

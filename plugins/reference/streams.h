@@ -3,6 +3,7 @@
 
 #include <backplane/sdk/device.hpp>
 
+#include <unistd.h>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -10,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unistd.h>
 
 namespace backplane::reference {
 

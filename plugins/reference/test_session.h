@@ -26,6 +26,7 @@ class Session {
     expect_ok(api().device_describe(negotiation_.plugin, 0, &info));
   }
   ~Session() {
+    for (bp_buffer* b : buffers_) api().buffer_release(b);
     api().device_close(device);
     api().shutdown(negotiation_.plugin);
   }
@@ -48,9 +49,16 @@ class Session {
   bp_buffer* buffer(std::uint64_t bytes) {
     bp_buffer* out = nullptr;
     expect_ok(api().buffer_create(device, bytes, 0, &out));
+    buffers_.push_back(out);
     return out;
   }
-  static bp_range range(bp_buffer* buffer, std::uint64_t bytes) { return {buffer, nullptr, 0, bytes}; }
+  void release(bp_buffer* buffer) {
+    std::erase(buffers_, buffer);
+    api().buffer_release(buffer);
+  }
+  static bp_range range(bp_buffer* buffer, std::uint64_t bytes) {
+    return {buffer, nullptr, 0, bytes};
+  }
   bp_error* copy(bp_range source, bp_range target, bp_order order = {}) {
     bp_copy_args args{};
     args.struct_size = sizeof args;
@@ -130,6 +138,7 @@ class Session {
 
  private:
   bp_negotiation negotiation_{};
+  std::vector<bp_buffer*> buffers_;  // released with the session, after all work
 };
 
 inline constexpr bp_dtype kF32{BP_DTYPE_FLOAT, 32, 1}, kI64{BP_DTYPE_INT, 64, 1},

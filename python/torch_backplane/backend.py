@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from torch_backplane import _C
+from torch_backplane import _C, decompositions
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
 
@@ -264,6 +264,6 @@ def compile_frame(
         # Backward may run inside of code that TorchDynamo traces; this is not for it.
         bw_compiler=torch._dynamo.disable(compiler.backward),
         inference_compiler=compiler.inference,
-        decompositions={},
+        decompositions=decompositions.table(),
         keep_inference_input_mutations=False,
     )

@@ -67,7 +67,8 @@ def _extension() -> Iterator[Finding]:
         )
         yield Finding("extension", f"does not load: {error}", "error", remedy)
         return
-    yield Finding("extension", f"loaded, {len(_C.op_table())} operators known")
+    text = f"loaded, ABI {_C.abi_version}, {len(_C.op_table())} operators known"
+    yield Finding("extension", text)
 
 
 def _plugins() -> Iterator[Finding]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -102,8 +104,8 @@ def record() -> Iterator[list[Report]]:
 
     A report has ``plugin``, ``role`` ("inference", "forward" or "backward") and ``name``. A graph
     that PyTorch runs instead has ``eager``, the reason. All others have ``nodes``, ``plugin_nodes``,
-    ``fallback_nodes``, ``partitions``, ``fallback`` (the nodes that no plugin took, with ``op``,
-    ``location`` and ``reason``), ``compile_ns`` and ``function``, whose ``report()`` is the current
+    ``fallback_nodes``, ``partitions`` (with ``operators``: name and Python line), ``fallback`` (the
+    nodes that no plugin took, with ``op``, ``location`` and ``reason``), ``compile_ns`` and ``function``, whose ``report()`` is the current
     state: calls, measured times.
     """
     reports: list[Report] = []
@@ -185,6 +187,11 @@ def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
         if part["calls"] and part["measured_ns"]:
             line += f", measured {part['measured_ns'] / part['calls'] / 1e6:.3f} ms"
         lines.append(line + (", from the disk cache" if part["from_cache"] else ""))
+        counts = collections.Counter(op.removeprefix("aten.") for op, _ in part["operators"])
+        names = [f"{count} {op}" if count > 1 else op for op, count in counts.most_common()]
+        lines += textwrap.wrap(
+            ", ".join(names), 100, initial_indent="      ", subsequent_indent="      "
+        )
     alike: dict[tuple[str, str], list[str]] = {}
     for node in graph["fallback"]:
         key = (node["op"], node["reason"] or "no plugin claimed it")

@@ -144,12 +144,19 @@ def _eigh(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [(vectors * values.unsqueeze(-2)) @ vectors.mH, vectors.mH @ vectors, values]
 
 
+def _eig(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    values, vectors = results
+    product = torch.linalg.solve(vectors, vectors * values.unsqueeze(-2), left=False)
+    return [product, vectors.abs().square().sum(-2), values]
+
+
 def _qr(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     q, r = results
     return [q @ r, q.mH @ q, r.abs()]
 
 
 FACTORS: dict[str, Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]] = {
+    "linalg.eig": _eig,
     "linalg.eigh": _eigh,
     "linalg.qr": _qr,
     "linalg.svd": _svd,

@@ -107,9 +107,9 @@ def cases(entry: OpInfo, dtype: torch.dtype | None = None, backward: bool = True
         if found is None:
             continue
         out.append(Case(column, found))
-        if column == "float" and backward and entry.supports_autograd:
-            if found in entry.supported_backward_dtypes("cpu"):
-                out.append(Case("backward", found))
+        differentiable = entry.supports_autograd and found in entry.supported_backward_dtypes("cpu")
+        if column == "float" and backward and differentiable:
+            out.append(Case("backward", found))
     return out
 
 

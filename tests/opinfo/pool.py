@@ -43,7 +43,10 @@ def prepare() -> None:
 
 def load(plugins: Iterable[str]) -> None:
     """Raises PluginMissing. In workers only: a plugin's threads do not survive a fork."""
-    from torch_backplane import _C, backend
+    try:
+        from torch_backplane import _C, backend
+    except ImportError as error:
+        raise PluginMissing(f"{error}; ./dev build installs it") from None
 
     backend.STATE.search_plugins()
     for plugin in plugins:
@@ -103,7 +106,9 @@ class _Worker:
             self.process.kill()
             self.process.join()
         self.pipe.close()
-        return f"the process died with signal {-code}" if code else "the process ended"
+        if code is not None and code < 0:
+            return f"the process died with signal {-code}"
+        return f"the process ended with {code}"
 
 
 class _Task:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from opinfo import check, compare, entries, report, tracing
 from opinfo.check import Problem, Result
 from opinfo.entries import Case

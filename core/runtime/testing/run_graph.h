@@ -1,5 +1,5 @@
-// Graphs in tests: f32 ops in plain loops on host memory, as the fallback of a compiled graph and as
-// the reference that results are compared with.
+// Graphs in tests: f32 ops in plain loops on host memory, as the fallback of a compiled graph and
+// as the reference that results are compared with.
 #pragma once
 
 #include <algorithm>
@@ -62,9 +62,9 @@ inline TensorView view_of(const ir::Graph& graph, ir::ValueId value, void* root,
 inline std::size_t memory_floats(const ir::Graph& graph, ir::ValueId value,
                                  std::span<const std::int64_t> classes) {
   const ir::TensorType& type = graph.values[value].type;
-  return static_cast<std::size_t>(
-      ir::span_bytes(type.dtype, ir::resolve(type.dims, classes),
-                     ir::resolve(type.strides, classes)) / 4);
+  return static_cast<std::size_t>(ir::span_bytes(type.dtype, ir::resolve(type.dims, classes),
+                                                 ir::resolve(type.strides, classes)) /
+                                  4);
 }
 
 // Also ops that no plugin knows: test.twice, and test.fails, which fails.
@@ -87,7 +87,8 @@ class HostRunner final : public FallbackRunner {
       in.push_back(view_of(graph_, operand, address, memory.dim_values()));
     }
     const ir::ValueId result = node.results.at(0);
-    Floats& store = results_.emplace_back(memory_floats(graph_, result, memory.dim_values()), -77.f);
+    Floats& store =
+        results_.emplace_back(memory_floats(graph_, result, memory.dim_values()), -77.f);
     memory.set_address(result, store.data());
     const TensorView out = view_of(graph_, result, store.data(), memory.dim_values());
     if (op == "aten.mm") {
@@ -104,13 +105,20 @@ class HostRunner final : public FallbackRunner {
     for (std::int64_t n = 0; n < out.elements(); ++n) {
       const float a = in[0].at(n, out.dims), b = in.size() > 1 ? in[1].at(n, out.dims) : 0;
       float& target = out.at(n);
-      if (op == "aten.add.Tensor") target = a + b;
-      else if (op == "aten.sub.Tensor") target = a - b;
-      else if (op == "aten.mul.Tensor") target = a * b;
-      else if (op == "aten.relu") target = a > 0 ? a : 0;
-      else if (op == "aten.neg") target = -a;
-      else if (op == "test.twice") target = 2 * a;
-      else return {Code::kUnsupported, "the test runner has no " + std::string(op)};
+      if (op == "aten.add.Tensor")
+        target = a + b;
+      else if (op == "aten.sub.Tensor")
+        target = a - b;
+      else if (op == "aten.mul.Tensor")
+        target = a * b;
+      else if (op == "aten.relu")
+        target = a > 0 ? a : 0;
+      else if (op == "aten.neg")
+        target = -a;
+      else if (op == "test.twice")
+        target = 2 * a;
+      else
+        return {Code::kUnsupported, "the test runner has no " + std::string(op)};
     }
     return {};
   }
@@ -175,7 +183,8 @@ inline Result<std::vector<Floats>> evaluate(const ir::Graph& graph, Inputs& inpu
 
 // Calls a compiled graph as a framework would.
 inline Result<std::vector<Floats>> call(CompiledGraph& compiled, Inputs& inputs,
-                                        const Classes& classes = {}, int* fallback_nodes = nullptr) {
+                                        const Classes& classes = {},
+                                        int* fallback_nodes = nullptr) {
   const ir::Graph& graph = compiled.graph();
   std::vector<std::vector<std::int64_t>> dims;
   std::vector<std::span<const std::int64_t>> spans;
@@ -285,8 +294,10 @@ inline Plugin* load_for_good(const std::string& path) {
   Plugin*& plugin = (*loaded)[path];
   if (plugin == nullptr) {
     auto made = Plugin::load(path);
-    if (made.ok()) plugin = made->release();
-    else std::fprintf(stderr, "%s\n", made.status().message().c_str());
+    if (made.ok())
+      plugin = made->release();
+    else
+      std::fprintf(stderr, "%s\n", made.status().message().c_str());
   }
   return plugin;
 }
@@ -294,8 +305,8 @@ inline Plugin* load_for_good(const std::string& path) {
 // Of `reference`, which has two, or of `reference_minimal`.
 inline Device* reference_device(std::uint32_t index = 0, const char* name = "reference") {
   ::setenv("BACKPLANE_REFERENCE_DEVICES", "2", 1);
-  Plugin* plugin = load_for_good(std::string(BACKPLANE_TEST_PLUGIN_DIR) + "/libbackplane_" + name +
-                                 ".so");
+  Plugin* plugin =
+      load_for_good(std::string(BACKPLANE_TEST_PLUGIN_DIR) + "/libbackplane_" + name + ".so");
   if (plugin == nullptr) return nullptr;
   auto device = plugin->device(index);
   return device.ok() ? *device : nullptr;
@@ -304,8 +315,8 @@ inline Device* reference_device(std::uint32_t index = 0, const char* name = "ref
 #ifdef BACKPLANE_TESTING_PLUGINS_DIR
 // See scripted_plugin.cc; "scripted" or "scripted_serial".
 inline Device* scripted_device(const char* name = "scripted") {
-  Plugin* plugin = load_for_good(std::string(BACKPLANE_TESTING_PLUGINS_DIR) + "/libbackplane_" +
-                                 name + ".so");
+  Plugin* plugin =
+      load_for_good(std::string(BACKPLANE_TESTING_PLUGINS_DIR) + "/libbackplane_" + name + ".so");
   if (plugin == nullptr) return nullptr;
   auto device = plugin->device(0);
   return device.ok() ? *device : nullptr;

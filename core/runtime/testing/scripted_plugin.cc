@@ -1,6 +1,7 @@
 // A strict plugin for tests: f32 only, few ops, refuses whatever the contract forbids the host, and
-// misbehaves on request. Work on a stream runs no earlier than somebody waits for it, so a host that
-// forgets to wait reads stale memory. $BACKPLANE_SCRIPTED, read at each call, is a list of words:
+// misbehaves on request. Work on a stream runs no earlier than somebody waits for it, so a host
+// that forgets to wait reads stale memory. $BACKPLANE_SCRIPTED, read at each call, is a list of
+// words:
 //
 //   no_views        claims no view ops
 //   no_relu         compile of aten.relu fails, though it is claimed
@@ -36,9 +37,7 @@ class Alone {
   ~Alone() { inside_.fetch_sub(1); }
   Alone(const Alone&) = delete;
   Alone& operator=(const Alone&) = delete;
-  Status check() const {
-    return first_ ? Status() : Status(BP_INTERNAL, "two calls at once");
-  }
+  Status check() const { return first_ ? Status() : Status(BP_INTERNAL, "two calls at once"); }
 
  private:
   std::atomic<int>& inside_;
@@ -47,7 +46,7 @@ class Alone {
 
 #if defined(SCRIPTED_SERIAL)
 std::atomic<int> device_calls{0};
-#define SCRIPTED_ENTER()            \
+#define SCRIPTED_ENTER()           \
   const Alone alone(device_calls); \
   BP_SDK_RETURN_IF_ERROR(alone.check())
 #else

@@ -44,13 +44,14 @@ struct ToIValue {
       return value.substr(prefix.size());
     };
     if (auto text = after("device:")) return c10::IValue(c10::Device(*text));
-    if (auto text = after("layout:")) return c10::IValue(static_cast<std::int64_t>(std::stoi(*text)));
+    if (auto text = after("layout:"))
+      return c10::IValue(static_cast<std::int64_t>(std::stoi(*text)));
     if (auto text = after("memory_format:"))
       return c10::IValue(static_cast<std::int64_t>(std::stoi(*text)));
     if (auto text = after("complex:")) {
       const std::size_t comma = text->find(',');
-      return c10::IValue(
-          c10::complex<double>(std::stod(text->substr(0, comma)), std::stod(text->substr(comma + 1))));
+      return c10::IValue(c10::complex<double>(std::stod(text->substr(0, comma)),
+                                              std::stod(text->substr(comma + 1))));
     }
     return c10::IValue(value);
   }
@@ -89,8 +90,8 @@ Result<AtenNode> AtenNode::prepare(const ir::Node& node) {
   const std::size_t first = name.find('.');
   if (first == std::string_view::npos) return unsupported(node, "not an operator name");
   const std::size_t second = name.find('.', first + 1);
-  const std::string op = std::string(name.substr(0, first)) + "::" +
-                         std::string(name.substr(first + 1, second - first - 1));
+  const std::string op = std::string(name.substr(0, first)) +
+                         "::" + std::string(name.substr(first + 1, second - first - 1));
   const std::string overload =
       second == std::string_view::npos ? "" : std::string(name.substr(second + 1));
   const auto handle = c10::Dispatcher::singleton().findSchema({op, overload});
@@ -144,8 +145,12 @@ std::vector<at::Tensor> AtenNode::run(std::span<const at::Tensor> operands,
   stack.reserve(arguments_.size());
   for (const Argument& a : arguments_) {
     switch (a.kind) {
-      case ArgumentKind::kConstant: stack.push_back(a.constant); break;
-      case ArgumentKind::kTensor: stack.emplace_back(operands[a.first]); break;
+      case ArgumentKind::kConstant:
+        stack.push_back(a.constant);
+        break;
+      case ArgumentKind::kTensor:
+        stack.emplace_back(operands[a.first]);
+        break;
       case ArgumentKind::kOptionalTensor:
         stack.push_back(a.first < operands.size() && operands[a.first].defined()
                             ? c10::IValue(operands[a.first])
@@ -166,8 +171,12 @@ std::vector<at::Tensor> AtenNode::run(std::span<const at::Tensor> operands,
         stack.emplace_back(std::move(list));
         break;
       }
-      case ArgumentKind::kInt: stack.emplace_back(ir::resolve(a.dims[0], class_values)); break;
-      case ArgumentKind::kIntList: stack.emplace_back(ir::resolve(a.dims, class_values)); break;
+      case ArgumentKind::kInt:
+        stack.emplace_back(ir::resolve(a.dims[0], class_values));
+        break;
+      case ArgumentKind::kIntList:
+        stack.emplace_back(ir::resolve(a.dims, class_values));
+        break;
     }
   }
   op_.callBoxed(stack);

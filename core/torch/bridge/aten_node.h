@@ -23,8 +23,15 @@ class AtenNode {
                               std::span<const std::int64_t> class_values) const;
 
  private:
-  enum class ArgumentKind : std::uint8_t { kConstant, kTensor, kOptionalTensor, kTensorList,
-                                           kOptionalTensorList, kInt, kIntList };
+  enum class ArgumentKind : std::uint8_t {
+    kConstant,
+    kTensor,
+    kOptionalTensor,
+    kTensorList,
+    kOptionalTensorList,
+    kInt,
+    kIntList
+  };
   struct Argument {
     ArgumentKind kind = ArgumentKind::kConstant;
     std::uint32_t first = 0, count = 0;  // operands

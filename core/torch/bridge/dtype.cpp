@@ -6,8 +6,8 @@ namespace backplane::bridge {
 
 namespace {
 
-using ir::DType;
 using c10::ScalarType;
+using ir::DType;
 
 struct Pair {
   DType dtype;

@@ -114,9 +114,9 @@ at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, i
   const std::vector<std::int64_t> dims = ir::resolve(type.dims, classes);
   const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
   if (base.scalar_type() == dtype)
-    return base.as_strided(dims, strides,
-                           base.storage_offset() +
-                               offset / static_cast<std::int64_t>(base.element_size()));
+    return base.as_strided(
+        dims, strides,
+        base.storage_offset() + offset / static_cast<std::int64_t>(base.element_size()));
   // Another element type over the same memory.
   const std::int64_t bytes =
       base.storage_offset() * static_cast<std::int64_t>(base.element_size()) + offset;

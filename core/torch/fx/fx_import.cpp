@@ -1,10 +1,10 @@
 #include "core/torch/fx/fx_import.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -29,8 +29,8 @@ Status unsupported(const std::string& what) { return Status(Code::kUnsupported, 
 // Compilation runs under PyTorch's fake mode; constants are real memory and must not meet it.
 class RealTensors {
  private:
-  c10::impl::ExcludeDispatchKeyGuard guard_{c10::DispatchKeySet(
-      {c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+  c10::impl::ExcludeDispatchKeyGuard guard_{
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
 // "model.py:12" of the last frame in FX's recorded stack.
@@ -77,11 +77,16 @@ class Importer {
     for (const py::handle node : nodes) {
       const std::string kind = py::str(node.attr("op"));
       Status status;
-      if (kind == "placeholder") status = placeholder(node);
-      else if (kind == "get_attr") status = constant(node);
-      else if (kind == "call_function") status = call(node);
-      else if (kind == "output") status = output(node);
-      else status = unsupported("an FX node of kind '" + kind + "'");
+      if (kind == "placeholder")
+        status = placeholder(node);
+      else if (kind == "get_attr")
+        status = constant(node);
+      else if (kind == "call_function")
+        status = call(node);
+      else if (kind == "output")
+        status = output(node);
+      else
+        status = unsupported("an FX node of kind '" + kind + "'");
       if (!status.ok())
         return std::move(status).with_context("importing FX node " +
                                               std::string(py::str(node.attr("name"))));
@@ -196,8 +201,7 @@ class Importer {
       BP_ASSIGN_OR_RETURN(ir::TensorType type, type_of(value));
       argument.index = static_cast<std::uint32_t>(out_.graph.inputs.size());
       const ir::ValueId id = out_.graph.add_input(name, std::move(type));
-      if (const auto offset =
-              THPVariable_Unpack(value.ptr()).sym_storage_offset().maybe_as_int();
+      if (const auto offset = THPVariable_Unpack(value.ptr()).sym_storage_offset().maybe_as_int();
           offset && *offset != 0)
         base_offsets_.emplace(id, *offset);
       out_.graph.values[id].is_static = static_inputs_.contains(name);
@@ -246,7 +250,8 @@ class Importer {
       return {};
     }
     if (!py::isinstance(target, op_overload_))
-      return unsupported("a call of " + std::string(py::str(target)) + ", which is no ATen operator");
+      return unsupported("a call of " + std::string(py::str(target)) +
+                         ", which is no ATen operator");
     return call_operator(node, target, value);
   }
 
@@ -258,7 +263,8 @@ class Importer {
     if (const std::string suffix = ".default";
         name.size() > suffix.size() && name.ends_with(suffix))
       name.erase(name.size() - suffix.size());
-    if (name == "prims.convert_element_type") name = "aten._to_copy";  // same arguments, same meaning
+    if (name == "prims.convert_element_type")
+      name = "aten._to_copy";  // same arguments, same meaning
 
     std::vector<ir::ValueId> operands;
     std::vector<ir::Attribute> attributes;
@@ -280,14 +286,15 @@ class Importer {
         has = true;
       }
       if (type == "Tensor" || type == "Optional[Tensor]") {
-        if (has && dims_.contains(given.ptr()) && name.ends_with(".Tensor") && operands.size() == 1) {
+        if (has && dims_.contains(given.ptr()) && name.ends_with(".Tensor") &&
+            operands.size() == 1) {
           // A size as a tensor operand: the overload that takes a number.
           name.replace(name.size() - 6, 6, "Scalar");
           attributes.push_back({argument_name, dims_.at(given.ptr())});
           continue;
         }
-        BP_ASSIGN_OR_RETURN(const ir::ValueId id, has ? tensor_operand(given, args)
-                                                      : Result<ir::ValueId>(ir::kNone));
+        BP_ASSIGN_OR_RETURN(const ir::ValueId id,
+                            has ? tensor_operand(given, args) : Result<ir::ValueId>(ir::kNone));
         operands.push_back(id);
       } else if (type == "List[Tensor]" || type == "List[Optional[Tensor]]" ||
                  type == "Optional[List[Tensor]]") {
@@ -337,8 +344,9 @@ class Importer {
     }
     if (name == "aten.as_strided") make_offset_relative(operands[0], attributes);
     widen_statistics(name, operands, types);
-    const ir::NodeId id = out_.graph.add_node(ir::find_or_intern_op(name), std::move(operands), std::move(attributes),
-                                              std::move(types), py::str(node.attr("name")));
+    const ir::NodeId id =
+        out_.graph.add_node(ir::find_or_intern_op(name), std::move(operands), std::move(attributes),
+                            std::move(types), py::str(node.attr("name")));
     ir::Node& made = out_.graph.nodes[id];
     made.list_first = list_first;
     made.list_count = list_count;
@@ -347,8 +355,8 @@ class Importer {
     return {};
   }
 
-  // Norms of reduced-precision images with float32 weights keep their statistics in float32, forward
-  // and backward, which PyTorch's meta functions do not say.
+  // Norms of reduced-precision images with float32 weights keep their statistics in float32,
+  // forward and backward, which PyTorch's meta functions do not say.
   void widen_statistics(const std::string& name, const std::vector<ir::ValueId>& operands,
                         std::vector<ir::TensorType>& types) {
     struct Norm {
@@ -364,8 +372,8 @@ class Importer {
         {"aten.native_group_norm_backward", 4, 2, true},
         {"aten.native_batch_norm_backward", 2, 5, true},
     }};
-    const auto norm = std::find_if(kNorms.begin(), kNorms.end(),
-                                   [&](const Norm& n) { return n.name == name; });
+    const auto norm =
+        std::find_if(kNorms.begin(), kNorms.end(), [&](const Norm& n) { return n.name == name; });
     if (norm == kNorms.end() || norm->weight >= operands.size() ||
         operands[norm->weight] == ir::kNone ||
         out_.graph.values[operands[norm->weight]].type.dtype != ir::DType::kFloat32)
@@ -392,8 +400,8 @@ class Importer {
           *d = ir::Dim(d->number() - offset->second);
   }
 
-  // As operand(), but a Python number becomes a constant. It takes part in type promotion as numbers
-  // do: it has the type of the tensor beside it unless its own kind is higher.
+  // As operand(), but a Python number becomes a constant. It takes part in type promotion as
+  // numbers do: it has the type of the tensor beside it unless its own kind is higher.
   Result<ir::ValueId> tensor_operand(const py::handle& given, const py::tuple& arguments) {
     const bool is_bool = py::isinstance<py::bool_>(given);
     const bool is_float = py::isinstance<py::float_>(given);
@@ -416,8 +424,8 @@ class Importer {
   }
 
   Result<ir::ValueId> add_constant(const std::string& name, const at::Tensor& tensor) {
-    BP_ASSIGN_OR_RETURN(ir::TensorType type, type_of(py::reinterpret_steal<py::object>(
-                                                 THPVariable_Wrap(tensor))));
+    BP_ASSIGN_OR_RETURN(ir::TensorType type,
+                        type_of(py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor))));
     auto data = std::make_shared<ir::ConstantData>();
     data->bytes.resize(tensor.nbytes());
     if (tensor.nbytes()) std::memcpy(data->bytes.data(), tensor.const_data_ptr(), tensor.nbytes());
@@ -463,9 +471,10 @@ class Importer {
       return AttributeValue("device:" + device);
     }
     if (py::isinstance(given, memory_format_))
-      return AttributeValue("memory_format:" +
-                            std::to_string(static_cast<int>(
-                                reinterpret_cast<const THPMemoryFormat*>(given.ptr())->memory_format)));
+      return AttributeValue(
+          "memory_format:" +
+          std::to_string(static_cast<int>(
+              reinterpret_cast<const THPMemoryFormat*>(given.ptr())->memory_format)));
     if (py::isinstance(given, layout_)) {
       const at::Layout layout = reinterpret_cast<const THPLayout*>(given.ptr())->layout;
       if (layout != at::kStrided) return unsupported("a sparse layout");

@@ -8,9 +8,7 @@ namespace backplane::fx {
 
 namespace {
 
-std::string class_of(const py::handle& e) {
-  return py::str(e.attr("__class__").attr("__name__"));
-}
+std::string class_of(const py::handle& e) { return py::str(e.attr("__class__").attr("__name__")); }
 
 Result<std::vector<std::string>> print_arguments(const py::handle& e) {
   std::vector<std::string> out;
@@ -66,7 +64,8 @@ Result<std::string> print_sympy(const py::handle& e) {
       out = function + "(" + out + ", " + parts[i] + ")";
     return out;
   }
-  return Status(Code::kUnsupported, "size expression '" + std::string(py::str(e)) + "' uses " + kind);
+  return Status(Code::kUnsupported,
+                "size expression '" + std::string(py::str(e)) + "' uses " + kind);
 }
 
 }  // namespace backplane::fx

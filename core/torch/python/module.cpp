@@ -1,6 +1,6 @@
 // The extension module torch_backplane._C: thin bindings, no logic.
-#include <ATen/Parallel.h>
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -26,9 +26,8 @@ namespace {
 PyObject* g_error = nullptr;  // torch_backplane._C.StatusError(code, message); owned, never freed
 
 [[noreturn]] void raise(const Status& status) {
-  const py::object error =
-      py::reinterpret_borrow<py::object>(g_error)(py::str(std::string(code_name(status.code()))),
-                                                  py::str(status.message()));
+  const py::object error = py::reinterpret_borrow<py::object>(g_error)(
+      py::str(std::string(code_name(status.code()))), py::str(status.message()));
   PyErr_SetObject(g_error, error.ptr());
   throw py::error_already_set();
 }

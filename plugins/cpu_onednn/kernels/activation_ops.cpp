@@ -35,8 +35,8 @@ Results sigmoid_backward(Emitter& e) {
 Results tanh_backward(Emitter& e) {
   const Domain d = e.domain();
   const Register g = e.operand(0, d), y = e.operand(1, d);
-  return {e.apply(Opcode::kMul, g,
-                  e.apply(Opcode::kSub, e.number(1, d), e.apply(Opcode::kSquare, y)))};
+  return {
+      e.apply(Opcode::kMul, g, e.apply(Opcode::kSub, e.number(1, d), e.apply(Opcode::kSquare, y)))};
 }
 Results threshold_backward(Emitter& e) {
   const Domain d = e.domain();
@@ -85,16 +85,17 @@ Results hardsigmoid_backward(Emitter& e) {
   const Register g = e.operand(0, d), x = e.operand(1, d);
   const Register inside = e.apply(Opcode::kAnd, e.apply(Opcode::kGt, x, e.number(-3, d)),
                                   e.apply(Opcode::kLt, x, e.number(3, d)));
-  return {e.apply(Opcode::kWhere, inside, e.apply(Opcode::kDiv, g, e.number(6, d)),
-                  e.number(0, d))};
+  return {
+      e.apply(Opcode::kWhere, inside, e.apply(Opcode::kDiv, g, e.number(6, d)), e.number(0, d))};
 }
 Results hardswish_backward(Emitter& e) {
   const Domain d = e.domain();
   const Register g = e.operand(0, d), x = e.operand(1, d);
-  const Register middle = e.apply(
-      Opcode::kMul, g,
-      e.apply(Opcode::kAdd, e.apply(Opcode::kDiv, x, e.number(3, d)), e.number(0.5, d)));
-  const Register right = e.apply(Opcode::kWhere, e.apply(Opcode::kLt, x, e.number(3, d)), middle, g);
+  const Register middle =
+      e.apply(Opcode::kMul, g,
+              e.apply(Opcode::kAdd, e.apply(Opcode::kDiv, x, e.number(3, d)), e.number(0.5, d)));
+  const Register right =
+      e.apply(Opcode::kWhere, e.apply(Opcode::kLt, x, e.number(3, d)), middle, g);
   return {e.apply(Opcode::kWhere, e.apply(Opcode::kLe, x, e.number(-3, d)), e.number(0, d), right)};
 }
 Results leaky(Emitter& e, Register x, Register value) {
@@ -131,10 +132,11 @@ Results elu_backward(Emitter& e) {
                     e.number(input_scale, d));
   } else {
     const Register t = e.apply(Opcode::kMul, v, e.number(input_scale, d));
-    slope = e.apply(Opcode::kMul, e.apply(Opcode::kExp, t), e.number(alpha * scale * input_scale, d));
+    slope =
+        e.apply(Opcode::kMul, e.apply(Opcode::kExp, t), e.number(alpha * scale * input_scale, d));
   }
-  const Register factor = e.apply(Opcode::kWhere, e.apply(Opcode::kLe, v, e.number(0, d)), slope,
-                                  e.number(scale, d));
+  const Register factor =
+      e.apply(Opcode::kWhere, e.apply(Opcode::kLe, v, e.number(0, d)), slope, e.number(scale, d));
   return {e.apply(Opcode::kMul, g, factor)};
 }
 Results prelu(Emitter& e) {
@@ -176,9 +178,9 @@ Results mish_backward(Emitter& e) {
   const Domain d = e.domain();
   const Register g = e.operand(0, d), x = e.operand(1, d);
   const Register t = e.apply(Opcode::kTanh, e.apply(Opcode::kSoftplus, x));
-  const Register slope = e.apply(
-      Opcode::kMul, e.apply(Opcode::kMul, x, e.apply(Opcode::kSigmoid, x)),
-      e.apply(Opcode::kSub, e.number(1, d), e.apply(Opcode::kSquare, t)));
+  const Register slope =
+      e.apply(Opcode::kMul, e.apply(Opcode::kMul, x, e.apply(Opcode::kSigmoid, x)),
+              e.apply(Opcode::kSub, e.number(1, d), e.apply(Opcode::kSquare, t)));
   return {e.apply(Opcode::kMul, g, e.apply(Opcode::kAdd, t, slope))};
 }
 Results shrink(Emitter& e, bool soft) {
@@ -196,8 +198,8 @@ Results hardshrink(Emitter& e) { return shrink(e, false); }
 Results shrink_backward(Emitter& e) {
   const Domain d = e.domain();
   const Register g = e.operand(0, d), x = e.operand(1, d), l = e.attribute("lambd", 0.5, d);
-  return {e.apply(Opcode::kWhere, e.apply(Opcode::kLe, e.apply(Opcode::kAbs, x), l),
-                  e.number(0, d), g)};
+  return {e.apply(Opcode::kWhere, e.apply(Opcode::kLe, e.apply(Opcode::kAbs, x), l), e.number(0, d),
+                  g)};
 }
 // Losses without a reduction are pointwise; the others have kernels of their own.
 Register difference(Emitter& e) {

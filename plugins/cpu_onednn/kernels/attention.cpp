@@ -11,7 +11,9 @@ using sdk::StepContext;
 class AttentionKernel : public sdk::Kernel {
  public:
   explicit AttentionKernel(const StepContext& context)
-      : q_(context.operand(0)), k_(context.operand(1)), v_(context.operand(2)),
+      : q_(context.operand(0)),
+        k_(context.operand(1)),
+        v_(context.operand(2)),
         out_(context.result(0)) {
     const Shape& q = context.operand(0).dims;
     batch_ = q[0];
@@ -45,8 +47,9 @@ class AttentionKernel : public sdk::Kernel {
     const std::int64_t blocks = (queries_ + kQueryBlock - 1) / kQueryBlock;
     if (pairs * blocks == 0) return {};
     // Whole heads, so that keys are packed once, unless that leaves threads idle.
-    const std::int64_t parts =
-        pairs % threads_ == 0 || pairs >= 4 * threads_ ? 1 : std::min<std::int64_t>(blocks, threads_);
+    const std::int64_t parts = pairs % threads_ == 0 || pairs >= 4 * threads_
+                                   ? 1
+                                   : std::min<std::int64_t>(blocks, threads_);
     const std::int64_t work = pairs * queries_ * keys_ * (depth_ + values_);
     parallel_ranges(pairs * parts, work, [&](int thread, std::int64_t begin, std::int64_t end) {
       auto* scratch = reinterpret_cast<float*>(call.scratch) + thread * per_thread_;
@@ -91,11 +94,11 @@ class AttentionKernel : public sdk::Kernel {
       const std::int64_t limit = mask_.causal ? std::min(keys_, row + rows) : keys_;
       for (std::int64_t key = 0; key < limit; key += kKeyBlock) {
         const std::int64_t n = std::min(kKeyBlock, limit - key);
-        table.gemm({scores, kKeyBlock, q, depth_, 1, turned + key, key_width_, rows, n, depth_,
-                    false});
+        table.gemm(
+            {scores, kKeyBlock, q, depth_, 1, turned + key, key_width_, rows, n, depth_, false});
         for (std::int64_t r = 0; r < rows; ++r)
-          row_softmax(call, b, h, row + r, key, n, scores + r * kKeyBlock, sums + r * wide_,
-                      top[r], total[r]);
+          row_softmax(call, b, h, row + r, key, n, scores + r * kKeyBlock, sums + r * wide_, top[r],
+                      total[r]);
         table.gemm({sums, wide_, scores, kKeyBlock, 1, right + key * right_row, right_row, rows,
                     values_, n, key != 0});
       }
@@ -166,7 +169,8 @@ std::optional<sdk::Refusal> refuse_attention(const sdk::NodeView& node) {
     const auto type = type_of(node.operand(i).dtype());
     if (type != Type::kF32 && type != Type::kBF16)
       return refuse(BP_REFUSED_DTYPE, "attention is for float32 and bfloat16");
-    if (node.operand(i).rank() != 4) return refuse(BP_REFUSED_SHAPE, "attention needs 4-d operands");
+    if (node.operand(i).rank() != 4)
+      return refuse(BP_REFUSED_SHAPE, "attention needs 4-d operands");
   }
   if (node.real_or("dropout_p", 0) != 0)
     return refuse(BP_REFUSED_ATTRIBUTE, "no attention with dropout");

@@ -23,8 +23,12 @@ struct Heads {
 
   Heads() = default;
   explicit Heads(const sdk::TensorSpec& spec)
-      : type(known_type(spec.dtype)), batch(spec.strides[0]), head(spec.strides[1]),
-        row(spec.strides[2]), column(spec.strides[3]), heads(spec.dims[1]) {}
+      : type(known_type(spec.dtype)),
+        batch(spec.strides[0]),
+        head(spec.strides[1]),
+        row(spec.strides[2]),
+        column(spec.strides[3]),
+        heads(spec.dims[1]) {}
 
   template <class B>
   B* at(B* data, std::int64_t b, std::int64_t h, std::int64_t r) const {

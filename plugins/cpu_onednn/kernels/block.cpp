@@ -60,9 +60,12 @@ void convert_elements(const BlockArgs& args) {
 template <class F>
 decltype(auto) with_domain(Domain domain, F&& f) {
   switch (domain) {
-    case Domain::kF32: return f(float{});
-    case Domain::kF64: return f(double{});
-    case Domain::kI64: break;
+    case Domain::kF32:
+      return f(float{});
+    case Domain::kF64:
+      return f(double{});
+    case Domain::kI64:
+      break;
   }
   return f(std::int64_t{});
 }
@@ -94,9 +97,8 @@ BlockFunction block_function(Opcode op, Domain domain) {
 
 BlockFunction convert_function(Domain to, Domain from) {
   return with_domain(to, [&](auto t) {
-    return with_domain(from, [](auto f) -> BlockFunction {
-      return convert_elements<decltype(t), decltype(f)>;
-    });
+    return with_domain(
+        from, [](auto f) -> BlockFunction { return convert_elements<decltype(t), decltype(f)>; });
   });
 }
 
@@ -104,9 +106,8 @@ LoadFunction load_function(Type from, Domain to) {
   if (to == Domain::kF32 && from == Type::kBF16) return vector_table().load_bf16;
   if (to == Domain::kF32 && from == Type::kBool) return vector_table().load_bool;
   return with_type(from, [&](auto m) {
-    return with_domain(to, [](auto r) -> LoadFunction {
-      return load_elements<decltype(m), decltype(r)>;
-    });
+    return with_domain(
+        to, [](auto r) -> LoadFunction { return load_elements<decltype(m), decltype(r)>; });
   });
 }
 
@@ -114,17 +115,22 @@ StoreFunction store_function(Type to, Domain from) {
   if (from == Domain::kF32 && to == Type::kBF16) return vector_table().store_bf16;
   if (from == Domain::kF32 && to == Type::kBool) return vector_table().store_bool;
   return with_type(to, [&](auto m) {
-    return with_domain(from, [](auto r) -> StoreFunction {
-      return store_elements<decltype(m), decltype(r)>;
-    });
+    return with_domain(
+        from, [](auto r) -> StoreFunction { return store_elements<decltype(m), decltype(r)>; });
   });
 }
 
 void splat(Domain domain, void* target, double real, std::int64_t integer) {
   for (std::int64_t k = 0; k < kLanes; ++k) switch (domain) {
-      case Domain::kF32: static_cast<float*>(target)[k] = static_cast<float>(real); break;
-      case Domain::kF64: static_cast<double*>(target)[k] = real; break;
-      case Domain::kI64: static_cast<std::int64_t*>(target)[k] = integer; break;
+      case Domain::kF32:
+        static_cast<float*>(target)[k] = static_cast<float>(real);
+        break;
+      case Domain::kF64:
+        static_cast<double*>(target)[k] = real;
+        break;
+      case Domain::kI64:
+        static_cast<std::int64_t*>(target)[k] = integer;
+        break;
     }
 }
 

@@ -19,23 +19,25 @@ inline Domain domain_of(Type t) {
 }
 
 // Opcode, in groups of one, two and three sources.
-#define BP_UNARY_OPCODES(X)                                                                      \
-  X(Copy) X(Neg) X(Abs) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Square) X(Exp) X(Exp2) X(Expm1) X(Log)  \
-  X(Log2) X(Log10) X(Log1p) X(Tanh) X(Erf) X(Erfc) X(Sigmoid) X(Silu) X(Gelu) X(GeluTanh)        \
-  X(Relu) X(Floor) X(Ceil) X(Trunc) X(Round) X(Sign) X(LogicalNot) X(BitNot) X(Truth) X(IsNan)   \
-  X(IsInf) X(Signbit) X(Sin) X(Cos) X(Tan) X(Asin) X(Acos) X(Atan) X(Sinh) X(Cosh) X(Asinh)      \
-  X(Acosh) X(Atanh) X(Lgamma) X(Digamma) X(Erfinv) X(LogSigmoid) X(Mish) X(Softplus)             \
-  X(ToBF16) X(ToF16) X(WrapI32) X(WrapI16) X(WrapI8) X(WrapU8)
-#define BP_BINARY_OPCODES(X)                                                                     \
-  X(Add) X(Sub) X(Mul) X(Div) X(TruncDiv) X(FloorDiv) X(Remainder) X(Fmod) X(Min) X(Max)         \
-  X(Fmin) X(Fmax) X(Pow) X(Atan2) X(Hypot) X(Copysign) X(Nextafter) X(Eq) X(Ne) X(Lt) X(Le)      \
-  X(Gt) X(Ge) X(And) X(Or) X(Xor) X(BitAnd) X(BitOr) X(BitXor) X(ShiftLeft) X(ShiftRight)        \
-  X(GeluBackward) X(GeluTanhBackward) X(SiluBackward) X(Xlogy) X(Logaddexp) X(Logaddexp2)        \
-  X(Gcd) X(Heaviside)
+#define BP_UNARY_OPCODES(X)                                                                       \
+  X(Copy)                                                                                         \
+  X(Neg) X(Abs) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Square) X(Exp) X(Exp2) X(Expm1) X(Log) X(Log2)   \
+      X(Log10) X(Log1p) X(Tanh) X(Erf) X(Erfc) X(Sigmoid) X(Silu) X(Gelu) X(GeluTanh) X(Relu)     \
+          X(Floor) X(Ceil) X(Trunc) X(Round) X(Sign) X(LogicalNot) X(BitNot) X(Truth) X(IsNan)    \
+              X(IsInf) X(Signbit) X(Sin) X(Cos) X(Tan) X(Asin) X(Acos) X(Atan) X(Sinh) X(Cosh)    \
+                  X(Asinh) X(Acosh) X(Atanh) X(Lgamma) X(Digamma) X(Erfinv) X(LogSigmoid) X(Mish) \
+                      X(Softplus) X(ToBF16) X(ToF16) X(WrapI32) X(WrapI16) X(WrapI8) X(WrapU8)
+#define BP_BINARY_OPCODES(X)                                                                       \
+  X(Add)                                                                                           \
+  X(Sub) X(Mul) X(Div) X(TruncDiv) X(FloorDiv) X(Remainder) X(Fmod) X(Min) X(Max) X(Fmin) X(Fmax)  \
+      X(Pow) X(Atan2) X(Hypot) X(Copysign) X(Nextafter) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge) X(And) \
+          X(Or) X(Xor) X(BitAnd) X(BitOr) X(BitXor) X(ShiftLeft) X(ShiftRight) X(GeluBackward)     \
+              X(GeluTanhBackward) X(SiluBackward) X(Xlogy) X(Logaddexp) X(Logaddexp2) X(Gcd)       \
+                  X(Heaviside)
 // Fma: a * b + c. Normalize: (a - b) * c. Where: a ? b : c.
 #define BP_TERNARY_OPCODES(X) X(Fma) X(Normalize) X(Where)
 // Of a row, to one value: over a; over a * b; over (a - b)^2; over exp(a - b).
-#define BP_REDUCE_OPCODES(X)                                                                     \
+#define BP_REDUCE_OPCODES(X) \
   X(RowSum) X(RowMax) X(RowMin) X(RowProd) X(RowDot) X(RowSquaredDifference) X(RowSumExp)
 // ExpSum: dst = exp(a - b), and its sum to the second target.
 #define BP_SPECIAL_OPCODES(X) X(ExpSum)

@@ -26,8 +26,7 @@ template <class T>
 struct PlaneSums {
   BP_LOOP void run(const T* x, std::int64_t n, float shift, double* sums) {
     for (std::int64_t begin = 0; begin < n; begin += kChunk) {
-      const std::int64_t size = std::min(kChunk, n - begin),
-                         half = size / (2 * kLanes) * kLanes;
+      const std::int64_t size = std::min(kChunk, n - begin), half = size / (2 * kLanes) * kLanes;
       const T *a = x + begin, *b = a + half;
       // Two of each hide the latency of additions.
       float s0 = 0, s1 = 0, q0 = 0, q1 = 0;
@@ -105,11 +104,11 @@ struct Loops {
 };
 
 struct Sets {
-  bool inside;           // pieces are columns
+  bool inside;  // pieces are columns
   std::int64_t channels;
-  std::int64_t pieces, size;     // size: elements of a piece
-  std::int64_t blocks;           // of columns: pieces / channels
-  std::int64_t count, per_set;   // piece i of set s is s * set_step + i * piece_step
+  std::int64_t pieces, size;    // size: elements of a piece
+  std::int64_t blocks;          // of columns: pieces / channels
+  std::int64_t count, per_set;  // piece i of set s is s * set_step + i * piece_step
   std::int64_t set_step, piece_step;
   double elements() const { return static_cast<double>(per_set) * static_cast<double>(size); }
 };
@@ -125,8 +124,15 @@ Sets group_norm_sets(const StepContext& context) {
   const std::int64_t images = context.int_or("N", 1), channels = context.int_or("C", 1),
                      groups = context.int_or("group", 1), wide = channels / groups;
   const std::int64_t area = context.int_or("HxW", 1);
-  return {area == 1 || channels_inside(context.operand(0)), channels, images * channels, area,
-          images, images * groups, wide, wide, 1};
+  return {area == 1 || channels_inside(context.operand(0)),
+          channels,
+          images * channels,
+          area,
+          images,
+          images * groups,
+          wide,
+          wide,
+          1};
 }
 
 // What a norm reads and writes besides input, output, weight and bias.
@@ -186,8 +192,10 @@ class ChannelNorm : public sdk::Kernel {
     load(call, bias_, m.bias, 0);
     load(call, statistics_.running_mean, m.running_mean, 0);
     load(call, statistics_.running_variance, m.running_variance, 0);
-    if (sets_.inside) run_columns(m);
-    else run_planes(m);
+    if (sets_.inside)
+      run_columns(m);
+    else
+      run_planes(m);
     output_.finish(call);
     write_statistics(call, m);
     return {};
@@ -208,8 +216,10 @@ class ChannelNorm : public sdk::Kernel {
   }
   void load(const KernelCall& call, const DenseOperand& from, float* to, float fallback) const {
     const std::byte* data = from.get(call);
-    if (data != nullptr) load_function(from.type(), Domain::kF32)(to, data, 1, sets_.channels);
-    else std::fill(to, to + sets_.channels, fallback);
+    if (data != nullptr)
+      load_function(from.type(), Domain::kF32)(to, data, 1, sets_.channels);
+    else
+      std::fill(to, to + sets_.channels, fallback);
   }
 
   // The statistics of a set and the coefficients of its pieces.
@@ -392,8 +402,7 @@ bool keeps_statistics(std::string_view op) {
   return op != "aten._native_batch_norm_legit.no_stats";
 }
 bool measures(const sdk::NodeView& node) {
-  return node.op() != "aten._native_batch_norm_legit_no_training" &&
-         node.bool_or("training", true);
+  return node.op() != "aten._native_batch_norm_legit_no_training" && node.bool_or("training", true);
 }
 MadeKernel batch_norm(const StepContext& context) {
   ScratchPlan plan;

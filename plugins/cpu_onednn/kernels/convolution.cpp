@@ -62,18 +62,18 @@ struct Descriptors {
 
 template <class Desc>
 Descriptors describe(const Desc& pd, dnnl::primitive primitive) {
-  return {pd.src_desc(), pd.weights_desc(), pd.bias_desc(), pd.dst_desc(), pd.scratchpad_desc(),
-          std::move(primitive), pd.impl_info_str()};
+  return {pd.src_desc(),        pd.weights_desc(),    pd.bias_desc(),    pd.dst_desc(),
+          pd.scratchpad_desc(), std::move(primitive), pd.impl_info_str()};
 }
 
-Descriptors make_primitive(const Geometry& g, const memory::desc& source, const memory::desc& weight,
-                           const memory::desc& bias, const memory::desc& target,
-                           const dnnl::primitive_attr& attr) {
+Descriptors make_primitive(const Geometry& g, const memory::desc& source,
+                           const memory::desc& weight, const memory::desc& bias,
+                           const memory::desc& target, const dnnl::primitive_attr& attr) {
   const auto kind = dnnl::prop_kind::forward_inference;
   if (g.transposed) {
     const dnnl::deconvolution_forward::primitive_desc pd(
-        engine(), kind, dnnl::algorithm::deconvolution_direct, source, weight, bias, target, g.strides,
-        g.dilates, g.before, g.after, attr);
+        engine(), kind, dnnl::algorithm::deconvolution_direct, source, weight, bias, target,
+        g.strides, g.dilates, g.before, g.after, attr);
     return describe(pd, dnnl::deconvolution_forward(pd));
   }
   const dnnl::convolution_forward::primitive_desc pd(
@@ -192,15 +192,14 @@ class Builder {
     type_ = known_type(target.dtype);
     if (target.elements() == 0) return std::move(kernel_);
     const TensorSpec& weight_spec = packed_ == BP_NONE ? weight : context_.value(packed_);
-    geometry_ = geometry_of(source.dims, weight_spec.dims, target.dims, node_.bool_or("transposed", false),
-                            context_.int_or("groups", 1),
+    geometry_ = geometry_of(source.dims, weight_spec.dims, target.dims,
+                            node_.bool_or("transposed", false), context_.int_or("groups", 1),
                             [&](std::string_view name) { return context_.ints(name); });
     const bool has_bias = node_.has_operand(2);
     const std::size_t first = fold_norm(target, has_bias);
     const memory::desc bias =
-        has_bias && first == 1
-            ? memory::desc({target.dims[1]}, dnnl_type(type_), memory::dims{1})
-            : memory::desc();
+        has_bias && first == 1 ? memory::desc({target.dims[1]}, dnnl_type(type_), memory::dims{1})
+                               : memory::desc();
 
     // Tensors that lie channels last are used where they are; others go through the format that
     // the primitive likes best.
@@ -303,14 +302,16 @@ class Builder {
   // Into the wanted format through the scratch memory, where the tensor is not in it already.
   Place brought(Place from, const memory::desc& have, const memory::desc& want) {
     if (have == want) return from;
-    const Place at{Place::kScratch, 0, kernel_->scratch.take(static_cast<std::int64_t>(want.get_size()))};
+    const Place at{Place::kScratch, 0,
+                   kernel_->scratch.take(static_cast<std::int64_t>(want.get_size()))};
     reorder(from, have, at, want);
     return at;
   }
   void reorder(Place from, const memory::desc& have, Place to, const memory::desc& want) {
     std::size_t bytes = 0;
     ConvolutionKernel::Stage stage{make_reorder(have, want, &bytes), {from, to}};
-    stage.places.push_back({Place::kScratch, 0, kernel_->scratch.take(static_cast<std::int64_t>(bytes))});
+    stage.places.push_back(
+        {Place::kScratch, 0, kernel_->scratch.take(static_cast<std::int64_t>(bytes))});
     kernel_->stages.push_back(std::move(stage));
   }
 
@@ -322,9 +323,9 @@ class Builder {
     if (overlaps(source)) {
       const Place dense{Place::kScratch, 0,
                         kernel_->scratch.take(source.elements() * bytes_of(type_))};
-      kernel_->copies.push_back({StridedCopy(source.dims, sdk::row_major(source.dims), source.strides,
-                                             bytes_of(type_)),
-                                 source_at.index, dense.offset});
+      kernel_->copies.push_back(
+          {StridedCopy(source.dims, sdk::row_major(source.dims), source.strides, bytes_of(type_)),
+           source_at.index, dense.offset});
       source_at = dense;
       source_have = dnnl_desc(type_, source.dims, tidy(source.dims, sdk::row_major(source.dims)));
     } else {
@@ -343,9 +344,10 @@ class Builder {
     const Place w = brought(weight_at, weight_have, made.weight);
     const Place result{Place::kResult, 0, 0};
     const bool direct = made.target == plain(target);
-    const Place t = direct ? result
-                           : Place{Place::kScratch, 0,
-                                   kernel_->scratch.take(static_cast<std::int64_t>(made.target.get_size()))};
+    const Place t =
+        direct ? result
+               : Place{Place::kScratch, 0,
+                       kernel_->scratch.take(static_cast<std::int64_t>(made.target.get_size()))};
     ConvolutionKernel::Stage stage;
     std::vector<Runnable::Argument> arguments;
     const auto add = [&](int id, const memory::desc& desc, Place place) {
@@ -355,16 +357,20 @@ class Builder {
     add(DNNL_ARG_SRC, made.source, s);
     add(DNNL_ARG_WEIGHTS, made.weight, w);
     add(DNNL_ARG_DST, made.target, t);
-    if (has_bias) add(DNNL_ARG_BIAS, made.bias, {Place::kOperand, position(node_.operand_index(2)), 0});
+    if (has_bias)
+      add(DNNL_ARG_BIAS, made.bias, {Place::kOperand, position(node_.operand_index(2)), 0});
     for (const auto& f : kernel_->folds) {
-      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_, {Place::kScratch, 0, f.scale});
-      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, channel_desc_, {Place::kScratch, 0, f.shift});
+      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
+          {Place::kScratch, 0, f.scale});
+      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, channel_desc_,
+          {Place::kScratch, 0, f.shift});
     }
     for (const PostOpOperand& p : operands)
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(p.index) | DNNL_ARG_SRC_1, p.desc,
           {Place::kOperand, position(p.value), 0});
     add(DNNL_ARG_SCRATCHPAD, made.scratchpad,
-        {Place::kScratch, 0, kernel_->scratch.take(static_cast<std::int64_t>(made.scratchpad.get_size()))});
+        {Place::kScratch, 0,
+         kernel_->scratch.take(static_cast<std::int64_t>(made.scratchpad.get_size()))});
     stage.runnable = Runnable(made.primitive, std::move(arguments));
     kernel_->stages.push_back(std::move(stage));
     if (!direct) reorder(t, made.target, result, plain(target));
@@ -396,7 +402,9 @@ Shape channels_last(const Shape& dims) {
 bool is_convolution_op(std::string_view op) { return op == "aten.convolution"; }
 
 std::optional<sdk::Refusal> refuse_convolution(const NodeView& node) {
-  const auto refuse = [](bp_refusal reason, const char* why) { return sdk::Refusal{0, reason, why}; };
+  const auto refuse = [](bp_refusal reason, const char* why) {
+    return sdk::Refusal{0, reason, why};
+  };
   const auto type = type_of(node.result().dtype());
   if (type != Type::kF32 && type != Type::kBF16)
     return refuse(BP_REFUSED_DTYPE, "convolutions of float32 and bfloat16 only");
@@ -414,7 +422,8 @@ std::optional<sdk::Refusal> refuse_convolution(const NodeView& node) {
 
 bool is_foldable_norm(const NodeView& node, std::uint32_t chained) {
   if (node.op() != "aten._native_batch_norm_legit_no_training") return false;
-  if (node.operand_index(0) != chained || !node.has_operand(3) || !node.has_operand(4)) return false;
+  if (node.operand_index(0) != chained || !node.has_operand(3) || !node.has_operand(4))
+    return false;
   for (std::size_t i = 1; i < 5; ++i) {
     if (!node.has_operand(i)) continue;
     const sdk::ValueView v = node.operand(i);
@@ -433,8 +442,8 @@ std::uint64_t choose_convolution_layout(const NodeView& node) {
   const sdk::ValueView weight = node.operand(1);
   const Type type = known_type(weight.dtype());
   const Shape source = node.operand(0).hint_dims(), target = node.result().hint_dims();
-  const Geometry g = geometry_of(source, weight.hint_dims(), target, node.bool_or("transposed", false),
-                                 node.int_or("groups", 1), list);
+  const Geometry g = geometry_of(source, weight.hint_dims(), target,
+                                 node.bool_or("transposed", false), node.int_or("groups", 1), list);
   const auto last = [&](const Shape& dims) { return dnnl_desc(type, dims, channels_last(dims)); };
   const Descriptors made = make_primitive(g, last(source), any_weight(g, type, weight.hint_dims()),
                                           memory::desc(), last(target), user_scratchpad());

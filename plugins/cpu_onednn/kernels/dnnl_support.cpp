@@ -23,13 +23,20 @@ const dnnl::engine& engine() {
 dnnl::memory::data_type dnnl_type(Type type) {
   using D = dnnl::memory::data_type;
   switch (type) {
-    case Type::kF32: return D::f32;
-    case Type::kBF16: return D::bf16;
-    case Type::kF16: return D::f16;
-    case Type::kI32: return D::s32;
-    case Type::kI8: return D::s8;
-    case Type::kU8: return D::u8;
-    default: return D::undef;
+    case Type::kF32:
+      return D::f32;
+    case Type::kBF16:
+      return D::bf16;
+    case Type::kF16:
+      return D::f16;
+    case Type::kI32:
+      return D::s32;
+    case Type::kI8:
+      return D::s8;
+    case Type::kU8:
+      return D::u8;
+    default:
+      return D::undef;
   }
 }
 
@@ -56,7 +63,8 @@ Runnable::Set Runnable::make_set(const std::vector<Argument>& arguments) {
 
 void Runnable::run_with(Set& set, std::span<void* const> pointers) const {
   for (std::size_t i = 0; i < pointers.size(); ++i)
-    check(dnnl_memory_set_data_handle(set.arguments[i].memory, pointers[i]), "memory of a primitive");
+    check(dnnl_memory_set_data_handle(set.arguments[i].memory, pointers[i]),
+          "memory of a primitive");
   check(dnnl_primitive_execute(state_->primitive.get(), stream(),
                                static_cast<int>(set.arguments.size()), set.arguments.data()),
         "running a primitive");
@@ -79,9 +87,9 @@ Runnable make_reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& 
                       std::size_t* scratch_bytes) {
   const dnnl::reorder::primitive_desc pd(engine(), from, engine(), to, user_scratchpad());
   *scratch_bytes = pd.scratchpad_desc().get_size();
-  return Runnable(dnnl::reorder(pd), {{DNNL_ARG_FROM, from},
-                                      {DNNL_ARG_TO, to},
-                                      {DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()}});
+  return Runnable(
+      dnnl::reorder(pd),
+      {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()}});
 }
 
 }  // namespace backplane::onednn

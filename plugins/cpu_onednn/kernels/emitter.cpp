@@ -49,11 +49,16 @@ Domain Emitter::common_domain(std::size_t i, std::size_t j, std::string_view nam
 
 Register Emitter::wrapped(Register r) {
   switch (out()) {
-    case Type::kI32: return apply(Opcode::kWrapI32, r);
-    case Type::kI16: return apply(Opcode::kWrapI16, r);
-    case Type::kI8: return apply(Opcode::kWrapI8, r);
-    case Type::kU8: return apply(Opcode::kWrapU8, r);
-    default: return r;
+    case Type::kI32:
+      return apply(Opcode::kWrapI32, r);
+    case Type::kI16:
+      return apply(Opcode::kWrapI16, r);
+    case Type::kI8:
+      return apply(Opcode::kWrapI8, r);
+    case Type::kU8:
+      return apply(Opcode::kWrapU8, r);
+    default:
+      return r;
   }
 }
 

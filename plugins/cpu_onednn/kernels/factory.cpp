@@ -46,9 +46,15 @@ MadeKernel fill(const StepContext& context, Number n) {
 }
 MadeKernel zeros(const StepContext& context) { return fill(context, {0, 0}); }
 MadeKernel ones(const StepContext& context) { return fill(context, {1, 1}); }
-MadeKernel full(const StepContext& context) { return fill(context, number(context, "fill_value", 0)); }
-MadeKernel scalar_tensor(const StepContext& context) { return fill(context, number(context, "s", 0)); }
-MadeKernel fill_scalar(const StepContext& context) { return fill(context, number(context, "value", 0)); }
+MadeKernel full(const StepContext& context) {
+  return fill(context, number(context, "fill_value", 0));
+}
+MadeKernel scalar_tensor(const StepContext& context) {
+  return fill(context, number(context, "s", 0));
+}
+MadeKernel fill_scalar(const StepContext& context) {
+  return fill(context, number(context, "value", 0));
+}
 
 // aten.fill.Tensor: self, value.
 MadeKernel fill_tensor(const StepContext& context) {
@@ -119,18 +125,30 @@ MadeKernel eye(const StepContext& context) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"aten.zeros", zeros},           {"aten.zeros_like", zeros},
-    {"aten.new_zeros", zeros},       {"aten.ones", ones},
-    {"aten.ones_like", ones},        {"aten.new_ones", ones},
-    {"aten.empty.memory_format", zeros}, {"aten.empty_like", zeros},
-    {"aten.new_empty", zeros},       {"aten.empty_strided", zeros},
-    {"aten.new_empty_strided", zeros}, {"aten.empty_permuted", zeros},
-    {"aten.full", full},             {"aten.full_like", full},
-    {"aten.new_full", full},         {"aten.scalar_tensor", scalar_tensor},
-    {"aten.fill.Scalar", fill_scalar}, {"aten.fill.Tensor", fill_tensor},
-    {"aten.zero", zeros},            {"aten.arange", arange},
-    {"aten.arange.start", arange},   {"aten.arange.start_step", arange},
-    {"aten.linspace", linspace},     {"aten.eye", eye},
+    {"aten.zeros", zeros},
+    {"aten.zeros_like", zeros},
+    {"aten.new_zeros", zeros},
+    {"aten.ones", ones},
+    {"aten.ones_like", ones},
+    {"aten.new_ones", ones},
+    {"aten.empty.memory_format", zeros},
+    {"aten.empty_like", zeros},
+    {"aten.new_empty", zeros},
+    {"aten.empty_strided", zeros},
+    {"aten.new_empty_strided", zeros},
+    {"aten.empty_permuted", zeros},
+    {"aten.full", full},
+    {"aten.full_like", full},
+    {"aten.new_full", full},
+    {"aten.scalar_tensor", scalar_tensor},
+    {"aten.fill.Scalar", fill_scalar},
+    {"aten.fill.Tensor", fill_tensor},
+    {"aten.zero", zeros},
+    {"aten.arange", arange},
+    {"aten.arange.start", arange},
+    {"aten.arange.start_step", arange},
+    {"aten.linspace", linspace},
+    {"aten.eye", eye},
     {"aten.eye.m", eye},
 };
 

@@ -71,7 +71,8 @@ struct RowGather {
     Walk flat(slice_dims, {slice_to, slice_from});
     flat.merge();
     const std::int64_t bytes =
-        flat.dims.empty() || (flat.dims.size() == 1 && flat.strides[0][0] == 1 && flat.strides[1][0] == 1)
+        flat.dims.empty() ||
+                (flat.dims.size() == 1 && flat.strides[0][0] == 1 && flat.strides[1][0] == 1)
             ? product(slice_dims) * size
             : -1;
     std::atomic<bool> ok = true;
@@ -80,8 +81,9 @@ struct RowGather {
       RowCursor<2> at(walk, begin);
       for (std::int64_t r = begin; r < end; ++r, at.next())
         for (std::int64_t i = 0; i < inner; ++i) {
-          std::int64_t v = read_index(
-              index_type, indices + (at.offset(0) + i * walk.inner_stride(0)) * bytes_of(index_type));
+          std::int64_t v =
+              read_index(index_type, indices + (at.offset(0) + i * walk.inner_stride(0)) *
+                                                   bytes_of(index_type));
           if (v < 0) v += limit;
           if (v < 0 || v >= limit) {
             ok = false;
@@ -109,8 +111,8 @@ MadeKernel embedding(const StepContext& context) {
   });
 }
 MadeKernel index_select(const StepContext& context) {
-  const auto dim = static_cast<std::size_t>(
-      wrap_dim(context.int_or("dim", 0), context.operand(0).rank()));
+  const auto dim =
+      static_cast<std::size_t>(wrap_dim(context.int_or("dim", 0), context.operand(0).rank()));
   RowGather gather{context.operand(0), context.operand(1), context.result(), dim};
   if (gather.source.rank() == 0) {  // one element, repeated
     gather.source.dims = {1};
@@ -142,22 +144,25 @@ MadeKernel gather(const StepContext& context) {
     std::atomic<bool> ok = true;
     const std::int64_t inner = walk.inner();
     if (index.elements() == 0) return true;
-    parallel_ranges(walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
-      RowCursor<3> at(walk, begin);
-      for (std::int64_t r = begin; r < end; ++r, at.next())
-        for (std::int64_t i = 0; i < inner; ++i) {
-          std::int64_t v = read_index(index_type, call.operands[1] + (at.offset(0) + i * walk.inner_stride(0)) *
-                                                                         bytes_of(index_type));
-          if (v < 0) v += limit;
-          if (v < 0 || v >= limit) {
-            ok = false;
-            continue;
-          }
-          std::memcpy(call.results[0] + (at.offset(1) + i * walk.inner_stride(1)) * size,
-                      call.operands[0] + (at.offset(2) + i * walk.inner_stride(2) + v * step) * size,
-                      static_cast<std::size_t>(size));
-        }
-    });
+    parallel_ranges(
+        walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
+          RowCursor<3> at(walk, begin);
+          for (std::int64_t r = begin; r < end; ++r, at.next())
+            for (std::int64_t i = 0; i < inner; ++i) {
+              std::int64_t v = read_index(
+                  index_type, call.operands[1] +
+                                  (at.offset(0) + i * walk.inner_stride(0)) * bytes_of(index_type));
+              if (v < 0) v += limit;
+              if (v < 0 || v >= limit) {
+                ok = false;
+                continue;
+              }
+              std::memcpy(
+                  call.results[0] + (at.offset(1) + i * walk.inner_stride(1)) * size,
+                  call.operands[0] + (at.offset(2) + i * walk.inner_stride(2) + v * step) * size,
+                  static_cast<std::size_t>(size));
+            }
+        });
     return ok.load();
   });
 }
@@ -211,36 +216,39 @@ MadeKernel index(const StepContext& context) {
     for (std::size_t k = 0; k < indices.size(); ++k)
       inner_fixed = inner_fixed && (inner == 1 || walk.inner_stride(2 + k) == 0);
     std::atomic<bool> ok = true;
-    parallel_ranges(walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
-      RowCursor<10> cursor(walk, begin);
-      for (std::int64_t r = begin; r < end; ++r, cursor.next()) {
-        const auto offset_at = [&](std::int64_t i) {
-          std::int64_t offset = cursor.offset(1) + i * walk.inner_stride(1);
-          for (std::size_t k = 0; k < indices.size(); ++k) {
-            const Type type = known_type(indices[k].dtype);
-            const std::int64_t limit = source.dims[dims[k]];
-            std::int64_t v =
-                read_index(type, call.operands[operands[k]] +
-                                     (cursor.offset(2 + k) + i * walk.inner_stride(2 + k)) * bytes_of(type));
-            if (v < 0) v += limit;
-            if (v < 0 || v >= limit) {
-              ok = false;
-              v = 0;
+    parallel_ranges(
+        walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
+          RowCursor<10> cursor(walk, begin);
+          for (std::int64_t r = begin; r < end; ++r, cursor.next()) {
+            const auto offset_at = [&](std::int64_t i) {
+              std::int64_t offset = cursor.offset(1) + i * walk.inner_stride(1);
+              for (std::size_t k = 0; k < indices.size(); ++k) {
+                const Type type = known_type(indices[k].dtype);
+                const std::int64_t limit = source.dims[dims[k]];
+                std::int64_t v =
+                    read_index(type, call.operands[operands[k]] +
+                                         (cursor.offset(2 + k) + i * walk.inner_stride(2 + k)) *
+                                             bytes_of(type));
+                if (v < 0) v += limit;
+                if (v < 0 || v >= limit) {
+                  ok = false;
+                  v = 0;
+                }
+                offset += v * source.strides[dims[k]];
+              }
+              return offset;
+            };
+            std::byte* to = call.results[0] + cursor.offset(0) * size;
+            if (inner_fixed && walk.inner_stride(0) == 1 && walk.inner_stride(1) == 1) {
+              std::memcpy(to, call.operands[0] + offset_at(0) * size,
+                          static_cast<std::size_t>(inner * size));
+              continue;
             }
-            offset += v * source.strides[dims[k]];
+            for (std::int64_t i = 0; i < inner; ++i)
+              std::memcpy(to + i * walk.inner_stride(0) * size,
+                          call.operands[0] + offset_at(i) * size, static_cast<std::size_t>(size));
           }
-          return offset;
-        };
-        std::byte* to = call.results[0] + cursor.offset(0) * size;
-        if (inner_fixed && walk.inner_stride(0) == 1 && walk.inner_stride(1) == 1) {
-          std::memcpy(to, call.operands[0] + offset_at(0) * size, static_cast<std::size_t>(inner * size));
-          continue;
-        }
-        for (std::int64_t i = 0; i < inner; ++i)
-          std::memcpy(to + i * walk.inner_stride(0) * size, call.operands[0] + offset_at(i) * size,
-                      static_cast<std::size_t>(size));
-      }
-    });
+        });
     return ok.load();
   });
 }

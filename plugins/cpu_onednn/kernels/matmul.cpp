@@ -24,7 +24,8 @@ struct Roles {
 std::optional<Roles> roles_of(std::string_view op) {
   if (op == "aten.linear") return Roles{0, 1, 2, true};
   if (op == "aten.mm" || op == "aten.bmm" || op == "aten.mv" || op == "aten.dot") return Roles{};
-  if (op == "aten.addmm" || op == "aten.baddbmm" || op == "aten.addmv") return Roles{1, 2, 0, false};
+  if (op == "aten.addmm" || op == "aten.baddbmm" || op == "aten.addmv")
+    return Roles{1, 2, 0, false};
   return std::nullopt;
 }
 
@@ -85,8 +86,8 @@ class MatmulKernel : public sdk::Kernel {
   // Where an argument comes from.
   struct Source {
     enum Kind : std::uint8_t { kOperand, kResult, kScratch, kCopy } kind;
-    std::size_t index;      // operand; copy
-    std::uint64_t offset;   // in the scratch
+    std::size_t index;     // operand; copy
+    std::uint64_t offset;  // in the scratch
   };
   struct Copy {
     StridedCopy copy;
@@ -105,9 +106,15 @@ class MatmulKernel : public sdk::Kernel {
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const Source& s = sources[i];
       switch (s.kind) {
-        case Source::kOperand: pointers[i] = call.operands[s.index]; break;
-        case Source::kResult: pointers[i] = call.results[0]; break;
-        default: pointers[i] = call.scratch + s.offset; break;
+        case Source::kOperand:
+          pointers[i] = call.operands[s.index];
+          break;
+        case Source::kResult:
+          pointers[i] = call.results[0];
+          break;
+        default:
+          pointers[i] = call.scratch + s.offset;
+          break;
       }
     }
     runnable.run({pointers.data(), sources.size()});
@@ -169,21 +176,25 @@ class Builder {
       right = operand(b, roles_.right);
       b_desc = dnnl_desc(type_, b.dims, b.strides);
     }
-    const auto a_desc = dnnl_desc(type_, a.dims, a.strides), c_desc = dnnl_desc(type_, c.dims, c.strides);
-    const auto pd = bias_.is_zero()
-                        ? dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, c_desc, attr_)
-                        : dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, bias_, c_desc, attr_);
+    const auto a_desc = dnnl_desc(type_, a.dims, a.strides),
+               c_desc = dnnl_desc(type_, c.dims, c.strides);
+    const auto pd =
+        bias_.is_zero()
+            ? dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, c_desc, attr_)
+            : dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, bias_, c_desc, attr_);
     add(DNNL_ARG_SRC, a_desc, left);
     add(DNNL_ARG_WEIGHTS, b_desc, right);
     add(DNNL_ARG_DST, c_desc, {MatmulKernel::Source::kResult, 0, 0});
     if (!bias_.is_zero())
       add(DNNL_ARG_BIAS, bias_,
-          {MatmulKernel::Source::kOperand, position(context_, node_.operand_index(roles_.added)), 0});
+          {MatmulKernel::Source::kOperand, position(context_, node_.operand_index(roles_.added)),
+           0});
     for (const PostOpOperand& p : attr_operands)
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(p.index) | DNNL_ARG_SRC_1, p.desc,
           {MatmulKernel::Source::kOperand, position(context_, p.value), 0});
     const std::uint64_t pad = pd.scratchpad_desc().get_size();
-    add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc(), {MatmulKernel::Source::kScratch, 0, kernel_->scratch});
+    add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc(),
+        {MatmulKernel::Source::kScratch, 0, kernel_->scratch});
     kernel_->scratch += aligned_bytes(pad);
     kernel_->runnable = Runnable(dnnl::matmul(pd), std::move(arguments_));
     return std::move(kernel_);
@@ -239,8 +250,9 @@ class Builder {
       const TensorSpec& added = context_.value(node_.operand_index(roles_.added));
       Shape strides = broadcast_strides(added, out.dims);
       const std::int64_t n = c.dims.back();
-      const bool row = n > 0 && added.elements() == n && added.rank() > 0 && added.dims.back() == n &&
-                       (n == 1 || added.strides.back() == 1) && node_.op() != "aten.addmv";
+      const bool row = n > 0 && added.elements() == n && added.rank() > 0 &&
+                       added.dims.back() == n && (n == 1 || added.strides.back() == 1) &&
+                       node_.op() != "aten.addmv";
       if (row && alpha == 1 && beta == 1) {
         Shape dims(c.dims.size(), 1);
         dims.back() = n;
@@ -256,11 +268,14 @@ class Builder {
         }
         // Dims of size 1 count as dense.
         for (std::size_t d = 0; d < dims.size(); ++d)
-          if (strides[d] == 0) strides[d] = d + 1 < dims.size() ? std::max<std::int64_t>(1, strides[d + 1] * dims[d + 1]) : 1;
+          if (strides[d] == 0)
+            strides[d] =
+                d + 1 < dims.size() ? std::max<std::int64_t>(1, strides[d + 1] * dims[d + 1]) : 1;
         const auto desc = dnnl_desc(type_, dims, strides);
         operands.push_back({node_.operand_index(roles_.added), desc, ops.len()});
         ops.append_binary(dnnl::algorithm::binary_add, desc);
-        if (beta != 1) ops.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<float>(beta), 0);
+        if (beta != 1)
+          ops.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<float>(beta), 0);
       }
     } else if (alpha != 1) {
       ops.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<float>(alpha), 0);

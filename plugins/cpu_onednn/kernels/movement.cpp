@@ -27,10 +27,12 @@ class Regions {
             const Shape& from, std::int64_t from_offset) {
     if (product(dims) == 0) return;
     const std::int64_t size = sdk::element_bytes(out_.dtype);
-    parts_.push_back({operand, StridedCopy(dims, to, from, size), to_offset * size, from_offset * size});
+    parts_.push_back(
+        {operand, StridedCopy(dims, to, from, size), to_offset * size, from_offset * size});
   }
   void copy_all(std::size_t operand) {
-    copy(operand, out_.dims, out_.strides, 0, broadcast_strides(context_.operand(operand), out_.dims), 0);
+    copy(operand, out_.dims, out_.strides, 0,
+         broadcast_strides(context_.operand(operand), out_.dims), 0);
   }
   MadeKernel make() {
     return make_kernel([out = out_, fill = fill_, value = value_,
@@ -129,9 +131,12 @@ struct Slice {
   std::int64_t start, length, step;
 };
 Slice slice_of(const StepContext& context, std::int64_t size) {
-  const auto clamp = [&](std::int64_t v) { return std::clamp<std::int64_t>(v < 0 ? v + size : v, 0, size); };
+  const auto clamp = [&](std::int64_t v) {
+    return std::clamp<std::int64_t>(v < 0 ? v + size : v, 0, size);
+  };
   const std::int64_t start = clamp(context.int_or("start", 0)),
-                     end = clamp(context.int_or("end", INT64_MAX)), step = context.int_or("step", 1);
+                     end = clamp(context.int_or("end", INT64_MAX)),
+                     step = context.int_or("step", 1);
   return {start, end > start ? (end - start + step - 1) / step : 0, step};
 }
 
@@ -299,7 +304,8 @@ MadeKernel triangle(const StepContext& context, bool lower) {
     const std::int64_t rows = out.dims[rank - 2], columns = out.dims[rank - 1];
     const std::int64_t to_step = out.strides[rank - 1], from_step = in.strides[rank - 1];
     Walk walk(Shape(out.dims.begin(), out.dims.end() - 1),
-              {Shape(out.strides.begin(), out.strides.end() - 1), Shape(in.strides.begin(), in.strides.end() - 1)});
+              {Shape(out.strides.begin(), out.strides.end() - 1),
+               Shape(in.strides.begin(), in.strides.end() - 1)});
     const std::int64_t size = sdk::element_bytes(out.dtype);
     const std::int64_t total = out.elements() / columns;
     Walk every(walk.dims, walk.strides);
@@ -357,13 +363,13 @@ MadeKernel unfold_backward(const StepContext& context) {
     for (std::int64_t r = 0; r < walk.rows(); ++r, at.next())
       for (std::int64_t i = 0; i < walk.inner(); ++i)
         reinterpret_cast<float*>(call.results[0])[at.offset(0) + i * walk.inner_stride(0)] +=
-            reinterpret_cast<const float*>(call.operands[0])[at.offset(1) + i * walk.inner_stride(1)];
+            reinterpret_cast<const float*>(
+                call.operands[0])[at.offset(1) + i * walk.inner_stride(1)];
   });
 }
 std::optional<sdk::Refusal> refuse_unless_float32(const sdk::NodeView& node) {
-  return type_of(node.result().dtype()) == Type::kF32
-             ? std::nullopt
-             : refusal(BP_REFUSED_DTYPE, "float32 only");
+  return type_of(node.result().dtype()) == Type::kF32 ? std::nullopt
+                                                      : refusal(BP_REFUSED_DTYPE, "float32 only");
 }
 
 // Elements are moved, never converted.

@@ -277,18 +277,21 @@ Results masked_scale(Emitter& e) {  // native_dropout_backward: grad, mask; scal
 using K = ProgramOp;
 #define BP_FLOAT_ONE(aten, opcode) {"aten." aten, one<Opcode::k##opcode>, K::kFloatsOnly},
 constexpr ProgramOp kOps[] = {
-    BP_FLOAT_ONE("sqrt", Sqrt) BP_FLOAT_ONE("rsqrt", Rsqrt) BP_FLOAT_ONE("exp", Exp)
-    BP_FLOAT_ONE("exp2", Exp2) BP_FLOAT_ONE("special_exp2", Exp2) BP_FLOAT_ONE("expm1", Expm1)
-    BP_FLOAT_ONE("special_expm1", Expm1) BP_FLOAT_ONE("log", Log) BP_FLOAT_ONE("log2", Log2)
-    BP_FLOAT_ONE("log10", Log10) BP_FLOAT_ONE("log1p", Log1p) BP_FLOAT_ONE("tanh", Tanh)
-    BP_FLOAT_ONE("erf", Erf) BP_FLOAT_ONE("special_erf", Erf) BP_FLOAT_ONE("erfc", Erfc)
-    BP_FLOAT_ONE("special_erfc", Erfc) BP_FLOAT_ONE("erfinv", Erfinv) BP_FLOAT_ONE("sin", Sin)
-    BP_FLOAT_ONE("cos", Cos) BP_FLOAT_ONE("tan", Tan) BP_FLOAT_ONE("asin", Asin)
-    BP_FLOAT_ONE("acos", Acos) BP_FLOAT_ONE("atan", Atan) BP_FLOAT_ONE("sinh", Sinh)
-    BP_FLOAT_ONE("cosh", Cosh) BP_FLOAT_ONE("asinh", Asinh) BP_FLOAT_ONE("acosh", Acosh)
-    BP_FLOAT_ONE("atanh", Atanh) BP_FLOAT_ONE("lgamma", Lgamma) BP_FLOAT_ONE("digamma", Digamma)
-    BP_FLOAT_ONE("sigmoid", Sigmoid) BP_FLOAT_ONE("special_expit", Sigmoid)
-    {"aten.reciprocal", reciprocal, K::kFloatsOnly},
+    BP_FLOAT_ONE("sqrt", Sqrt) BP_FLOAT_ONE("rsqrt", Rsqrt) BP_FLOAT_ONE("exp", Exp) BP_FLOAT_ONE(
+        "exp2", Exp2) BP_FLOAT_ONE("special_exp2", Exp2) BP_FLOAT_ONE("expm1", Expm1)
+        BP_FLOAT_ONE("special_expm1", Expm1) BP_FLOAT_ONE("log", Log) BP_FLOAT_ONE("log2", Log2)
+            BP_FLOAT_ONE("log10", Log10) BP_FLOAT_ONE("log1p", Log1p) BP_FLOAT_ONE("tanh", Tanh)
+                BP_FLOAT_ONE("erf", Erf) BP_FLOAT_ONE("special_erf", Erf) BP_FLOAT_ONE("erfc", Erfc)
+                    BP_FLOAT_ONE("special_erfc", Erfc) BP_FLOAT_ONE("erfinv", Erfinv)
+                        BP_FLOAT_ONE("sin", Sin) BP_FLOAT_ONE("cos", Cos) BP_FLOAT_ONE("tan", Tan)
+                            BP_FLOAT_ONE("asin", Asin) BP_FLOAT_ONE("acos", Acos) BP_FLOAT_ONE(
+                                "atan", Atan) BP_FLOAT_ONE("sinh", Sinh) BP_FLOAT_ONE("cosh", Cosh)
+                                BP_FLOAT_ONE("asinh", Asinh) BP_FLOAT_ONE("acosh", Acosh)
+                                    BP_FLOAT_ONE("atanh", Atanh) BP_FLOAT_ONE("lgamma", Lgamma)
+                                        BP_FLOAT_ONE("digamma", Digamma)
+                                            BP_FLOAT_ONE("sigmoid", Sigmoid)
+                                                BP_FLOAT_ONE("special_expit", Sigmoid){
+                                                    "aten.reciprocal", reciprocal, K::kFloatsOnly},
     {"aten.neg", one_wrapped<Opcode::kNeg>, K::kPointwise},
     {"aten.abs", one_wrapped<Opcode::kAbs>, K::kPointwise},
     {"aten.absolute", one_wrapped<Opcode::kAbs>, K::kPointwise},

@@ -178,9 +178,12 @@ struct ColumnsMax {
     std::fill(where, where + n, kNowhere);
     for (std::int64_t t = 0; t < taps; ++t, v += step, at += step) {
       // A constant stride lets the loads be shuffled instead of gathered.
-      if (stride == 1) join(best, where, v, at, n, 1);
-      else if (stride == 2) join(best, where, v, at, n, 2);
-      else join(best, where, v, at, n, stride);
+      if (stride == 1)
+        join(best, where, v, at, n, 1);
+      else if (stride == 2)
+        join(best, where, v, at, n, 2);
+      else
+        join(best, where, v, at, n, stride);
     }
   }
 };
@@ -193,9 +196,12 @@ struct ColumnsSum {
                    std::int64_t taps, std::int64_t step) {
     std::fill(sums, sums + n, 0.0F);
     for (std::int64_t t = 0; t < taps; ++t, v += step) {
-      if (stride == 1) join(sums, v, n, 1);
-      else if (stride == 2) join(sums, v, n, 2);
-      else join(sums, v, n, stride);
+      if (stride == 1)
+        join(sums, v, n, 1);
+      else if (stride == 2)
+        join(sums, v, n, 2);
+      else
+        join(sums, v, n, stride);
     }
   }
 };
@@ -208,8 +214,7 @@ struct PutRow {
 };
 template <class T>
 struct PutMeans {
-  BP_LOOP void run(T* out, const float* sums, const float* divisors, float factor,
-                   std::int64_t n) {
+  BP_LOOP void run(T* out, const float* sums, const float* divisors, float factor, std::int64_t n) {
 #pragma omp simd
     for (std::int64_t j = 0; j < n; ++j) Lane::write(out[j], sums[j] / (divisors[j] * factor));
   }
@@ -295,8 +300,10 @@ class Pooling : public sdk::Kernel {
     const auto* in = reinterpret_cast<const T*>(input_.get(call));
     auto* out = reinterpret_cast<T*>(output_.get(call));
     auto* indices = reinterpret_cast<std::int64_t*>(indices_.get(call));
-    if (inside_) run_pixels(in, out, indices);
-    else run_planes(call, in, out, indices);
+    if (inside_)
+      run_pixels(in, out, indices);
+    else
+      run_planes(call, in, out, indices);
     output_.finish(call);
     indices_.finish(call);
     return {};
@@ -305,9 +312,9 @@ class Pooling : public sdk::Kernel {
  private:
   static std::int64_t whole_lanes(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
   std::int64_t work() const {
-    const std::int64_t taps =
-        plan_.rows.empty() || plan_.columns.empty()
-            ? 0 : plan_.rows.front().count + plan_.columns.front().count;
+    const std::int64_t taps = plan_.rows.empty() || plan_.columns.empty()
+                                  ? 0
+                                  : plan_.rows.front().count + plan_.columns.front().count;
     return images_ * channels_ * out_rows_ * out_columns_ * (taps + 1);
   }
   float divisor(std::int64_t row) const {
@@ -319,9 +326,9 @@ class Pooling : public sdk::Kernel {
 
   void run_pixels(const T* in, T* out, std::int64_t* indices) const {
     const std::int64_t blocks = (channels_ + kBlock - 1) / kBlock;
-    T unused[kBlock];
     const std::int64_t units = images_ * out_rows_ * out_columns_ * blocks;
     parallel_ranges(units, work(), [&](int, std::int64_t begin, std::int64_t end) {
+      T unused[kBlock];
       std::int64_t first = begin % blocks * kBlock, pixel = begin / blocks,
                    column = pixel % out_columns_, row = pixel / out_columns_ % out_rows_,
                    image = pixel / out_columns_ / out_rows_;
@@ -351,29 +358,33 @@ class Pooling : public sdk::Kernel {
   }
 
   void run_planes(const KernelCall& call, const T* in, T* out, std::int64_t* indices) const {
+    parallel_ranges(parts_, work(), [&](int, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t part = begin; part < end; ++part) run_part(call, part, in, out, indices);
+    });
+  }
+  // A part has its own room, however many threads there are by now.
+  void run_part(const KernelCall& call, std::int64_t part, const T* in, T* out,
+                std::int64_t* indices) const {
     const std::int64_t units = images_ * channels_ * out_rows_;
     const T* const in_end = in + images_ * channels_ * in_area_;
-    parallel_ranges(units, work(), [&](int thread, std::int64_t begin, std::int64_t end) {
-      float* joined = reinterpret_cast<float*>(call.scratch + rooms_) + thread * room_;
-      auto* joined_at = reinterpret_cast<std::int32_t*>(joined + row_);
-      std::fill(joined, joined + row_, plan_.maximum ? kLowest : 0.0F);
-      if (plan_.maximum) std::fill(joined_at, joined_at + row_, kNowhere);
-      for (std::int64_t u = begin; u < end; ++u) {
-        const T* plane = in + u / out_rows_ * in_area_;
-        const std::int64_t row = u % out_rows_;
-        // Whole vectors may run into the next row, though not past the end of the input.
-        const Window& window = at(plan_.rows, row);
-        const std::int64_t last = window.start + (window.count - 1) * window.step;
-        std::int64_t n = whole_lanes(in_columns_);
-        if (window.count > 0 && in_end - plane < last * in_columns_ + n) n = in_columns_;
-        if (plan_.maximum)
-          max_row(plane, window, n, joined, joined_at,
-                  out ? out + u * out_columns_ : nullptr,
-                  indices ? indices + u * out_columns_ : nullptr);
-        else if (out != nullptr)
-          mean_row(plane, row, n, joined, out + u * out_columns_);
-      }
-    });
+    float* joined = reinterpret_cast<float*>(call.scratch + rooms_) + part * room_;
+    auto* joined_at = reinterpret_cast<std::int32_t*>(joined + row_);
+    std::fill(joined, joined + row_, plan_.maximum ? kLowest : 0.0F);
+    if (plan_.maximum) std::fill(joined_at, joined_at + row_, kNowhere);
+    for (std::int64_t u = units * part / parts_; u < units * (part + 1) / parts_; ++u) {
+      const T* plane = in + u / out_rows_ * in_area_;
+      const std::int64_t row = u % out_rows_;
+      // Whole vectors may run into the next row, though not past the end of the input.
+      const Window& window = at(plan_.rows, row);
+      const std::int64_t last = window.start + (window.count - 1) * window.step;
+      std::int64_t n = whole_lanes(in_columns_);
+      if (window.count > 0 && in_end - plane < last * in_columns_ + n) n = in_columns_;
+      if (plan_.maximum)
+        max_row(plane, window, n, joined, joined_at, out ? out + u * out_columns_ : nullptr,
+                indices ? indices + u * out_columns_ : nullptr);
+      else if (out != nullptr)
+        mean_row(plane, row, n, joined, out + u * out_columns_);
+    }
   }
   void max_row(const T* plane, const Window& row, std::int64_t n, float* joined,
                std::int32_t* joined_at, T* out, std::int64_t* indices) const {

@@ -25,7 +25,8 @@ std::optional<Unary> unary(const sdk::NodeView& node) {
   if (op == "aten.tanh") return Unary{algorithm::eltwise_tanh, 0, 0};
   if (op == "aten.sigmoid") return Unary{algorithm::eltwise_logistic, 0, 0};
   if (op == "aten.leaky_relu")
-    return Unary{algorithm::eltwise_relu, static_cast<float>(number(node, "negative_slope", 0.01)), 0};
+    return Unary{algorithm::eltwise_relu, static_cast<float>(number(node, "negative_slope", 0.01)),
+                 0};
   if (op == "aten.hardtanh")
     return Unary{algorithm::eltwise_clip, static_cast<float>(number(node, "min_val", -1)),
                  static_cast<float>(number(node, "max_val", 1))};
@@ -36,7 +37,8 @@ std::optional<Unary> unary(const sdk::NodeView& node) {
 
 bool same_place(const sdk::ValueView& a, const sdk::ValueView& b) {
   return std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end()) &&
-         std::equal(a.strides().begin(), a.strides().end(), b.strides().begin(), b.strides().end()) &&
+         std::equal(a.strides().begin(), a.strides().end(), b.strides().begin(),
+                    b.strides().end()) &&
          sdk::operator==(a.dtype(), b.dtype());
 }
 

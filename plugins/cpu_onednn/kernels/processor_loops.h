@@ -16,8 +16,8 @@ namespace backplane::onednn {
 template <class Body, class... Args>
 struct ProcessorLoop {
   using Function = void (*)(Args...);
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")]]
-  static void avx512(Args... args) {
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")]] static void
+  avx512(Args... args) {
     Body::run(args...);
   }
   [[gnu::target("avx2,fma")]] static void avx2(Args... args) { Body::run(args...); }

@@ -64,14 +64,18 @@ Plan plan_of(const StepContext& context, std::size_t result = 0) {
   return p;
 }
 
-// ---- Sums of floats: columns and rows by vector kernels ------------------------------------------
+// ---- Sums of floats: columns and rows by vector kernels
+// ------------------------------------------
 
 // Adds whole vectors where the kept dims vary fastest, as over the batch in a bias gradient.
 class ColumnSum : public sdk::Kernel {
  public:
   ColumnSum(const Plan& p, double scale)
-      : outer_(p.kept, {p.kept_from, p.kept_to}), rows_(p.reduced, {p.reduced_from}),
-        from_(p.from), to_(p.to), scale_(scale) {
+      : outer_(p.kept, {p.kept_from, p.kept_to}),
+        rows_(p.reduced, {p.reduced_from}),
+        from_(p.from),
+        to_(p.to),
+        scale_(scale) {
     outer_.merge();
     rows_.sort_by(0);
     width_ = outer_.inner();
@@ -103,7 +107,8 @@ class ColumnSum : public sdk::Kernel {
       RowCursor<2> at(outer_, 0);
       for (std::int64_t s = 0; s < slices_; ++s, at.next()) {
         const std::byte* from = call.operands[0] + at.offset(0) * bytes_of(from_);
-        const int team = team_size(std::min<std::int64_t>(threads_, total_rows), total_rows * width_);
+        const int team =
+            team_size(std::min<std::int64_t>(threads_, total_rows), total_rows * width_);
         for (int t = 0; t < team; ++t) std::fill_n(scratch + t * step, width_, 0.0F);
         parallel_ranges(team, total_rows * width_, [&](int, std::int64_t begin, std::int64_t end) {
           for (std::int64_t t = begin; t < end; ++t)
@@ -115,15 +120,16 @@ class ColumnSum : public sdk::Kernel {
       }
       return {};
     }
-    parallel_ranges(slices_, slices_ * count_ * width_, [&](int thread, std::int64_t begin, std::int64_t end) {
-      RowCursor<2> at(outer_, begin);
-      float* sums = scratch + std::min<std::int64_t>(thread, threads_ - 1) * step;
-      for (std::int64_t s = begin; s < end; ++s, at.next()) {
-        std::fill_n(sums, width_, 0.0F);
-        add(call.operands[0] + at.offset(0) * bytes_of(from_), 0, total_rows, sums, load);
-        finish(sums, call.results[0] + at.offset(1) * bytes_of(to_), store);
-      }
-    });
+    parallel_ranges(
+        slices_, slices_ * count_ * width_, [&](int thread, std::int64_t begin, std::int64_t end) {
+          RowCursor<2> at(outer_, begin);
+          float* sums = scratch + std::min<std::int64_t>(thread, threads_ - 1) * step;
+          for (std::int64_t s = begin; s < end; ++s, at.next()) {
+            std::fill_n(sums, width_, 0.0F);
+            add(call.operands[0] + at.offset(0) * bytes_of(from_), 0, total_rows, sums, load);
+            finish(sums, call.results[0] + at.offset(1) * bytes_of(to_), store);
+          }
+        });
     return {};
   }
 
@@ -161,50 +167,56 @@ class ColumnSum : public sdk::Kernel {
   std::int64_t width_, slices_, count_, threads_;
 };
 
-// ---- Everything else: one result at a time, in double or int64 ------------------------------------
+// ---- Everything else: one result at a time, in double or int64
+// ------------------------------------
 
 // acc is T (double or int64): start(), add(acc, value, index), result(acc, count).
 template <class T, class Reducer>
 class GeneralReduction : public sdk::Kernel {
  public:
   GeneralReduction(Plan p, Reducer reducer)
-      : kept_(p.kept, {p.kept_from, p.kept_to}), reduced_(p.reduced, {p.reduced_from}),
-        plan_(std::move(p)), reducer_(std::move(reducer)) {
+      : kept_(p.kept, {p.kept_from, p.kept_to}),
+        reduced_(p.reduced, {p.reduced_from}),
+        plan_(std::move(p)),
+        reducer_(std::move(reducer)) {
     kept_.merge();
-    if constexpr (!Reducer::kOrdered) reduced_.sort_by(0);
-    else reduced_.merge();
+    if constexpr (!Reducer::kOrdered)
+      reduced_.sort_by(0);
+    else
+      reduced_.merge();
   }
   sdk::Status run(const KernelCall& call) const override {
     const std::int64_t inner = kept_.inner(), rows = kept_.rows();
     if (rows * inner == 0) return {};
     const Domain domain = std::is_same_v<T, double> ? Domain::kF64 : Domain::kI64;
     const LoadFunction load = load_function(plan_.from, domain);
-    const StoreFunction store =
-        store_function(plan_.to, Reducer::kIndex ? Domain::kI64 : domain);
-    parallel_ranges(rows * inner, rows * inner * plan_.count, [&](int, std::int64_t begin, std::int64_t end) {
-      T block[kBlock];
-      for (std::int64_t u = begin; u < end; ++u) {
-        RowCursor<2> at(kept_, u / inner);
-        const std::int64_t i = u % inner;
-        const std::byte* from =
-            call.operands[0] + (at.offset(0) + i * kept_.inner_stride(0)) * bytes_of(plan_.from);
-        typename Reducer::State state{};
-        if (plan_.count != 0) {
-          RowCursor<1> row(reduced_, 0);
-          std::int64_t index = 0;
-          for (std::int64_t r = 0; r < reduced_.rows(); ++r, row.next())
-            for (std::int64_t k = 0; k < reduced_.inner(); k += kBlock) {
-              const std::int64_t n = std::min(kBlock, reduced_.inner() - k);
-              load(block, from + (row.offset(0) + k * reduced_.inner_stride(0)) * bytes_of(plan_.from),
-                   reduced_.inner_stride(0), n);
-              for (std::int64_t j = 0; j < n; ++j) reducer_.add(state, block[j], index++);
+    const StoreFunction store = store_function(plan_.to, Reducer::kIndex ? Domain::kI64 : domain);
+    parallel_ranges(
+        rows * inner, rows * inner * plan_.count, [&](int, std::int64_t begin, std::int64_t end) {
+          T block[kBlock];
+          for (std::int64_t u = begin; u < end; ++u) {
+            RowCursor<2> at(kept_, u / inner);
+            const std::int64_t i = u % inner;
+            const std::byte* from = call.operands[0] + (at.offset(0) + i * kept_.inner_stride(0)) *
+                                                           bytes_of(plan_.from);
+            typename Reducer::State state{};
+            if (plan_.count != 0) {
+              RowCursor<1> row(reduced_, 0);
+              std::int64_t index = 0;
+              for (std::int64_t r = 0; r < reduced_.rows(); ++r, row.next())
+                for (std::int64_t k = 0; k < reduced_.inner(); k += kBlock) {
+                  const std::int64_t n = std::min(kBlock, reduced_.inner() - k);
+                  load(block,
+                       from + (row.offset(0) + k * reduced_.inner_stride(0)) * bytes_of(plan_.from),
+                       reduced_.inner_stride(0), n);
+                  for (std::int64_t j = 0; j < n; ++j) reducer_.add(state, block[j], index++);
+                }
             }
-        }
-        const auto result = reducer_.result(state, plan_.count);
-        store(call.results[0] + (at.offset(1) + i * kept_.inner_stride(1)) * bytes_of(plan_.to), 1,
-              &result, 1);
-      }
-    });
+            const auto result = reducer_.result(state, plan_.count);
+            store(call.results[0] + (at.offset(1) + i * kept_.inner_stride(1)) * bytes_of(plan_.to),
+                  1, &result, 1);
+          }
+        });
     return {};
   }
 
@@ -246,14 +258,17 @@ struct Extreme : Base {
     std::int64_t at = -1;
   };
   void add(State& s, T v, std::int64_t index) const {
-    const bool better = s.at < 0 || (s.best == s.best && (v != v || (kSign > 0 ? v > s.best : v < s.best)));
+    const bool better =
+        s.at < 0 || (s.best == s.best && (v != v || (kSign > 0 ? v > s.best : v < s.best)));
     if (!better) return;
     s.best = v;
     s.at = index;
   }
   auto result(const State& s, std::int64_t) const {
-    if constexpr (kPosition) return s.at;
-    else return s.best;
+    if constexpr (kPosition)
+      return s.at;
+    else
+      return s.best;
   }
 };
 template <bool kAll>
@@ -263,8 +278,10 @@ struct Truth : Base {
     bool any = false, all = true;
   };
   void add(State& s, double v, std::int64_t) const {
-    if (v != 0) s.any = true;
-    else s.all = false;
+    if (v != 0)
+      s.any = true;
+    else
+      s.all = false;
   }
   std::int64_t result(const State& s, std::int64_t) const { return kAll ? s.all : s.any; }
 };
@@ -296,13 +313,17 @@ struct Norm : Base {
   };
   void add(State& s, double v, std::int64_t) const {
     const double a = std::abs(v);
-    if (p == 2) s.total += a * a;
-    else if (p == 1) s.total += a;
-    else if (p == 0) s.total += a != 0;
+    if (p == 2)
+      s.total += a * a;
+    else if (p == 1)
+      s.total += a;
+    else if (p == 0)
+      s.total += a != 0;
     else if (std::isinf(p)) {
       const bool better = !s.any || a != a || (p > 0 ? a > s.total : a < s.total);
       if (better && s.total == s.total) s.total = a;
-    } else s.total += std::pow(a, p);
+    } else
+      s.total += std::pow(a, p);
     s.any = true;
   }
   double result(const State& s, std::int64_t) const {
@@ -318,7 +339,8 @@ MadeKernel general(const StepContext& context, R reducer, std::size_t result = 0
       std::make_unique<GeneralReduction<T, R>>(plan_of(context, result), reducer));
 }
 bool real(const StepContext& context) {
-  return is_float(known_type(context.operand(0).dtype)) || is_float(known_type(context.result().dtype));
+  return is_float(known_type(context.operand(0).dtype)) ||
+         is_float(known_type(context.result().dtype));
 }
 MadeKernel column_or(const StepContext& context, bool mean) {
   const Plan p = plan_of(context);
@@ -326,12 +348,14 @@ MadeKernel column_or(const StepContext& context, bool mean) {
     return std::unique_ptr<sdk::Kernel>(
         std::make_unique<ColumnSum>(p, mean ? 1 / static_cast<double>(p.count) : 1));
   if (mean) return general<double>(context, Mean{});
-  return real(context) ? general<double>(context, Sum<double>{}) : general<std::int64_t>(context, Sum<std::int64_t>{});
+  return real(context) ? general<double>(context, Sum<double>{})
+                       : general<std::int64_t>(context, Sum<std::int64_t>{});
 }
 MadeKernel sum(const StepContext& context) { return column_or(context, false); }
 MadeKernel mean(const StepContext& context) { return column_or(context, true); }
 MadeKernel prod(const StepContext& context) {
-  return real(context) ? general<double>(context, Prod<double>{}) : general<std::int64_t>(context, Prod<std::int64_t>{});
+  return real(context) ? general<double>(context, Prod<double>{})
+                       : general<std::int64_t>(context, Prod<std::int64_t>{});
 }
 template <int kSign>
 MadeKernel extreme(const StepContext& context) {
@@ -350,10 +374,8 @@ class Pair : public sdk::Kernel {
   Pair(std::unique_ptr<sdk::Kernel> first, std::unique_ptr<sdk::Kernel> second)
       : first_(std::move(first)), second_(std::move(second)) {}
   sdk::Status run(const KernelCall& call) const override {
-    if (call.results[0])
-      BP_SDK_RETURN_IF_ERROR(first_->run(call));
-    if (call.results[1])
-      return second_->run({call.operands, call.results + 1, call.scratch});
+    if (call.results[0]) BP_SDK_RETURN_IF_ERROR(first_->run(call));
+    if (call.results[1]) return second_->run({call.operands, call.results + 1, call.scratch});
     return {};
   }
 
@@ -363,7 +385,8 @@ class Pair : public sdk::Kernel {
 MadeKernel pair(MadeKernel first, MadeKernel second) {
   if (!first.ok()) return first;
   if (!second.ok()) return second;
-  return std::unique_ptr<sdk::Kernel>(std::make_unique<Pair>(std::move(*first), std::move(*second)));
+  return std::unique_ptr<sdk::Kernel>(
+      std::make_unique<Pair>(std::move(*first), std::move(*second)));
 }
 template <int kSign>
 MadeKernel extreme_pair(const StepContext& context) {
@@ -378,11 +401,16 @@ MadeKernel all(const StepContext& context) { return general<double>(context, Tru
 
 Variance variance(const StepContext& context, bool root, bool mean) {
   double correction = context.node().real_or("correction", 1);
-  if (const bp_attribute* a = context.node().attribute("unbiased")) correction = a->integer != 0 ? 1 : 0;
+  if (const bp_attribute* a = context.node().attribute("unbiased"))
+    correction = a->integer != 0 ? 1 : 0;
   return {{}, correction, root, mean};
 }
-MadeKernel var(const StepContext& context) { return general<double>(context, variance(context, false, false)); }
-MadeKernel std_of(const StepContext& context) { return general<double>(context, variance(context, true, false)); }
+MadeKernel var(const StepContext& context) {
+  return general<double>(context, variance(context, false, false));
+}
+MadeKernel std_of(const StepContext& context) {
+  return general<double>(context, variance(context, true, false));
+}
 MadeKernel var_mean(const StepContext& context) {
   return pair(general<double>(context, variance(context, false, false)),
               general<double>(context, variance(context, false, true), 1));

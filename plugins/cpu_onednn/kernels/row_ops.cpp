@@ -9,7 +9,8 @@ namespace {
 
 using Results = std::vector<Register>;
 
-// Softmaxes of bfloat16 compute in float32, of float64 in float64; half_to_float needs nothing more.
+// Softmaxes of bfloat16 compute in float32, of float64 in float64; half_to_float needs nothing
+// more.
 Results softmax(Emitter& e) {
   const Domain d = e.domain();
   const Register x = e.operand(0, d);
@@ -24,8 +25,8 @@ Results safe_softmax(Emitter& e) {
       e.apply(Opcode::kEq, top, e.number(-std::numeric_limits<double>::infinity(), d));
   const auto [powers, sum] =
       e.program().exp_sum(x, e.apply(Opcode::kWhere, masked, e.number(0, d), top));
-  const Register scale = e.apply(Opcode::kWhere, masked, e.number(0, d),
-                                 e.apply(Opcode::kReciprocal, sum));
+  const Register scale =
+      e.apply(Opcode::kWhere, masked, e.number(0, d), e.apply(Opcode::kReciprocal, sum));
   return {e.apply(Opcode::kMul, powers, scale)};
 }
 Results log_softmax(Emitter& e) {
@@ -83,7 +84,9 @@ template <Opcode kOp>
 Results fold(Emitter& e) {
   return {e.apply(kOp, e.operand(0, e.domain()))};
 }
-Results mean(Emitter& e) { return {mean_of(e, e.apply(Opcode::kRowSum, e.operand(0, e.domain())))}; }
+Results mean(Emitter& e) {
+  return {mean_of(e, e.apply(Opcode::kRowSum, e.operand(0, e.domain())))};
+}
 
 using K = ProgramOp;
 constexpr ProgramOp kOps[] = {

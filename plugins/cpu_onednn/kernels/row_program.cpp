@@ -62,7 +62,8 @@ Register RowProgram::apply(Opcode op, Register a, Register b, Register c) {
   const bool reduce = is_reduce(op);
   if (reduce) a = widen(a);
   const BlockFunction function = block_function(op, domain);
-  if (function == nullptr) throw std::invalid_argument("an operation on floats that only integers have");
+  if (function == nullptr)
+    throw std::invalid_argument("an operation on floats that only integers have");
   const Register target = add_register(domain, narrow || reduce);
   instructions_.push_back({function, target, kNoRegister, {a, b, c}, reduce, !reduce});
   return target;
@@ -72,24 +73,32 @@ std::pair<Register, Register> RowProgram::exp_sum(Register a, Register b) {
   a = widen(a);
   const Domain domain = registers_[a].domain;
   const Register target = add_register(domain, false), second = add_register(domain, true);
-  instructions_.push_back({block_function(Opcode::kExpSum, domain), target, second,
-                           {a, b, kNoRegister}, true, true});
+  instructions_.push_back(
+      {block_function(Opcode::kExpSum, domain), target, second, {a, b, kNoRegister}, true, true});
   return {target, second};
 }
 
 Register RowProgram::convert(Register from, Domain to) {
   if (registers_[from].domain == to) return from;
   const Register target = add_register(to, registers_[from].narrow);
-  instructions_.push_back({convert_function(to, registers_[from].domain), target, kNoRegister,
-                           {from, kNoRegister, kNoRegister}, false, false});
+  instructions_.push_back({convert_function(to, registers_[from].domain),
+                           target,
+                           kNoRegister,
+                           {from, kNoRegister, kNoRegister},
+                           false,
+                           false});
   return target;
 }
 
 Register RowProgram::widen(Register from) {
   if (!registers_[from].narrow) return from;
   const Register target = add_register(registers_[from].domain, false);
-  instructions_.push_back({block_function(Opcode::kCopy, registers_[from].domain), target,
-                           kNoRegister, {from, kNoRegister, kNoRegister}, false, false});
+  instructions_.push_back({block_function(Opcode::kCopy, registers_[from].domain),
+                           target,
+                           kNoRegister,
+                           {from, kNoRegister, kNoRegister},
+                           false,
+                           false});
   return target;
 }
 
@@ -294,8 +303,8 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
         const std::int64_t step = bytes_of(program_.info(load.target).domain);
         if (!t.offsets.empty()) {
           for (std::int64_t i = 0; i < columns; ++i)
-            load_functions_[l](to + i * step, from + t.offsets[static_cast<std::size_t>(column + i)] * size,
-                               1, 1);
+            load_functions_[l](to + i * step,
+                               from + t.offsets[static_cast<std::size_t>(column + i)] * size, 1, 1);
         } else if (rows == 1 || t.row_stride == columns * t.inner_stride) {
           load_functions_[l](to, from, t.inner_stride, count);
         } else {
@@ -344,8 +353,9 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
       } else if (info.narrow) {
         for (std::int64_t r = 0; r < rows; ++r)
           for (std::int64_t i = 0; i < columns; ++i) {
-            const std::int64_t inner =
-                t.offsets.empty() ? i * t.inner_stride : t.offsets[static_cast<std::size_t>(column + i)];
+            const std::int64_t inner = t.offsets.empty()
+                                           ? i * t.inner_stride
+                                           : t.offsets[static_cast<std::size_t>(column + i)];
             store_functions_[s](to + (r * t.row_stride + inner) * size, 1, from, 1);
           }
       } else if (!t.offsets.empty()) {

@@ -33,8 +33,8 @@ class RowProgram {
     BlockFunction function;
     Register target, second;
     Register sources[3];
-    bool whole_row;   // takes the true number of elements
-    bool may_share;   // the target may take the place of a source that ends here
+    bool whole_row;  // takes the true number of elements
+    bool may_share;  // the target may take the place of a source that ends here
   };
   struct Store {
     Register source;
@@ -72,17 +72,17 @@ class RowProgram {
 
 // Where a tensor lies in the iteration space, which has outer dims and a block of rows x inner.
 struct RowTensor {
-  Shape outer;                 // strides over the outer dims, in elements
+  Shape outer;  // strides over the outer dims, in elements
   std::int64_t row_stride = 0;
   std::int64_t inner_stride = 0;
-  Shape offsets;               // of the inner elements, where one stride does not say it
+  Shape offsets;  // of the inner elements, where one stride does not say it
 };
 
 struct RowSpace {
-  Shape outer;                 // sizes
-  std::int64_t rows = 1;       // of the dim that blocks of several rows come from
+  Shape outer;            // sizes
+  std::int64_t rows = 1;  // of the dim that blocks of several rows come from
   std::int64_t inner = 1;
-  bool whole_rows = false;     // blocks are whole single rows: the program reduces
+  bool whole_rows = false;  // blocks are whole single rows: the program reduces
   std::vector<RowTensor> operands, results;
 };
 
@@ -95,7 +95,8 @@ class RowExecutor {
 
  private:
   struct Frame;
-  void run_units(const Frame& frame, std::int64_t begin, std::int64_t end, std::byte* scratch) const;
+  void run_units(const Frame& frame, std::int64_t begin, std::int64_t end,
+                 std::byte* scratch) const;
   void allocate();
 
   RowProgram program_;
@@ -104,7 +105,7 @@ class RowExecutor {
   std::int64_t chunks_ = 1, row_units_ = 1, outer_units_ = 1;
   std::int64_t slot_bytes_ = 0, slot_count_ = 0, narrow_bytes_ = 0;
   int threads_ = 1;
-  std::vector<std::int64_t> place_;            // byte offset of each register in scratch
+  std::vector<std::int64_t> place_;  // byte offset of each register in scratch
   std::vector<LoadFunction> load_functions_;
   std::vector<StoreFunction> store_functions_;
   std::vector<bool> load_direct_, load_invariant_, store_direct_;

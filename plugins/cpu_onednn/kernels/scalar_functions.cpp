@@ -129,7 +129,8 @@ T integer_power(T base, T exponent) {
 template <class T>
 BlockFunction real_unary(Opcode op) {
 #define BP_REAL(name, expression) \
-  case Opcode::k##name: return [](const BlockArgs& g) { each1<T>(g, [](T x) { return expression; }); };
+  case Opcode::k##name:           \
+    return [](const BlockArgs& g) { each1<T>(g, [](T x) { return expression; }); };
   switch (op) {
     BP_REAL(Sqrt, std::sqrt(x))
     BP_REAL(Rsqrt, 1 / std::sqrt(x))
@@ -147,8 +148,8 @@ BlockFunction real_unary(Opcode op) {
     BP_REAL(Sigmoid, 1 / (1 + std::exp(-x)))
     BP_REAL(Silu, x / (1 + std::exp(-x)))
     BP_REAL(Gelu, x * T{0.5} * (1 + std::erf(x * std::numbers::sqrt2_v<T> / 2)))
-    BP_REAL(GeluTanh, T{0.5} * x * (1 + std::tanh(T(0.79788456080286535588) *
-                                                  (x + T(0.044715) * x * x * x))))
+    BP_REAL(GeluTanh,
+            T{0.5} * x * (1 + std::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x))))
     BP_REAL(Floor, std::floor(x))
     BP_REAL(Ceil, std::ceil(x))
     BP_REAL(Trunc, std::trunc(x))
@@ -173,7 +174,8 @@ BlockFunction real_unary(Opcode op) {
     BP_REAL(Mish, x * std::tanh(std::max(x, T{0}) + std::log1p(std::exp(-std::abs(x)))))
     BP_REAL(ToBF16, static_cast<T>(to_float(to_bfloat16(static_cast<float>(x)))))
     BP_REAL(ToF16, static_cast<T>(to_float(to_float16(static_cast<float>(x)))))
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 #undef BP_REAL
 }
@@ -181,7 +183,8 @@ BlockFunction real_unary(Opcode op) {
 template <class T>
 BlockFunction unary(Opcode op) {
 #define BP_ANY(name, expression) \
-  case Opcode::k##name: return [](const BlockArgs& g) { each1<T>(g, [](T x) { return expression; }); };
+  case Opcode::k##name:          \
+    return [](const BlockArgs& g) { each1<T>(g, [](T x) { return expression; }); };
   switch (op) {
     BP_ANY(Copy, x)
     BP_ANY(Neg, -x)
@@ -192,7 +195,8 @@ BlockFunction unary(Opcode op) {
     BP_ANY(LogicalNot, x == 0)
     BP_ANY(Truth, x != 0)
     BP_ANY(IsNan, x != x)
-    default: break;
+    default:
+      break;
   }
   if constexpr (kReal<T>) {
     if (op == Opcode::kIsInf)
@@ -211,7 +215,8 @@ BlockFunction unary(Opcode op) {
       BP_ANY(WrapI16, static_cast<std::int16_t>(x))
       BP_ANY(WrapI8, static_cast<std::int8_t>(x))
       BP_ANY(WrapU8, static_cast<std::uint8_t>(x))
-      default: return nullptr;
+      default:
+        return nullptr;
     }
   }
 #undef BP_ANY
@@ -219,8 +224,8 @@ BlockFunction unary(Opcode op) {
 
 template <class T>
 BlockFunction real_binary(Opcode op) {
-#define BP_REAL(name, expression)                                     \
-  case Opcode::k##name:                                               \
+#define BP_REAL(name, expression) \
+  case Opcode::k##name:           \
     return [](const BlockArgs& g) { each2<T>(g, [](T a, T b) { return expression; }); };
   switch (op) {
     BP_REAL(Div, a / b)
@@ -234,15 +239,13 @@ BlockFunction real_binary(Opcode op) {
     BP_REAL(Fmin, std::fmin(a, b))
     BP_REAL(Fmax, std::fmax(a, b))
     BP_REAL(Xlogy, std::isnan(b) ? b : (a == 0 ? T{0} : a * std::log(b)))
-    BP_REAL(Logaddexp, std::isinf(a) && a == b
-                           ? a
-                           : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))))
+    BP_REAL(Logaddexp,
+            std::isinf(a) && a == b ? a : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))))
     BP_REAL(Logaddexp2, std::isinf(a) && a == b
                             ? a
                             : std::max(a, b) + std::log2(1 + std::exp2(-std::abs(a - b))))
-    BP_REAL(GeluBackward,
-            a * (T{0.5} * (1 + std::erf(b * std::numbers::sqrt2_v<T> / 2)) +
-                 b * std::exp(T{-0.5} * b * b) * T(0.39894228040143267794)))
+    BP_REAL(GeluBackward, a * (T{0.5} * (1 + std::erf(b * std::numbers::sqrt2_v<T> / 2)) +
+                               b * std::exp(T{-0.5} * b * b) * T(0.39894228040143267794)))
     BP_REAL(SiluBackward, a / (1 + std::exp(-b)) * (1 + b * (1 - 1 / (1 + std::exp(-b)))))
     case Opcode::kGeluTanhBackward:
       return [](const BlockArgs& g) {
@@ -252,15 +255,16 @@ BlockFunction real_binary(Opcode op) {
           return a * T{0.5} * (1 + t + x * (1 - t * t) * k * (1 + 3 * c * x * x));
         });
       };
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 #undef BP_REAL
 }
 
 template <class T>
 BlockFunction binary(Opcode op) {
-#define BP_ANY(name, expression)                                      \
-  case Opcode::k##name:                                               \
+#define BP_ANY(name, expression) \
+  case Opcode::k##name:          \
     return [](const BlockArgs& g) { each2<T>(g, [](T a, T b) { return expression; }); };
   switch (op) {
     BP_ANY(Add, a + b)
@@ -280,7 +284,8 @@ BlockFunction binary(Opcode op) {
     BP_ANY(Or, a != 0 || b != 0)
     BP_ANY(Xor, (a != 0) != (b != 0))
     BP_ANY(Heaviside, a == 0 ? b : (a < 0 ? T{0} : T{1}))
-    default: break;
+    default:
+      break;
   }
   if constexpr (kReal<T>) {
     return real_binary<T>(op);
@@ -297,7 +302,8 @@ BlockFunction binary(Opcode op) {
       BP_ANY(ShiftLeft, b < 0 || b > 63 ? T{0} : static_cast<T>(static_cast<std::uint64_t>(a) << b))
       BP_ANY(ShiftRight, a >> (b < 0 || b > 63 ? 63 : b))
       BP_ANY(Gcd, gcd_of(a, b))
-      default: return nullptr;
+      default:
+        return nullptr;
     }
   }
 #undef BP_ANY
@@ -324,15 +330,18 @@ BlockFunction other(Opcode op) {
       };
     case Opcode::kRowMax:
       return [](const BlockArgs& g) {
-        const T start = kReal<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
+        const T start =
+            kReal<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
         fold<T>(g, start, [](T t, T a, T) { return t > a || t != t ? t : a; });
       };
     case Opcode::kRowMin:
       return [](const BlockArgs& g) {
-        const T start = kReal<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+        const T start =
+            kReal<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
         fold<T>(g, start, [](T t, T a, T) { return t < a || t != t ? t : a; });
       };
-    default: break;
+    default:
+      break;
   }
   if constexpr (kReal<T>) {
     if (op == Opcode::kRowSumExp)
@@ -363,9 +372,12 @@ BlockFunction any(Opcode op) {
 
 BlockFunction scalar_function(Opcode op, Domain domain) {
   switch (domain) {
-    case Domain::kF32: return any<float>(op);
-    case Domain::kF64: return any<double>(op);
-    case Domain::kI64: break;
+    case Domain::kF32:
+      return any<float>(op);
+    case Domain::kF64:
+      return any<double>(op);
+    case Domain::kI64:
+      break;
   }
   return any<std::int64_t>(op);
 }

@@ -62,20 +62,21 @@ void StridedCopy::transpose(std::byte* target, const std::byte* source) const {
   const std::int64_t strips_per_matrix = outer.dims[rank - 2];
   with_size(element_, [&](auto sample) {
     using T = decltype(sample);
-    parallel_ranges(outer.rows(), product(walk_.dims), [&](int, std::int64_t begin, std::int64_t end) {
-      RowCursor<2> at(outer, begin);
-      for (std::int64_t u = begin; u < end; ++u, at.next()) {
-        auto* to = reinterpret_cast<T*>(target) + at.offset(0);
-        const auto* from = reinterpret_cast<const T*>(source) + at.offset(1);
-        const std::int64_t height = std::min(kTile, rows - u % strips_per_matrix * kTile);
-        for (std::int64_t c0 = 0; c0 < columns; c0 += kTile) {
-          const std::int64_t width = std::min(kTile, columns - c0);
-          for (std::int64_t r = 0; r < height; ++r)
-            for (std::int64_t c = c0; c < c0 + width; ++c)
-              to[r * target_row + c] = from[c * source_column + r];
-        }
-      }
-    });
+    parallel_ranges(
+        outer.rows(), product(walk_.dims), [&](int, std::int64_t begin, std::int64_t end) {
+          RowCursor<2> at(outer, begin);
+          for (std::int64_t u = begin; u < end; ++u, at.next()) {
+            auto* to = reinterpret_cast<T*>(target) + at.offset(0);
+            const auto* from = reinterpret_cast<const T*>(source) + at.offset(1);
+            const std::int64_t height = std::min(kTile, rows - u % strips_per_matrix * kTile);
+            for (std::int64_t c0 = 0; c0 < columns; c0 += kTile) {
+              const std::int64_t width = std::min(kTile, columns - c0);
+              for (std::int64_t r = 0; r < height; ++r)
+                for (std::int64_t c = c0; c < c0 + width; ++c)
+                  to[r * target_row + c] = from[c * source_column + r];
+            }
+          }
+        });
   });
 }
 
@@ -92,23 +93,24 @@ void StridedCopy::run(std::byte* target, const std::byte* source) const {
     });
     return;
   }
-  parallel_ranges(walk_.rows(), walk_.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
-    RowCursor<2> at(walk_, begin);
-    for (std::int64_t r = begin; r < end; ++r, at.next()) {
-      std::byte* to = target + at.offset(0) * element_;
-      const std::byte* from = source + at.offset(1) * element_;
-      if (dense) {
-        std::memcpy(to, from, static_cast<std::size_t>(inner * element_));
-        continue;
-      }
-      with_size(element_, [&](auto sample) {
-        using T = decltype(sample);
-        auto* t = reinterpret_cast<T*>(to);
-        const auto* f = reinterpret_cast<const T*>(from);
-        for (std::int64_t i = 0; i < inner; ++i) t[i * to_step] = f[i * from_step];
-      });
-    }
-  });
+  parallel_ranges(walk_.rows(), walk_.rows() * inner,
+                  [&](int, std::int64_t begin, std::int64_t end) {
+                    RowCursor<2> at(walk_, begin);
+                    for (std::int64_t r = begin; r < end; ++r, at.next()) {
+                      std::byte* to = target + at.offset(0) * element_;
+                      const std::byte* from = source + at.offset(1) * element_;
+                      if (dense) {
+                        std::memcpy(to, from, static_cast<std::size_t>(inner * element_));
+                        continue;
+                      }
+                      with_size(element_, [&](auto sample) {
+                        using T = decltype(sample);
+                        auto* t = reinterpret_cast<T*>(to);
+                        const auto* f = reinterpret_cast<const T*>(from);
+                        for (std::int64_t i = 0; i < inner; ++i) t[i * to_step] = f[i * from_step];
+                      });
+                    }
+                  });
 }
 
 void strided_fill(const Shape& dims, const Shape& strides, std::int64_t element, std::byte* target,
@@ -120,13 +122,14 @@ void strided_fill(const Shape& dims, const Shape& strides, std::int64_t element,
     using T = decltype(sample);
     const auto v = static_cast<T>(value);
     const std::int64_t inner = walk.inner(), step = walk.inner_stride(0);
-    parallel_ranges(walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
-      RowCursor<1> at(walk, begin);
-      for (std::int64_t r = begin; r < end; ++r, at.next()) {
-        T* to = reinterpret_cast<T*>(target) + at.offset(0);
-        for (std::int64_t i = 0; i < inner; ++i) to[i * step] = v;
-      }
-    });
+    parallel_ranges(walk.rows(), walk.rows() * inner,
+                    [&](int, std::int64_t begin, std::int64_t end) {
+                      RowCursor<1> at(walk, begin);
+                      for (std::int64_t r = begin; r < end; ++r, at.next()) {
+                        T* to = reinterpret_cast<T*>(target) + at.offset(0);
+                        for (std::int64_t i = 0; i < inner; ++i) to[i * step] = v;
+                      }
+                    });
   });
 }
 

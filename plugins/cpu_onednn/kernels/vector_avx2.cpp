@@ -23,8 +23,9 @@ namespace avx2 {
 
 }  // namespace avx2
 
-const VectorTable kVectorAvx2 = {"avx2", avx2::find, avx2::load_bf16, avx2::load_bool, avx2::store_bf16,
-                                avx2::store_bool, avx2::gemm, avx2::add_columns};
+const VectorTable kVectorAvx2 = {"avx2",          avx2::find,       avx2::load_bf16,
+                                 avx2::load_bool, avx2::store_bf16, avx2::store_bool,
+                                 avx2::gemm,      avx2::add_columns};
 
 }  // namespace backplane::onednn
 

@@ -23,8 +23,9 @@ namespace avx512 {
 
 }  // namespace avx512
 
-const VectorTable kVectorAvx512 = {"avx512", avx512::find, avx512::load_bf16, avx512::load_bool, avx512::store_bf16,
-                                avx512::store_bool, avx512::gemm, avx512::add_columns};
+const VectorTable kVectorAvx512 = {"avx512",          avx512::find,       avx512::load_bf16,
+                                   avx512::load_bool, avx512::store_bf16, avx512::store_bool,
+                                   avx512::gemm,      avx512::add_columns};
 
 }  // namespace backplane::onednn
 

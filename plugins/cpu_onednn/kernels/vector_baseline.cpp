@@ -21,7 +21,8 @@ namespace baseline {
 
 }  // namespace baseline
 
-const VectorTable kVectorBaseline = {"baseline", baseline::find, baseline::load_bf16, baseline::load_bool, baseline::store_bf16,
-                                baseline::store_bool, baseline::gemm, baseline::add_columns};
+const VectorTable kVectorBaseline = {
+    "baseline",           baseline::find,       baseline::load_bf16, baseline::load_bool,
+    baseline::store_bf16, baseline::store_bool, baseline::gemm,      baseline::add_columns};
 
 }  // namespace backplane::onednn

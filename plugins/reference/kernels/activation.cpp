@@ -14,7 +14,9 @@ constexpr double kGeluCubic = 0.044715;
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 
-constexpr auto kRelu = [](auto&, auto a) { return a != a || a > decltype(a)(0) ? a : decltype(a)(0); };
+constexpr auto kRelu = [](auto&, auto a) {
+  return a != a || a > decltype(a)(0) ? a : decltype(a)(0);
+};
 constexpr auto kRelu6 = [](auto&, auto a) {
   using T = decltype(a);
   return a != a ? a : a < T(0) ? T(0) : a > T(6) ? T(6) : a;
@@ -35,8 +37,7 @@ constexpr auto kSelu = [](auto&, double a) {
   return a > 0 ? a * scale : alpha * scale * std::expm1(a);
 };
 constexpr auto kGelu = [](auto& p, double x) {
-  if (p[0] == 1)
-    return 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)));
+  if (p[0] == 1) return 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)));
   return x * 0.5 * (1 + std::erf(x * kSqrtHalf));
 };
 constexpr auto kGeluBackward = [](auto& p, double g, double x) {
@@ -129,10 +130,10 @@ constexpr PointwiseRow kRows[] = {
                  kLeakyBackward),
     pointwise<1>("aten.elu", {"self"},
                  {Param{"alpha", 1}, Param{"scale", 1}, Param{"input_scale", 1}}, kInResult, kElu),
-    pointwise<2>("aten.elu_backward", {"grad_output", "self_or_result"},
-                 {Param{"alpha", 1}, Param{"scale", 1}, Param{"input_scale", 1},
-                  Param{"is_result", 0}},
-                 kInResult, kEluBackward),
+    pointwise<2>(
+        "aten.elu_backward", {"grad_output", "self_or_result"},
+        {Param{"alpha", 1}, Param{"scale", 1}, Param{"input_scale", 1}, Param{"is_result", 0}},
+        kInResult, kEluBackward),
     pointwise<1>("aten.celu", {"self"}, {Param{"alpha", 1}}, kInResult, kCelu),
     unary("aten.selu", kSelu),
     pointwise<1>("aten.gelu", {"self"}, kApproximate, kInResult, kGelu),
@@ -157,8 +158,8 @@ constexpr PointwiseRow kRows[] = {
     pointwise<2>("aten.softshrink_backward", kGradSelf, {Param{"lambd", 0.5}}, kInResult,
                  kShrinkBackward),
     pointwise<1>("aten.hardshrink", {"self"}, {Param{"lambd", 0.5}}, kInResult, kHardshrink),
-    pointwise<2>("aten.hardshrink_backward", {"grad_out", "self"}, {Param{"lambd", 0.5}},
-                 kInResult, kShrinkBackward),
+    pointwise<2>("aten.hardshrink_backward", {"grad_out", "self"}, {Param{"lambd", 0.5}}, kInResult,
+                 kShrinkBackward),
     pointwise<1>("aten.threshold", {"self"}, {Param{"threshold", 0}, Param{"value", 0}}, kInResult,
                  kThreshold, kThreshold),
     pointwise<2>("aten.threshold_backward", kGradSelf, {Param{"threshold", 0}}, kInResult,

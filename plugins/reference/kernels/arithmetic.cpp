@@ -71,10 +71,18 @@ constexpr auto kFmodInteger = [](auto&, I a, I b) {
 constexpr auto kPow = [](auto&, double a, double b) { return std::pow(a, b); };
 constexpr auto kPowInteger = [](auto&, I a, I b) { return power(a, b); };
 constexpr auto kPowComplex = [](auto&, Complex a, Complex b) { return power(a, b); };
-constexpr auto kMaximum = [](auto&, auto a, auto b) { return a != a ? a : b != b ? b : a > b ? a : b; };
-constexpr auto kMinimum = [](auto&, auto a, auto b) { return a != a ? a : b != b ? b : a < b ? a : b; };
-constexpr auto kFmax = [](auto&, auto a, auto b) { return a != a ? b : b != b ? a : a > b ? a : b; };
-constexpr auto kFmin = [](auto&, auto a, auto b) { return a != a ? b : b != b ? a : a < b ? a : b; };
+constexpr auto kMaximum = [](auto&, auto a, auto b) {
+  return a != a ? a : b != b ? b : a > b ? a : b;
+};
+constexpr auto kMinimum = [](auto&, auto a, auto b) {
+  return a != a ? a : b != b ? b : a < b ? a : b;
+};
+constexpr auto kFmax = [](auto&, auto a, auto b) {
+  return a != a ? b : b != b ? a : a > b ? a : b;
+};
+constexpr auto kFmin = [](auto&, auto a, auto b) {
+  return a != a ? b : b != b ? a : a < b ? a : b;
+};
 constexpr auto kAnd = [](auto&, I a, I b) { return a & b; };
 constexpr auto kOr = [](auto&, I a, I b) { return a | b; };
 constexpr auto kXor = [](auto&, I a, I b) { return a ^ b; };
@@ -88,7 +96,9 @@ constexpr auto kRight = [](auto& p, I a, I b) {
   return a >> b;
 };
 constexpr auto kWhere = [](auto&, auto c, auto a, auto b) { return c != decltype(c){} ? a : b; };
-constexpr auto kMaskedFill = [](auto&, auto a, auto m, auto v) { return m != decltype(m){} ? v : a; };
+constexpr auto kMaskedFill = [](auto&, auto a, auto m, auto v) {
+  return m != decltype(m){} ? v : a;
+};
 constexpr auto kClamp = [](auto& p, auto a) {
   if (a != a) return a;
   if (p.has[0] && (p[0] != p[0] || a < p[0])) a = p[0];
@@ -98,7 +108,9 @@ constexpr auto kClamp = [](auto& p, auto a) {
 constexpr auto kLerp = [](auto&, auto a, auto b, auto w) {
   return std::abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (decltype(w)(1) - w);
 };
-constexpr auto kAddcmul = [](auto& p, auto a, auto b, auto c) { return add(a, mul(mul(p[0], b), c)); };
+constexpr auto kAddcmul = [](auto& p, auto a, auto b, auto c) {
+  return add(a, mul(mul(p[0], b), c));
+};
 constexpr auto kAddcdiv = [](auto& p, auto a, auto b, auto c) { return a + p[0] * b / c; };
 constexpr auto kXlogy = [](auto&, double a, double b) {
   return std::isnan(b) ? b : a == 0 ? 0 : a * std::log(b);
@@ -232,8 +244,8 @@ constexpr PointwiseRow kRows[] = {
                  kWhere, kWhere),
     pointwise<3>("aten.where.ScalarOther", {"condition", "self", "other"}, {}, kInResult, kWhere,
                  kWhere, kWhere),
-    pointwise<3>("aten.where.Scalar", {"condition", "self", "other"}, {}, kInResult, kWhere,
-                 kWhere, kWhere),
+    pointwise<3>("aten.where.Scalar", {"condition", "self", "other"}, {}, kInResult, kWhere, kWhere,
+                 kWhere),
     pointwise<3>("aten.masked_fill.Scalar", {"self", "mask", "value"}, {}, kInResult, kMaskedFill,
                  kMaskedFill, kMaskedFill),
     pointwise<3>("aten.masked_fill.Tensor", {"self", "mask", "value"}, {}, kInResult, kMaskedFill,
@@ -252,8 +264,9 @@ constexpr PointwiseRow kRows[] = {
                  kAddcmul, kAddcmul, kAddcmul),
     pointwise<3>("aten.addcdiv", {"self", "tensor1", "tensor2"}, {Param{"value", 1}}, kInResult,
                  kAddcdiv, None{}, kAddcdiv),
-    binary("aten.ldexp.Tensor", [](auto&, double a, double b) { return a * std::exp2(b); }, None{},
-           [](auto&, Complex a, Complex b) { return a * std::pow(Complex(2), b); }),
+    binary(
+        "aten.ldexp.Tensor", [](auto&, double a, double b) { return a * std::exp2(b); }, None{},
+        [](auto&, Complex a, Complex b) { return a * std::pow(Complex(2), b); }),
     pointwise<2>("aten.polar", {"abs", "angle"}, {}, kInResult, kNoReal, None{},
                  [](auto&, Complex a, Complex b) {
                    return Complex(a.real() * std::cos(b.real()), a.real() * std::sin(b.real()));

@@ -16,12 +16,15 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 struct Sizes {
   Sizes(const Tensor& q, const Tensor& k, const Tensor& v)
-      : heads(q.dims[1]), shared(heads / std::max<int64_t>(k.dims[1], 1)), l(q.dims[2]),
-        s(k.dims[2]), e(q.dims[3]), ev(v.dims[3]), count(q.dims[0] * heads) {}
+      : heads(q.dims[1]),
+        shared(heads / std::max<int64_t>(k.dims[1], 1)),
+        l(q.dims[2]),
+        s(k.dims[2]),
+        e(q.dims[3]),
+        ev(v.dims[3]),
+        count(q.dims[0] * heads) {}
   // Which head of keys belongs to a head of queries, both counted through the batch.
-  int64_t key_head(int64_t i) const {
-    return i / heads * (heads / shared) + i % heads / shared;
-  }
+  int64_t key_head(int64_t i) const { return i / heads * (heads / shared) + i % heads / shared; }
   int64_t heads, shared, l, s, e, ev, count;
 };
 
@@ -51,9 +54,12 @@ struct Scores {
       bias = load<double>(mask.select(0, head / n.heads).select(0, head % n.heads));
     for (int64_t i = 0; i < n.l * n.s; ++i) {
       out[i] *= scale;
-      if (causal && i % n.s > i / n.s) out[i] = kMinusInfinity;
-      else if (mask.type == Type::kBool) out[i] = bias[i] != 0 ? out[i] : kMinusInfinity;
-      else if (!bias.empty()) out[i] += bias[i];
+      if (causal && i % n.s > i / n.s)
+        out[i] = kMinusInfinity;
+      else if (mask.type == Type::kBool)
+        out[i] = bias[i] != 0 ? out[i] : kMinusInfinity;
+      else if (!bias.empty())
+        out[i] += bias[i];
     }
     return out;
   }

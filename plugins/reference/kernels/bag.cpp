@@ -61,8 +61,10 @@ void run_embedding_bag(const Frame& f) {
   store_if(f, 1, bag);
   if (mode == kSum) std::fill(sizes.begin(), sizes.end(), 0);  // the framework does not count then
   store_if(f, 2, sizes);
-  if (mode == kMax) store_if(f, 3, best);
-  else store_if(f, 3, sizes);
+  if (mode == kMax)
+    store_if(f, 3, best);
+  else
+    store_if(f, 3, sizes);
 }
 
 struct BagGradient {
@@ -84,7 +86,8 @@ void bag_backward(const BagGradient& b) {
     bag = bags_of(load<int64_t>(f.in(b.offsets)), count, bags);
   Values gw(out.elements());
   if (mode == kMax) {
-    const Indices best = load<int64_t>(f.in(b.max_indices)), sizes = load<int64_t>(f.in(b.bag_size));
+    const Indices best = load<int64_t>(f.in(b.max_indices)),
+                  sizes = load<int64_t>(f.in(b.bag_size));
     for (int64_t i = 0; i < bags * width; ++i)
       if (sizes.empty() || sizes[i / width] > 0) gw[best[i] * width + i % width] += g[i];
     return store(out, gw);
@@ -157,8 +160,7 @@ struct Segments {
       count = f.in(lengths).dims.back();
       for (int64_t o = 0; o < outer; ++o) {
         starts.push_back(0);
-        for (int64_t s = 0; s < count; ++s)
-          starts.push_back(starts.back() + sizes[o * count + s]);
+        for (int64_t s = 0; s < count; ++s) starts.push_back(starts.back() + sizes[o * count + s]);
       }
     } else {
       starts = load<int64_t>(f.in(offsets));
@@ -189,14 +191,20 @@ void run_segment_reduce(const Frame& f) {
         const int64_t begin = g.begin(o, s), end = g.begin(o, s + 1);
         for (int64_t k = begin; k < end; ++k) {
           const double e = x[(o * g.length + k) * g.inner + i];
-          if (reduce == "max") v = std::isnan(e) || e > v ? e : v;
-          else if (reduce == "min") v = std::isnan(e) || e < v ? e : v;
-          else if (reduce == "prod") v *= e;
-          else v += e;
+          if (reduce == "max")
+            v = std::isnan(e) || e > v ? e : v;
+          else if (reduce == "min")
+            v = std::isnan(e) || e < v ? e : v;
+          else if (reduce == "prod")
+            v *= e;
+          else
+            v += e;
         }
         if (reduce == "mean") {
-          if (begin == end && !f.present("initial")) v = std::nan("");
-          else if (begin < end) v /= static_cast<double>(end - begin);
+          if (begin == end && !f.present("initial"))
+            v = std::nan("");
+          else if (begin < end)
+            v /= static_cast<double>(end - begin);
         }
         y.push_back(v);
       }

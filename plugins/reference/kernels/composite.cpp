@@ -16,8 +16,8 @@ void run_diag_embed(const Frame& f) {
   const int64_t d2 = wrap_dim(f.integer("dim2", -1), out.rank());
   const int64_t offset = f.integer("offset", 0);
   Tensor to = out;
-  to.data += (offset >= 0 ? offset * out.strides[d2] : -offset * out.strides[d1]) *
-             bytes_of(out.type);
+  to.data +=
+      (offset >= 0 ? offset * out.strides[d2] : -offset * out.strides[d1]) * bytes_of(out.type);
   for (const int64_t d : {std::max(d1, d2), std::min(d1, d2)}) {
     to.dims.erase(to.dims.begin() + d);
     to.strides.erase(to.strides.begin() + d);

@@ -124,9 +124,8 @@ std::vector<T> weight_gradient(const Geometry& g, const std::vector<T>& gy,
                      patches.data());
       const int64_t first = i * g.o / g.groups;
       const std::vector<T> columns = transposed(patches.data(), g.depth(), g.out_size());
-      gemm(g.o / g.groups, g.depth(), g.out_size(),
-           gy.data() + (n * g.o + first) * g.out_size(), columns.data(),
-           gw.data() + first * g.depth());
+      gemm(g.o / g.groups, g.depth(), g.out_size(), gy.data() + (n * g.o + first) * g.out_size(),
+           columns.data(), gw.data() + first * g.depth());
     }
   return gw;
 }

@@ -14,11 +14,16 @@ double norm_of(const double* a, const double* b, int64_t n, double p) {
   double out = 0;
   for (int64_t i = 0; i < n; ++i) {
     const double d = std::abs(a[i] - b[i]);
-    if (p == 0) out += d != 0 ? 1 : 0;
-    else if (p == 1) out += d;
-    else if (p == 2) out += d * d;
-    else if (std::isinf(p)) out = d > out || std::isnan(d) ? d : out;
-    else out += std::pow(d, p);
+    if (p == 0)
+      out += d != 0 ? 1 : 0;
+    else if (p == 1)
+      out += d;
+    else if (p == 2)
+      out += d * d;
+    else if (std::isinf(p))
+      out = d > out || std::isnan(d) ? d : out;
+    else
+      out += std::pow(d, p);
   }
   if (p == 2) return std::sqrt(out);
   return p == 0 || p == 1 || std::isinf(p) ? out : std::pow(out, 1 / p);
@@ -37,8 +42,12 @@ double slope_of(double d, double distance, double p) {
 // x1 [.., r1, m], x2 [.., r2, m] -> [.., r1, r2]
 struct Pairs {
   Pairs(const Tensor& x1, const Tensor& x2, const Shape& batch)
-      : r1(x1.size(-2)), r2(x2.size(-2)), m(x1.size(-1)), count(product(batch)),
-        a(load<double>(wide(x1, batch))), b(load<double>(wide(x2, batch))) {}
+      : r1(x1.size(-2)),
+        r2(x2.size(-2)),
+        m(x1.size(-1)),
+        count(product(batch)),
+        a(load<double>(wide(x1, batch))),
+        b(load<double>(wide(x2, batch))) {}
   static Tensor wide(const Tensor& t, Shape dims) {
     dims.insert(dims.end(), t.dims.end() - 2, t.dims.end());
     return t.broadcast(dims);
@@ -94,7 +103,8 @@ void run_pdist_backward(const Frame& f) {
   for (int64_t i = 0; i < in.dims[0]; ++i)
     for (int64_t j = i + 1; j < in.dims[0]; ++j, ++at)
       for (int64_t k = 0; k < m; ++k) {
-        const double v = g[at] * slope_of(x[i * m + k] - x[j * m + k], distance[at], f.real("p", 2));
+        const double v =
+            g[at] * slope_of(x[i * m + k] - x[j * m + k], distance[at], f.real("p", 2));
         gx[i * m + k] += v;
         gx[j * m + k] -= v;
       }
@@ -123,8 +133,10 @@ void run_dist(const Frame& f) {
     }
     store(f.out(), &out);
   };
-  if (is_complex(a.type) || is_complex(b.type)) run(Complex{});
-  else run(double{});
+  if (is_complex(a.type) || is_complex(b.type))
+    run(Complex{});
+  else
+    run(double{});
 }
 
 // The product of three tensors, each with dims of size 1 added, summed over some.
@@ -162,14 +174,10 @@ void run_trilinear(const Frame& f) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"aten._cdist_forward", run_cdist},
-    {"aten.cdist", run_cdist},
-    {"aten._euclidean_dist", run_cdist},
-    {"aten._cdist_backward", run_cdist_backward},
-    {"aten._pdist_forward", run_pdist},
-    {"aten.pdist", run_pdist},
-    {"aten._pdist_backward", run_pdist_backward},
-    {"aten.dist", run_dist, true},
+    {"aten._cdist_forward", run_cdist},           {"aten.cdist", run_cdist},
+    {"aten._euclidean_dist", run_cdist},          {"aten._cdist_backward", run_cdist_backward},
+    {"aten._pdist_forward", run_pdist},           {"aten.pdist", run_pdist},
+    {"aten._pdist_backward", run_pdist_backward}, {"aten.dist", run_dist, true},
     {"aten._trilinear", run_trilinear, true},
 };
 

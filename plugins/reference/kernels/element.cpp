@@ -13,26 +13,40 @@ Type type_of(bp_dtype dtype) {
       return dtype.bits == 8 ? Type::kBool : Type::kNone;
     case BP_DTYPE_INT:
       switch (dtype.bits) {
-        case 8: return Type::kI8;
-        case 16: return Type::kI16;
-        case 32: return Type::kI32;
-        case 64: return Type::kI64;
-        default: return Type::kNone;
+        case 8:
+          return Type::kI8;
+        case 16:
+          return Type::kI16;
+        case 32:
+          return Type::kI32;
+        case 64:
+          return Type::kI64;
+        default:
+          return Type::kNone;
       }
     case BP_DTYPE_UINT:
       switch (dtype.bits) {
-        case 8: return Type::kU8;
-        case 16: return Type::kU16;
-        case 32: return Type::kU32;
-        case 64: return Type::kU64;
-        default: return Type::kNone;
+        case 8:
+          return Type::kU8;
+        case 16:
+          return Type::kU16;
+        case 32:
+          return Type::kU32;
+        case 64:
+          return Type::kU64;
+        default:
+          return Type::kNone;
       }
     case BP_DTYPE_FLOAT:
       switch (dtype.bits) {
-        case 16: return Type::kF16;
-        case 32: return Type::kF32;
-        case 64: return Type::kF64;
-        default: return Type::kNone;
+        case 16:
+          return Type::kF16;
+        case 32:
+          return Type::kF32;
+        case 64:
+          return Type::kF64;
+        default:
+          return Type::kNone;
       }
     case BP_DTYPE_BFLOAT:
       return dtype.bits == 16 ? Type::kBF16 : Type::kNone;
@@ -45,22 +59,28 @@ Type type_of(bp_dtype dtype) {
 
 std::int64_t bytes_of(Type type) {
   switch (type) {
-    case Type::kNone: return 0;
+    case Type::kNone:
+      return 0;
     case Type::kBool:
     case Type::kU8:
-    case Type::kI8: return 1;
+    case Type::kI8:
+      return 1;
     case Type::kI16:
     case Type::kU16:
     case Type::kF16:
-    case Type::kBF16: return 2;
+    case Type::kBF16:
+      return 2;
     case Type::kI32:
     case Type::kU32:
-    case Type::kF32: return 4;
+    case Type::kF32:
+      return 4;
     case Type::kI64:
     case Type::kU64:
     case Type::kF64:
-    case Type::kC64: return 8;
-    case Type::kC128: return 16;
+    case Type::kC64:
+      return 8;
+    case Type::kC128:
+      return 16;
   }
   return 0;
 }
@@ -91,9 +111,12 @@ Type promote(Type a, Type b) {
   const Type of_unsigned = is_unsigned(a) ? a : b, of_signed = is_unsigned(a) ? b : a;
   if (bytes_of(of_signed) > bytes_of(of_unsigned)) return of_signed;
   switch (bytes_of(of_unsigned)) {
-    case 1: return Type::kI16;
-    case 2: return Type::kI32;
-    default: return Type::kI64;
+    case 1:
+      return Type::kI16;
+    case 2:
+      return Type::kI32;
+    default:
+      return Type::kI64;
   }
 }
 
@@ -164,8 +187,10 @@ T widen(M m) {
   } else if constexpr (std::is_same_v<M, Bool>) {
     return static_cast<T>(m.byte != 0 ? 1.0 : 0.0);
   } else if constexpr (std::is_same_v<M, std::complex<float>> || std::is_same_v<M, Complex>) {
-    if constexpr (std::is_same_v<T, Complex>) return {m.real(), m.imag()};
-    else return widen<T>(m.real());
+    if constexpr (std::is_same_v<T, Complex>)
+      return {m.real(), m.imag()};
+    else
+      return widen<T>(m.real());
   } else if constexpr (std::is_same_v<T, std::int64_t> && std::is_floating_point_v<M>) {
     return to_integer(static_cast<double>(m));
   } else if constexpr (std::is_same_v<T, Complex>) {
@@ -181,7 +206,8 @@ M shrink(T v) {
     using R = typename M::value_type;
     if constexpr (std::is_same_v<T, Complex>)
       return {static_cast<R>(v.real()), static_cast<R>(v.imag())};
-    else return {static_cast<R>(v), R{0}};
+    else
+      return {static_cast<R>(v), R{0}};
   } else if constexpr (std::is_same_v<M, Bool>) {
     return {static_cast<std::uint8_t>(v != T{} ? 1 : 0)};
   } else if constexpr (std::is_same_v<T, Complex>) {
@@ -227,22 +253,38 @@ void store_as(std::byte* to, std::int64_t stride, std::int64_t n, const T* from)
 template <class F>
 void with_memory_type(Type type, F&& f) {
   switch (type) {
-    case Type::kNone: return;
-    case Type::kBool: return f(Bool{});
-    case Type::kU8: return f(std::uint8_t{});
-    case Type::kI8: return f(std::int8_t{});
-    case Type::kI16: return f(std::int16_t{});
-    case Type::kI32: return f(std::int32_t{});
-    case Type::kI64: return f(std::int64_t{});
-    case Type::kU16: return f(std::uint16_t{});
-    case Type::kU32: return f(std::uint32_t{});
-    case Type::kU64: return f(std::uint64_t{});
-    case Type::kF16: return f(Half{});
-    case Type::kBF16: return f(BFloat{});
-    case Type::kF32: return f(float{});
-    case Type::kF64: return f(double{});
-    case Type::kC64: return f(std::complex<float>{});
-    case Type::kC128: return f(Complex{});
+    case Type::kNone:
+      return;
+    case Type::kBool:
+      return f(Bool{});
+    case Type::kU8:
+      return f(std::uint8_t{});
+    case Type::kI8:
+      return f(std::int8_t{});
+    case Type::kI16:
+      return f(std::int16_t{});
+    case Type::kI32:
+      return f(std::int32_t{});
+    case Type::kI64:
+      return f(std::int64_t{});
+    case Type::kU16:
+      return f(std::uint16_t{});
+    case Type::kU32:
+      return f(std::uint32_t{});
+    case Type::kU64:
+      return f(std::uint64_t{});
+    case Type::kF16:
+      return f(Half{});
+    case Type::kBF16:
+      return f(BFloat{});
+    case Type::kF32:
+      return f(float{});
+    case Type::kF64:
+      return f(double{});
+    case Type::kC64:
+      return f(std::complex<float>{});
+    case Type::kC128:
+      return f(Complex{});
   }
 }
 
@@ -256,7 +298,7 @@ template <class T>
 void store_row(Type type, std::byte* to, std::int64_t stride, std::int64_t n, const T* from) {
   with_memory_type(type, [&]<class M>(M) { store_as<M>(to, stride, n, from); });
 }
-#define BP_REFERENCE_ROWS(T)                                                       \
+#define BP_REFERENCE_ROWS(T)                                                         \
   template void load_row<T>(Type, const std::byte*, std::int64_t, std::int64_t, T*); \
   template void store_row<T>(Type, std::byte*, std::int64_t, std::int64_t, const T*);
 BP_REFERENCE_ROWS(double)
@@ -267,10 +309,14 @@ BP_REFERENCE_ROWS(Complex)
 double round_to(Type type, double v) {
   switch (type) {
     case Type::kF32:
-    case Type::kC64: return static_cast<double>(static_cast<float>(v));
-    case Type::kF16: return from_half(narrow<10, 5>(v));
-    case Type::kBF16: return from_bfloat(narrow<7, 8>(v));
-    default: return v;
+    case Type::kC64:
+      return static_cast<double>(static_cast<float>(v));
+    case Type::kF16:
+      return from_half(narrow<10, 5>(v));
+    case Type::kBF16:
+      return from_bfloat(narrow<7, 8>(v));
+    default:
+      return v;
   }
 }
 

@@ -51,7 +51,7 @@ void load_row(Type type, const std::byte* from, std::int64_t stride, std::int64_
 template <class T>
 void store_row(Type type, std::byte* to, std::int64_t stride, std::int64_t n, const T* from);
 
-#define BP_REFERENCE_ROWS(T)                                                              \
+#define BP_REFERENCE_ROWS(T)                                                                \
   extern template void load_row<T>(Type, const std::byte*, std::int64_t, std::int64_t, T*); \
   extern template void store_row<T>(Type, std::byte*, std::int64_t, std::int64_t, const T*);
 BP_REFERENCE_ROWS(double)

@@ -140,9 +140,8 @@ void run_det(const Frame& f) {
 void run_solve(const Frame& f) {
   const Tensor a = f.in(0);
   Tensor b = f.in(1), out = f.out(0);
-  const bool vector = b.rank() == 1 ||
-                      (a.rank() - 1 == b.rank() &&
-                       std::equal(b.dims.begin(), b.dims.end(), a.dims.begin()));
+  const bool vector = b.rank() == 1 || (a.rank() - 1 == b.rank() &&
+                                        std::equal(b.dims.begin(), b.dims.end(), a.dims.begin()));
   const bool left = f.flag("left", true);
   if (vector)
     for (Tensor* t : {&b, &out}) t->dims.push_back(1), t->strides.push_back(1);
@@ -162,8 +161,7 @@ void run_solve(const Frame& f) {
       Matrix<T> m = left ? matrices[i] : matrices[i].transposed();
       std::vector<int64_t> order;
       lu_factor(m, order);
-      Matrix<T> solved =
-          lu_solve(m, order, left ? sides[i] : sides[i].transposed(), false);
+      Matrix<T> solved = lu_solve(m, order, left ? sides[i] : sides[i].transposed(), false);
       x.push(left ? solved : solved.transposed());
     }
     store(out, x.v);

@@ -15,9 +15,12 @@ void run_constant(const Frame& f) {
 void fill_number(const Frame& f, const char* name) {
   const Attribute* a = f.attribute(name);
   if (a == nullptr) return copy(f.out(), f.in(f.operand_count() - 1));
-  if (a->is_complex) fill<Complex>(f.out(), {a->real, a->imaginary});
-  else if (a->kind == BP_ATTRIBUTE_FLOAT) fill<double>(f.out(), a->real);
-  else fill<int64_t>(f.out(), a->integer);
+  if (a->is_complex)
+    fill<Complex>(f.out(), {a->real, a->imaginary});
+  else if (a->kind == BP_ATTRIBUTE_FLOAT)
+    fill<double>(f.out(), a->real);
+  else
+    fill<int64_t>(f.out(), a->integer);
 }
 void run_full(const Frame& f) { fill_number(f, "fill_value"); }
 void run_fill(const Frame& f) { fill_number(f, "value"); }
@@ -84,8 +87,10 @@ void run_logspace(const Frame& f) {
     for (auto& x : v) x = std::pow(decltype(zero)(base), x);
     store(out, v);
   };
-  if (is_complex(out.type)) run(Complex{});
-  else run(double{});
+  if (is_complex(out.type))
+    run(Complex{});
+  else
+    run(double{});
 }
 
 void run_eye(const Frame& f) {

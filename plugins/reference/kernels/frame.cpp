@@ -60,7 +60,7 @@ NodePlan::NodePlan(const sdk::StepContext& step, const KernelRow* kernel) : row(
     if (in.kind == BP_ATTRIBUTE_INTS || in.kind == BP_ATTRIBUTE_BOOLS)
       for (std::size_t k = 0; k < in.count; ++k)
         a.integers.push_back(in.class_flags && in.class_flags[k] ? step.dims()(in.integers[k])
-                                                                  : in.integers[k]);
+                                                                 : in.integers[k]);
     if (in.kind == BP_ATTRIBUTE_FLOATS) a.reals.assign(in.reals, in.reals + in.count);
     // A result masked out has a place in the graph, but nobody reads it.
     if (a.name == "output_mask")

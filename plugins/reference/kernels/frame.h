@@ -68,12 +68,17 @@ class Frame {
     const Attribute* a = attribute(name);
     if (a == nullptr) return fallback;
     if (a->kind == BP_ATTRIBUTE_FLOAT) {
-      if constexpr (std::is_same_v<T, std::int64_t>) return to_integer(a->real);
-      else if constexpr (std::is_same_v<T, Complex>) return {a->real, a->imaginary};
-      else return a->real;
+      if constexpr (std::is_same_v<T, std::int64_t>)
+        return to_integer(a->real);
+      else if constexpr (std::is_same_v<T, Complex>)
+        return {a->real, a->imaginary};
+      else
+        return a->real;
     }
-    if constexpr (std::is_same_v<T, std::int64_t>) return a->integer;
-    else return T(static_cast<double>(a->integer));
+    if constexpr (std::is_same_v<T, std::int64_t>)
+      return a->integer;
+    else
+      return T(static_cast<double>(a->integer));
   }
 
  private:

@@ -89,8 +89,10 @@ void run_clamp(const Frame& f) {
     }
     store(out, x);
   };
-  if (is_integral(out.type)) run(int64_t{});
-  else run(double{});
+  if (is_integral(out.type))
+    run(int64_t{});
+  else
+    run(double{});
 }
 
 // grad, mask -> grad where mask is set, scaled
@@ -105,8 +107,7 @@ void run_masked_scale(const Frame& f) {
 // ---- v g / |v|, the norm over all dimensions but one ----
 
 struct Directions {
-  Directions(const Tensor& v, int64_t d)
-      : dim(wrap_dim(d, v.rank())), slices(v.dims[dim]) {}
+  Directions(const Tensor& v, int64_t d) : dim(wrap_dim(d, v.rank())), slices(v.dims[dim]) {}
   int64_t dim, slices;
 };
 void run_weight_norm(const Frame& f) {

@@ -36,7 +36,8 @@ void plain(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int6
       for (std::int64_t j = 0; j < n; ++j) {
         if constexpr (std::is_same_v<T, std::int64_t>) {
           using U = std::uint64_t;  // wraps
-          to[j] = static_cast<T>(static_cast<U>(to[j]) + static_cast<U>(v) * static_cast<U>(row[j]));
+          to[j] =
+              static_cast<T>(static_cast<U>(to[j]) + static_cast<U>(v) * static_cast<U>(row[j]));
         } else {
           to[j] += v * row[j];
         }
@@ -66,8 +67,10 @@ void blocked(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, co
 
 template <class T>
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T* c) {
-  if constexpr (std::is_same_v<T, double>) blocked(m, n, k, a, b, c);
-  else plain(m, n, k, a, k, b, n, c, n);
+  if constexpr (std::is_same_v<T, double>)
+    blocked(m, n, k, a, b, c);
+  else
+    plain(m, n, k, a, k, b, n, c, n);
 }
 
 template void gemm<double>(std::int64_t, std::int64_t, std::int64_t, const double*, const double*,

@@ -17,9 +17,13 @@ struct Coordinate {
 
 struct Sampler {
   Sampler(const Frame& f, const Tensor& input, const Tensor& grid)
-      : n(input.dims[0]), c(input.dims[1]), spatial(input.rank() - 2),
-        in(triple(input.dims, 2, 1)), mode(f.integer("interpolation_mode", 0)),
-        padding(f.integer("padding_mode", 0)), align(f.flag("align_corners", false)),
+      : n(input.dims[0]),
+        c(input.dims[1]),
+        spatial(input.rank() - 2),
+        in(triple(input.dims, 2, 1)),
+        mode(f.integer("interpolation_mode", 0)),
+        padding(f.integer("padding_mode", 0)),
+        align(f.flag("align_corners", false)),
         points(product(grid.dims) / std::max<int64_t>(n * spatial, 1)) {}
   int64_t in_size() const { return in[0] * in[1] * in[2]; }
 
@@ -46,8 +50,10 @@ struct Sampler {
     }
     if (padding != kZeros) {
       const auto high = static_cast<double>(size - 1);
-      if (x.at <= 0) x = {0, 0};
-      else if (x.at >= high) x = {high, 0};
+      if (x.at <= 0)
+        x = {0, 0};
+      else if (x.at >= high)
+        x = {high, 0};
     }
     // Far or not a number: outside.
     if (!(x.at > -1e18 && x.at < 1e18)) x = {-100, 0};
@@ -60,8 +66,7 @@ struct Sampler {
   void each_tap(const double* g, F&& visit) const {
     if (mode == kBicubic) return each_cubic_tap(g, visit);
     std::array<Coordinate, 3> p{};
-    for (int64_t d = 0; d < spatial; ++d)
-      p[d] = pad(unnormalize(g[d], in[2 - d]), in[2 - d]);
+    for (int64_t d = 0; d < spatial; ++d) p[d] = pad(unnormalize(g[d], in[2 - d]), in[2 - d]);
     if (mode == kNearest) {
       int64_t flat = 0;
       for (int64_t d = spatial; d-- > 0;)

@@ -83,8 +83,10 @@ void run_index_fill(const Frame& f) {
   if (out.elements() == 0) return;
   for (const int64_t i : index) {
     const Tensor slot = out.select(dim, checked_index(i, out.dims[dim]));
-    if (f.has(2)) copy(slot, f.in(2));
-    else in_domain({out.type}, [&]<class T>(T) { fill(slot, f.scalar<T>("value", T(0))); });
+    if (f.has(2))
+      copy(slot, f.in(2));
+    else
+      in_domain({out.type}, [&]<class T>(T) { fill(slot, f.scalar<T>("value", T(0))); });
   }
 }
 void run_index_add(const Frame& f) {
@@ -136,21 +138,22 @@ Combine combine_of(std::string_view name) {
   if (name == "amin") return Combine::kMinimum;
   return Combine::kReplace;
 }
-int64_t floor_mean(int64_t sum, int64_t n) {
-  return sum >= 0 ? sum / n : -((-sum + n - 1) / n);
-}
+int64_t floor_mean(int64_t sum, int64_t n) { return sum >= 0 ? sum / n : -((-sum + n - 1) / n); }
 template <class T>
 T combined(Combine how, T a, T b) {
   switch (how) {
-    case Combine::kReplace: return b;
-    case Combine::kProduct: return mul(a, b);
+    case Combine::kReplace:
+      return b;
+    case Combine::kProduct:
+      return mul(a, b);
     case Combine::kMaximum:
       if constexpr (!std::is_same_v<T, Complex>) return a != a || a > b ? a : b;
       return b;
     case Combine::kMinimum:
       if constexpr (!std::is_same_v<T, Complex>) return a != a || a < b ? a : b;
       return b;
-    default: return add(a, b);
+    default:
+      return add(a, b);
   }
 }
 
@@ -168,7 +171,8 @@ void scatter(const Frame& f, Combine how, bool include_self, int64_t index_opera
       Tensor source = at_least_1d(f.in(index_operand + 1));
       if (source.dims.size() == index.dims.size() && !f.in(index_operand + 1).dims.empty())
         source.dims = index.dims;  // the part of src that the index covers
-      else source = source.broadcast(index.dims);
+      else
+        source = source.broadcast(index.dims);
       s = load<T>(source);
     }
     std::vector<int64_t> counts;
@@ -232,8 +236,10 @@ void run_index_reduce(const Frame& f) {
       if (how == Combine::kMean)
         for (int64_t i = 0; i < size; ++i)
           if (counts[i] > 1) {
-            if constexpr (std::is_same_v<T, int64_t>) row[i] = floor_mean(row[i], counts[i]);
-            else row[i] /= static_cast<double>(counts[i]);
+            if constexpr (std::is_same_v<T, int64_t>)
+              row[i] = floor_mean(row[i], counts[i]);
+            else
+              row[i] /= static_cast<double>(counts[i]);
           }
     }
     store(at_least_1d(f.out()).moved_last(dim), v);
@@ -251,8 +257,8 @@ struct Selection {
 // Boolean indices become the positions of their set elements, one index per dimension.
 struct Index {
   int64_t dim;
-  Tensor tensor;       // broadcast later
-  Offsets positions;   // of a mask; tensor.data points here
+  Tensor tensor;      // broadcast later
+  Offsets positions;  // of a mask; tensor.data points here
 };
 
 // With `clamped`, indices outside are moved to the nearest element: a mask discards them later.
@@ -326,8 +332,8 @@ Selection select(const Frame& f, const Tensor& t, bool clamped = false) {
     const Offsets values = load<int64_t>(over);
     const int64_t size = t.dims[i.dim];
     for (std::size_t k = 0; k < values.size(); ++k) {
-      const int64_t value = clamped ? std::clamp<int64_t>(values[k], 0, std::max<int64_t>(size - 1, 0))
-                                    : values[k];
+      const int64_t value =
+          clamped ? std::clamp<int64_t>(values[k], 0, std::max<int64_t>(size - 1, 0)) : values[k];
       s.at[k] += checked_index(value, size) * t.strides[i.dim];
     }
   }

@@ -21,8 +21,8 @@ inline std::vector<std::int64_t> offsets_of(const Tensor& t) {
 
 inline std::int64_t checked_index(std::int64_t index, std::int64_t size) {
   if (index < -size || index >= size)
-    throw KernelError("index " + std::to_string(index) + " is out of bounds for dimension of size " +
-                      std::to_string(size));
+    throw KernelError("index " + std::to_string(index) +
+                      " is out of bounds for dimension of size " + std::to_string(size));
   return index < 0 ? index + size : index;
 }
 
@@ -37,11 +37,16 @@ inline void move_elements(const Tensor& to, const std::vector<std::int64_t>& to_
                   from.data + from_at[i] * static_cast<std::int64_t>(kSize), kSize);
   };
   switch (size) {
-    case 1: return move(std::uint8_t{});
-    case 2: return move(std::uint16_t{});
-    case 4: return move(std::uint32_t{});
-    case 8: return move(std::uint64_t{});
-    default: return move(Complex{});
+    case 1:
+      return move(std::uint8_t{});
+    case 2:
+      return move(std::uint16_t{});
+    case 4:
+      return move(std::uint32_t{});
+    case 8:
+      return move(std::uint64_t{});
+    default:
+      return move(Complex{});
   }
 }
 

@@ -35,8 +35,10 @@ template <double (*kLoss)(double, double, const Frame&)>
 void run_pairwise(const Frame& f) {
   Shape dims = f.in(0).dims;
   const int64_t reduction = f.integer("reduction", kMean);
-  if (reduction == kEach) dims = f.out().dims;
-  else if (f.in(1).elements() > f.in(0).elements()) dims = f.in(1).dims;
+  if (reduction == kEach)
+    dims = f.out().dims;
+  else if (f.in(1).elements() > f.in(0).elements())
+    dims = f.in(1).dims;
   const Values a = load<double>(f.in(0).broadcast(dims)), b = load<double>(f.in(1).broadcast(dims));
   Values out(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) out[i] = kLoss(a[i], b[i], f);
@@ -53,9 +55,8 @@ void run_pairwise_backward(const Frame& f) {
   const Values a = load<double>(f.in(1).broadcast(dims)), b = load<double>(f.in(2).broadcast(dims));
   const auto n = static_cast<int64_t>(a.size());
   const int64_t reduction = f.integer("reduction", kMean);
-  Values g = reduction == kEach || f.in(0).elements() == n
-                 ? load<double>(f.in(0).broadcast(dims))
-                 : Values(n, load<double>(f.in(0)).at(0));
+  Values g = reduction == kEach || f.in(0).elements() == n ? load<double>(f.in(0).broadcast(dims))
+                                                           : Values(n, load<double>(f.in(0)).at(0));
   for (int64_t i = 0; i < n; ++i) {
     g[i] *= kSlope(a[i], b[i], f);
     if (reduction == kMean) g[i] /= static_cast<double>(n);
@@ -93,9 +94,7 @@ double cross_entropy_slope(double x, double y, const Frame&) {
   return (x - y) / std::fmax((1 - x) * x, 1e-12);
 }
 double soft_margin(double x, double y, const Frame&) { return std::log1p(std::exp(-x * y)); }
-double soft_margin_slope(double x, double y, const Frame&) {
-  return -y / (1 + std::exp(x * y));
-}
+double soft_margin_slope(double x, double y, const Frame&) { return -y / (1 + std::exp(x * y)); }
 
 // self, target, weight?, pos_weight?
 void run_logits(const Frame& f) {
@@ -116,7 +115,8 @@ void run_logits(const Frame& f) {
 struct Likelihood {
   Likelihood(const Frame& f, int64_t self)
       : classes(f.in(self).rank() == 1 ? f.in(self).dims[0] : f.in(self).dims[1]),
-        inner(1), target(load<int64_t>(f.in(self + 1))),
+        inner(1),
+        target(load<int64_t>(f.in(self + 1))),
         weight(f.has(self + 2) ? load<double>(f.in(self + 2)) : Values(classes, 1.0)),
         ignored(f.integer("ignore_index", -100)) {
     for (std::size_t d = 2; d < f.in(self).dims.size(); ++d) inner *= f.in(self).dims[d];
@@ -175,8 +175,7 @@ void run_nll_backward(const Frame& f) {
 
 struct Rows2 {
   explicit Rows2(const Tensor& t)
-      : classes(t.rank() ? t.dims.back() : 1),
-        count(t.rank() < 2 ? 1 : t.dims[0]) {}
+      : classes(t.rank() ? t.dims.back() : 1), count(t.rank() < 2 ? 1 : t.dims[0]) {}
   int64_t classes, count;
 };
 void run_multi_margin_backward(const Frame& f) {
@@ -230,8 +229,7 @@ void run_multilabel_margin(const Frame& f) {
       is_target[at + target[at + c]] = 1;
     for (int64_t t = 0; t < s.classes && target[at + t] >= 0; ++t)
       for (int64_t c = 0; c < s.classes; ++c)
-        if (is_target[at + c] == 0)
-          each[n] += std::fmax(0, 1 - x[at + target[at + t]] + x[at + c]);
+        if (is_target[at + c] == 0) each[n] += std::fmax(0, 1 - x[at + target[at + t]] + x[at + c]);
     each[n] /= static_cast<double>(s.classes);
   }
   write_reduced(f, each, static_cast<double>(s.count));
@@ -269,9 +267,12 @@ double log_add(double a, double b) {
 struct Alignment {
   // `first`: operand of log_probs; lengths are operands after the targets or attributes.
   Alignment(const Frame& f, int64_t first)
-      : time(f.in(first).dims[0]), batch(f.in(first).rank() == 3 ? f.in(first).dims[1] : 1),
-        classes(f.in(first).dims.back()), blank(f.integer("blank", 0)),
-        probs(load<double>(f.in(first))), targets(load<int64_t>(f.in(first + 1))) {
+      : time(f.in(first).dims[0]),
+        batch(f.in(first).rank() == 3 ? f.in(first).dims[1] : 1),
+        classes(f.in(first).dims.back()),
+        blank(f.integer("blank", 0)),
+        probs(load<double>(f.in(first))),
+        targets(load<int64_t>(f.in(first + 1))) {
     if (f.present("input_lengths")) {
       inputs = f.ints("input_lengths");
       lengths = f.ints("target_lengths");

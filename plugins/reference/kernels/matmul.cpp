@@ -123,16 +123,11 @@ void run_addr(const Frame& f) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"aten.mm", run_product<false>, true},
-    {"aten.bmm", run_product<false>, true},
-    {"aten.addmm", run_product<true>, true},
-    {"aten.baddbmm", run_product<true>, true},
-    {"aten.addbmm", run_addbmm, true},
-    {"aten.linear", run_linear, true},
-    {"aten.addmv", run_addmv, true},
-    {"aten.mv", run_mv, true},
-    {"aten.dot", run_dot<false>, true},
-    {"aten.vdot", run_dot<true>, true},
+    {"aten.mm", run_product<false>, true},   {"aten.bmm", run_product<false>, true},
+    {"aten.addmm", run_product<true>, true}, {"aten.baddbmm", run_product<true>, true},
+    {"aten.addbmm", run_addbmm, true},       {"aten.linear", run_linear, true},
+    {"aten.addmv", run_addmv, true},         {"aten.mv", run_mv, true},
+    {"aten.dot", run_dot<false>, true},      {"aten.vdot", run_dot<true>, true},
     {"aten.addr", run_addr, true},
 };
 

@@ -191,11 +191,11 @@ Matrix<T> complete_basis(const Matrix<T>& u, int64_t count) {
   return out;
 }
 
-#define BP_REFERENCE_MATRIX(T)                                                           \
-  template Svd<T> svd<T>(const Matrix<T>&);                                              \
-  template Eigen<T> eigh<T>(Matrix<T>);                                                  \
-  template void qr_factor<T>(Matrix<T>&, std::vector<T>&);                               \
-  template void apply_q<T>(const Matrix<T>&, const std::vector<T>&, Matrix<T>&, bool);   \
+#define BP_REFERENCE_MATRIX(T)                                                         \
+  template Svd<T> svd<T>(const Matrix<T>&);                                            \
+  template Eigen<T> eigh<T>(Matrix<T>);                                                \
+  template void qr_factor<T>(Matrix<T>&, std::vector<T>&);                             \
+  template void apply_q<T>(const Matrix<T>&, const std::vector<T>&, Matrix<T>&, bool); \
   template Matrix<T> complete_basis<T>(const Matrix<T>&, int64_t);
 BP_REFERENCE_MATRIX(double)
 BP_REFERENCE_MATRIX(Complex)

@@ -99,8 +99,10 @@ struct Results {
 
 template <class F>
 void in_field(const Frame& f, F&& body) {
-  if (is_complex(f.in(0).type)) body(Complex{});
-  else body(double{});
+  if (is_complex(f.in(0).type))
+    body(Complex{});
+  else
+    body(double{});
 }
 
 // A = P L U in place; pivots count from 1, as LAPACK's. Returns the first zero pivot, 0: none.
@@ -112,8 +114,10 @@ int64_t lu_factor(Matrix<T>& a, std::vector<int64_t>& pivots, bool pivot = true)
   for (int64_t k = 0; k < n; ++k) {
     int64_t best = k;
     const auto size = [](T v) {
-      if constexpr (std::is_same_v<T, Complex>) return std::abs(v.real()) + std::abs(v.imag());
-      else return std::abs(v);
+      if constexpr (std::is_same_v<T, Complex>)
+        return std::abs(v.real()) + std::abs(v.imag());
+      else
+        return std::abs(v);
     };
     if (pivot)
       for (int64_t r = k + 1; r < a.rows; ++r)
@@ -188,11 +192,11 @@ void apply_q(const Matrix<T>& a, const std::vector<T>& tau, Matrix<T>& b, bool a
 template <class T>
 Matrix<T> complete_basis(const Matrix<T>& u, int64_t count);
 
-#define BP_REFERENCE_MATRIX(T)                                                                  \
-  extern template Svd<T> svd<T>(const Matrix<T>&);                                              \
-  extern template Eigen<T> eigh<T>(Matrix<T>);                                                  \
-  extern template void qr_factor<T>(Matrix<T>&, std::vector<T>&);                               \
-  extern template void apply_q<T>(const Matrix<T>&, const std::vector<T>&, Matrix<T>&, bool);   \
+#define BP_REFERENCE_MATRIX(T)                                                                \
+  extern template Svd<T> svd<T>(const Matrix<T>&);                                            \
+  extern template Eigen<T> eigh<T>(Matrix<T>);                                                \
+  extern template void qr_factor<T>(Matrix<T>&, std::vector<T>&);                             \
+  extern template void apply_q<T>(const Matrix<T>&, const std::vector<T>&, Matrix<T>&, bool); \
   extern template Matrix<T> complete_basis<T>(const Matrix<T>&, int64_t);
 BP_REFERENCE_MATRIX(double)
 BP_REFERENCE_MATRIX(Complex)

@@ -32,8 +32,7 @@ void run_cat(const Frame& f) {
 void run_stack(const Frame& f) {
   const Tensor out = f.out();
   const int64_t dim = wrap_dim(f.integer("dim", 0), out.rank());
-  for (int64_t i = 0; i < f.list_count(); ++i)
-    copy(out.select(dim, i), f.in(f.list_first() + i));
+  for (int64_t i = 0; i < f.list_count(); ++i) copy(out.select(dim, i), f.in(f.list_first() + i));
 }
 
 void run_repeat(const Frame& f) {
@@ -219,9 +218,8 @@ void run_split_copy(const Frame& f) {
   int64_t at = 0;
   const Shape sizes = f.ints("split_sizes");
   for (int64_t i = 0; i < f.result_count(); ++i) {
-    const int64_t size = sizes.empty()
-                             ? std::min(f.integer("split_size", 1), in.dims[dim] - at)
-                             : sizes[i];
+    const int64_t size =
+        sizes.empty() ? std::min(f.integer("split_size", 1), in.dims[dim] - at) : sizes[i];
     if (f.wants(i)) copy(f.out(i), in.slice(dim, at, size));
     at += size;
   }
@@ -273,8 +271,10 @@ void run_pixel_shuffle(const Frame& f) {
   for (int64_t d = 0; d < n - 2; ++d) order.push_back(d);
   order.insert(order.end(), {n - 1, n + 1, n - 2, n});  // b as .., c, r, r, h, w
   b = b.permuted(order);
-  if (kForward) copy(b, a);
-  else copy(a, b);
+  if (kForward)
+    copy(b, a);
+  else
+    copy(a, b);
 }
 void run_channel_shuffle(const Frame& f) {
   Tensor in = f.in(0), out = f.out();

@@ -109,8 +109,7 @@ void run_rms_norm_backward(const Frame& f) {
       gw[i] += gr[i] * xr[i] * rstd[r];
     }
     for (int64_t i = 0; i < n; ++i)
-      gx[r * n + i] =
-          rstd[r] * (gr[i] * w[i] - xr[i] * rstd[r] * sum / static_cast<double>(n));
+      gx[r * n + i] = rstd[r] * (gr[i] * w[i] - xr[i] * rstd[r] * sum / static_cast<double>(n));
   }
   store_if(f, 0, gx);
   store_if(f, 1, gw);
@@ -120,8 +119,11 @@ void run_rms_norm_backward(const Frame& f) {
 
 struct Groups {
   explicit Groups(const Frame& f)
-      : n(f.integer("N", 1)), c(f.integer("C", 1)), area(f.integer("HxW", 1)),
-        groups(f.integer("group", 1)), run(c / groups * area) {}
+      : n(f.integer("N", 1)),
+        c(f.integer("C", 1)),
+        area(f.integer("HxW", 1)),
+        groups(f.integer("group", 1)),
+        run(c / groups * area) {}
   int64_t n, c, area, groups, run;
 };
 void run_group_norm(const Frame& f) {
@@ -172,8 +174,8 @@ Tensor channels_first(const Tensor& t) {
 }
 // Where the results of an op's variant stand; -1: it has none.
 struct BatchNormForm {
-  bool running = true;              // operands 3, 4
-  int training = -1;                // -1: attribute
+  bool running = true;                // operands 3, 4
+  int training = -1;                  // -1: attribute
   int64_t mean_out = 3, var_out = 4;  // new running statistics
 };
 template <BatchNormForm kForm>
@@ -197,8 +199,9 @@ void run_batch_norm(const Frame& f) {
       if (kForm.running) {
         const double variance = 1 / (s.rstd * s.rstd) - eps;
         running_mean[c] += momentum * (s.mean - running_mean[c]);
-        running_var[c] += momentum * (variance * static_cast<double>(n) /
-                                          static_cast<double>(n - 1) - running_var[c]);
+        running_var[c] +=
+            momentum *
+            (variance * static_cast<double>(n) / static_cast<double>(n - 1) - running_var[c]);
       }
     } else {
       mean[c] = running_mean[c];

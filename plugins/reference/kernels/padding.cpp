@@ -13,7 +13,8 @@ void run_constant_pad(const Frame& f) {
   for (std::size_t i = 0; i + 1 < pad.size(); i += 2) {
     const int64_t dim = from.rank() - 1 - static_cast<int64_t>(i / 2);
     const int64_t before = pad[i], after = pad[i + 1];
-    const int64_t kept = from.dims[dim] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
+    const int64_t kept =
+        from.dims[dim] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
     if (kept <= 0) return;
     from = from.slice(dim, std::max<int64_t>(-before, 0), kept);
     to = to.slice(dim, std::max<int64_t>(before, 0), kept);
@@ -78,9 +79,12 @@ void run_pad_backward(const Frame& f) {
 // Patches of [.., C, H, W] as [.., C kh kw, L].
 struct Patches {
   Patches(const Frame& f, const Shape& image, const Shape& columns)
-      : kernel(f.ints("kernel_size", 2, 1)), dilation(f.ints("dilation", 2, 1)),
-        padding(f.ints("padding", 2, 0)), stride(f.ints("stride", 2, 1)),
-        h(image[image.size() - 2]), w(image[image.size() - 1]),
+      : kernel(f.ints("kernel_size", 2, 1)),
+        dilation(f.ints("dilation", 2, 1)),
+        padding(f.ints("padding", 2, 0)),
+        stride(f.ints("stride", 2, 1)),
+        h(image[image.size() - 2]),
+        w(image[image.size() - 1]),
         rows((h + 2 * padding[0] - dilation[0] * (kernel[0] - 1) - 1) / stride[0] + 1),
         count(columns.back()) {
     planes = 1;

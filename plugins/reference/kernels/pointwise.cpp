@@ -29,13 +29,11 @@ struct Promotion {
     if (t == Type::kF64) return Type::kF32;
     return t == Type::kC128 ? Type::kC64 : t;
   }
-  Type result() const {
-    return join(dimensioned, join(scalar, as_default(number)));
-  }
+  Type result() const { return join(dimensioned, join(scalar, as_default(number))); }
 };
 
 struct Argument {
-  Tensor tensor;        // of the result's dims, when it is one
+  Tensor tensor;  // of the result's dims, when it is one
   bool is_number = false;
   bool rounds = false;  // its type differs from the compute type
   Type rounds_to = Type::kNone;
@@ -45,9 +43,12 @@ struct Argument {
 
 template <class T>
 T convert_number(const Argument& a) {
-  if constexpr (std::is_same_v<T, std::int64_t>) return a.integer;
-  else if constexpr (std::is_same_v<T, Complex>) return {a.real, a.imaginary};
-  else return a.real;
+  if constexpr (std::is_same_v<T, std::int64_t>)
+    return a.integer;
+  else if constexpr (std::is_same_v<T, Complex>)
+    return {a.real, a.imaginary};
+  else
+    return a.real;
 }
 
 template <class T>
@@ -58,8 +59,10 @@ Params<T> read_params(const Frame& frame, const PointwiseRow& row, Type compute)
   for (std::size_t i = 0; i < row.params.size() && !row.params[i].name.empty(); ++i) {
     const Attribute* a = frame.attribute(row.params[i].name);
     p.has[i] = a != nullptr;
-    if (a && a->kind == BP_ATTRIBUTE_STRING) p.value[i] = T(text_code(a->text));
-    else p.value[i] = frame.scalar<T>(row.params[i].name, static_cast<T>(row.params[i].fallback));
+    if (a && a->kind == BP_ATTRIBUTE_STRING)
+      p.value[i] = T(text_code(a->text));
+    else
+      p.value[i] = frame.scalar<T>(row.params[i].name, static_cast<T>(row.params[i].fallback));
   }
   return p;
 }
@@ -76,7 +79,8 @@ void run_rows(const Frame& frame, const PointwiseRow& row, RowFunction<T> functi
   for (std::size_t k = 0; k < arguments.size(); ++k) {
     if (arguments[k].is_number)
       std::fill(buffers[k], buffers[k] + kBlock, convert_number<T>(arguments[k]));
-    else strides.push_back(&arguments[k].tensor.strides);
+    else
+      strides.push_back(&arguments[k].tensor.strides);
   }
   const std::int64_t out_size = bytes_of(out.type);
   for (Rows rows(out.dims, strides, true); rows.more(); rows.next()) {
@@ -131,14 +135,14 @@ void run_pointwise(const Frame& frame) {
       throw KernelError("argument " + std::string(row.arguments[count]) + " is missing");
     if (next < frame.operand_count() && !frame.has(next)) ++next;  // its place is BP_NONE
     a.is_number = true;
-    a.real = number->kind == BP_ATTRIBUTE_FLOAT ? number->real
-                                                : static_cast<double>(number->integer);
+    a.real =
+        number->kind == BP_ATTRIBUTE_FLOAT ? number->real : static_cast<double>(number->integer);
     a.integer = number->kind == BP_ATTRIBUTE_FLOAT ? to_integer(number->real) : number->integer;
     a.imaginary = number->imaginary;
-    const Type type = number->is_complex                  ? Type::kC128
-                      : number->kind == BP_ATTRIBUTE_FLOAT  ? Type::kF64
-                      : number->kind == BP_ATTRIBUTE_BOOL ? Type::kBool
-                                                          : Type::kI64;
+    const Type type = number->is_complex                   ? Type::kC128
+                      : number->kind == BP_ATTRIBUTE_FLOAT ? Type::kF64
+                      : number->kind == BP_ATTRIBUTE_BOOL  ? Type::kBool
+                                                           : Type::kI64;
     types.number = promote(types.number, type);
   }
 

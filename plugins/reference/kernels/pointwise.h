@@ -50,18 +50,24 @@ template <class T, int kArity, class F>
 void apply_row(const Params<T>& p, const T* const* in, T* out, std::int64_t n) {
   const F f{};
   for (std::int64_t i = 0; i < n; ++i) {
-    if constexpr (kArity == 1) out[i] = static_cast<T>(f(p, in[0][i]));
-    else if constexpr (kArity == 2) out[i] = static_cast<T>(f(p, in[0][i], in[1][i]));
-    else if constexpr (kArity == 3) out[i] = static_cast<T>(f(p, in[0][i], in[1][i], in[2][i]));
-    else out[i] = static_cast<T>(f(p, in[0][i], in[1][i], in[2][i], in[3][i]));
+    if constexpr (kArity == 1)
+      out[i] = static_cast<T>(f(p, in[0][i]));
+    else if constexpr (kArity == 2)
+      out[i] = static_cast<T>(f(p, in[0][i], in[1][i]));
+    else if constexpr (kArity == 3)
+      out[i] = static_cast<T>(f(p, in[0][i], in[1][i], in[2][i]));
+    else
+      out[i] = static_cast<T>(f(p, in[0][i], in[1][i], in[2][i], in[3][i]));
   }
 }
 
 struct None {};
 template <class T, int kArity, class F>
 constexpr RowFunction<T> row_function(F) {
-  if constexpr (std::is_same_v<F, None>) return nullptr;
-  else return &apply_row<T, kArity, F>;
+  if constexpr (std::is_same_v<F, None>)
+    return nullptr;
+  else
+    return &apply_row<T, kArity, F>;
 }
 
 using Names = std::array<std::string_view, 5>;

@@ -78,9 +78,9 @@ constexpr PointwiseRow polynomial(std::string_view name) {
   return pointwise<2>(name, {"x", "n"}, {}, Compute::kResult,
                       [](auto&, double x, double n) { return kFunction(x, n); });
 }
-#define BP_REFERENCE_POLYNOMIAL(name, function)                  \
-  polynomial<function>("aten.special_" name),                    \
-      polynomial<function>("aten.special_" name ".n_scalar"),    \
+#define BP_REFERENCE_POLYNOMIAL(name, function)               \
+  polynomial<function>("aten.special_" name),                 \
+      polynomial<function>("aten.special_" name ".n_scalar"), \
       polynomial<function>("aten.special_" name ".x_scalar")
 
 constexpr PointwiseRow kRows[] = {

@@ -10,8 +10,10 @@ namespace {
 
 template <class F>
 void in_real_domain(Type type, F&& f) {
-  if (is_integral(type)) f(int64_t{});
-  else f(double{});
+  if (is_integral(type))
+    f(int64_t{});
+  else
+    f(double{});
 }
 
 // calls window(result position, range per dimension before clipping) for each result of a plane
@@ -111,7 +113,9 @@ void run_max_pool_backward(const Frame& f) {
 
 struct Average {
   Average(const Frame& f, const Planes& s, int64_t spatial)
-      : planes(s), w(f, spatial), count_padding(f.flag("count_include_pad", true)),
+      : planes(s),
+        w(f, spatial),
+        count_padding(f.flag("count_include_pad", true)),
         divisor(f.integer("divisor_override", 0)) {}
   // The window of a result, clipped to the plane, and its divisor.
   double range(const Triple& o, Triple& start, Triple& end) const {

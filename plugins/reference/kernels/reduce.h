@@ -9,7 +9,7 @@
 namespace backplane::reference {
 
 struct Reduction {
-  Tensor tensor;         // kept dimensions first, reduced ones last, both in order
+  Tensor tensor;            // kept dimensions first, reduced ones last, both in order
   std::int64_t kept = 1;    // results
   std::int64_t length = 1;  // elements of each
 };

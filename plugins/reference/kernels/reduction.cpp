@@ -70,8 +70,10 @@ int64_t extreme(const T* v, int64_t n) {
 }
 template <class F>
 void in_real_domain(Type type, F&& f) {
-  if (is_integral(type)) f(int64_t{});
-  else f(double{});
+  if (is_integral(type))
+    f(int64_t{});
+  else
+    f(double{});
 }
 template <bool kMax>
 void write_extreme(const Frame& f, const Reduction& r, int64_t values, int64_t indices) {
@@ -147,12 +149,15 @@ template <bool kRoot, bool kMean>
 void run_variance(const Frame& f) {
   const Reduction r = arrange(f, f.in(0));
   double correction = 1;
-  if (f.present("correction")) correction = f.real("correction", 1);
-  else if (f.present("unbiased")) correction = f.flag("unbiased", true) ? 1 : 0;
+  if (f.present("correction"))
+    correction = f.real("correction", 1);
+  else if (f.present("unbiased"))
+    correction = f.flag("unbiased", true) ? 1 : 0;
   std::vector<Moments> all;
   if (is_complex(f.in(0).type))
     all = reduce_runs<Complex>(r, [](const Complex* v, int64_t n) { return moments(v, n); });
-  else all = reduce_runs<double>(r, [](const double* v, int64_t n) { return moments(v, n); });
+  else
+    all = reduce_runs<double>(r, [](const double* v, int64_t n) { return moments(v, n); });
   std::vector<double> variance;
   std::vector<Complex> mean;
   const double divisor = std::fmax(0.0, static_cast<double>(r.length) - correction);
@@ -165,7 +170,8 @@ void run_variance(const Frame& f) {
 }
 
 double norm_of(const std::vector<double>& v, double p) {
-  if (p == 0) return static_cast<double>(v.size()) - static_cast<double>(std::count(v.begin(), v.end(), 0.0));
+  if (p == 0)
+    return static_cast<double>(v.size()) - static_cast<double>(std::count(v.begin(), v.end(), 0.0));
   if (std::isinf(p)) {
     double best = p > 0 ? 0 : INFINITY;
     for (double x : v) {
@@ -189,8 +195,10 @@ void run_norm(const Frame& f) {
             return norm_of(magnitude, p);
           }));
   };
-  if (is_complex(f.in(0).type)) run(Complex{});
-  else run(double{});
+  if (is_complex(f.in(0).type))
+    run(Complex{});
+  else
+    run(double{});
 }
 void run_renorm(const Frame& f) {
   const Tensor in = f.in(0);
@@ -251,8 +259,7 @@ void run_equal(const Frame& f) {
   const Tensor a = f.in(0), b = f.in(1);
   int64_t same = a.dims == b.dims;
   if (same)
-    in_domain({a.type, b.type},
-              [&]<class T>(T) { same = load<T>(a) == load<T>(b) ? 1 : 0; });
+    in_domain({a.type, b.type}, [&]<class T>(T) { same = load<T>(a) == load<T>(b) ? 1 : 0; });
   store(f.out(), &same);
 }
 

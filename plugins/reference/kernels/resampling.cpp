@@ -22,8 +22,7 @@ Taps taps_of(Method method, int64_t in, int64_t out, bool align, double given_sc
   Taps taps(out);
   R scale = given_scale > 0 ? static_cast<R>(1.0 / given_scale) : in_size / static_cast<R>(out);
   const bool nearest = method == Method::kNearest || method == Method::kNearestExact;
-  if (align && !nearest)
-    scale = out > 1 ? static_cast<R>(in - 1) / static_cast<R>(out - 1) : R(0);
+  if (align && !nearest) scale = out > 1 ? static_cast<R>(in - 1) / static_cast<R>(out - 1) : R(0);
   for (int64_t i = 0; i < out; ++i) {
     const auto at = static_cast<R>(i);
     std::vector<Tap>& to = taps[i];
@@ -31,9 +30,12 @@ Taps taps_of(Method method, int64_t in, int64_t out, bool align, double given_sc
       int64_t x = 0;
       if (method == Method::kNearestExact)
         x = static_cast<int64_t>(std::floor((at + R(0.5)) * scale));
-      else if (in == out) x = i;
-      else if (out == 2 * in) x = i / 2;
-      else x = static_cast<int64_t>(std::floor(at * scale));
+      else if (in == out)
+        x = i;
+      else if (out == 2 * in)
+        x = i / 2;
+      else
+        x = static_cast<int64_t>(std::floor(at * scale));
       to.push_back({std::min(x, in - 1), 1});
     } else if (method == Method::kLinear) {
       if (in == out) {
@@ -63,12 +65,15 @@ Taps taps_of(Method method, int64_t in, int64_t out, bool align, double given_sc
       const int64_t last = std::min<int64_t>(static_cast<int64_t>(center + reach + R(0.5)), in);
       double sum = 0;
       for (int64_t x = first; x < last; ++x) {
-        const double d = std::abs(
-            static_cast<double>((static_cast<R>(x) - center + R(0.5)) * inverse));
+        const double d =
+            std::abs(static_cast<double>((static_cast<R>(x) - center + R(0.5)) * inverse));
         double w = 0;
-        if (!cubic) w = d < 1 ? 1 - d : 0;
-        else if (d < 1) w = (1.5 * d - 2.5) * d * d + 1;
-        else if (d < 2) w = ((-0.5 * d + 2.5) * d - 4) * d + 2;
+        if (!cubic)
+          w = d < 1 ? 1 - d : 0;
+        else if (d < 1)
+          w = (1.5 * d - 2.5) * d * d + 1;
+        else if (d < 2)
+          w = ((-0.5 * d + 2.5) * d - 4) * d + 2;
         to.push_back({x, w});
         sum += w;
       }
@@ -109,13 +114,14 @@ void run_upsample(const Frame& f) {
   for (int64_t s = 0; s < kSpatial; ++s) {
     const int64_t dim = small.rank() - kSpatial + s;
     double scale = 0;
-    if (!factors.empty()) scale = factors[s];
-    else scale = kSpatial == 1 ? f.real("scales", 0) : f.real(kNames[3 - kSpatial + s], 0);
+    if (!factors.empty())
+      scale = factors[s];
+    else
+      scale = kSpatial == 1 ? f.real("scales", 0) : f.real(kNames[3 - kSpatial + s], 0);
     const bool nearest = kMethod == Method::kNearest || kMethod == Method::kNearestExact;
-    const Taps taps =
-        small.type == Type::kF64 && !nearest
-            ? taps_of<double>(kMethod, small.dims[dim], large.dims[dim], align, scale)
-            : taps_of<float>(kMethod, small.dims[dim], large.dims[dim], align, scale);
+    const Taps taps = small.type == Type::kF64 && !nearest
+                          ? taps_of<double>(kMethod, small.dims[dim], large.dims[dim], align, scale)
+                          : taps_of<float>(kMethod, small.dims[dim], large.dims[dim], align, scale);
     int64_t inner = 1;  // dims before are done already
     for (int64_t d = dim + 1; d < small.rank(); ++d) inner *= from.dims[d];
     x = apply(x, taps, small.dims[dim], inner, kBackward);

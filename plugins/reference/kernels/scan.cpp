@@ -23,14 +23,10 @@ void scan(const Frame& f, F&& step) {
   store(f.out().moved_last(dim), v);
 }
 void run_cumsum(const Frame& f) {
-  in_domain({f.out().type}, [&]<class T>(T) {
-    scan<T>(f, [](T a, T b) { return add(a, b); });
-  });
+  in_domain({f.out().type}, [&]<class T>(T) { scan<T>(f, [](T a, T b) { return add(a, b); }); });
 }
 void run_cumprod(const Frame& f) {
-  in_domain({f.out().type}, [&]<class T>(T) {
-    scan<T>(f, [](T a, T b) { return mul(a, b); });
-  });
+  in_domain({f.out().type}, [&]<class T>(T) { scan<T>(f, [](T a, T b) { return mul(a, b); }); });
 }
 void run_logcumsumexp(const Frame& f) {
   if (is_complex(f.out().type))
@@ -68,8 +64,10 @@ void run_extreme(const Frame& f) {
     store(f.out(0).moved_last(dim), v);
     if (f.wants(1)) store(f.out(1).moved_last(dim), at);
   };
-  if (is_integral(in.type)) run(int64_t{});
-  else run(double{});
+  if (is_integral(in.type))
+    run(int64_t{});
+  else
+    run(double{});
 }
 void run_extreme_backward(const Frame& f) {
   const int64_t dim = f.integer("dim", 0);

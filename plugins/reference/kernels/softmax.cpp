@@ -91,7 +91,8 @@ void run_masked_softmax(const Frame& f) {
   for (int64_t at = 0; at < static_cast<int64_t>(v.size()); at += n) {
     if (largest(v.data() + at, n) == -std::numeric_limits<double>::infinity())
       for (int64_t i = at; i < at + n; ++i) out[i] = std::nan("");
-    else softmax_row(v.data() + at, out.data() + at, n);
+    else
+      softmax_row(v.data() + at, out.data() + at, n);
   }
   store(f.out().moved_last(dim), out);
 }

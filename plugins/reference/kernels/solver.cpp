@@ -26,8 +26,10 @@ void run_lu_solve(const Frame& f) {
     for (int64_t i = 0; i < count_of(batch); ++i) {
       const std::vector<int64_t> order(orders.begin() + i * k, orders.begin() + (i + 1) * k);
       // x A = b is A^H x^H = b^H.
-      if (left) x.push(lu_solve(factors[i], order, sides[i], adjoint));
-      else x.push(lu_solve(factors[i], order, sides[i].adjoint(), !adjoint).adjoint());
+      if (left)
+        x.push(lu_solve(factors[i], order, sides[i], adjoint));
+      else
+        x.push(lu_solve(factors[i], order, sides[i].adjoint(), !adjoint).adjoint());
     }
     x.write(f, 0);
   });
@@ -57,8 +59,8 @@ void run_solve_triangular(const Frame& f) {
 }
 void run_triangular_solve(const Frame& f) {
   in_field(f, [&]<class T>(T) {
-    triangular<T>(f, f.in(1), f.in(0), f.flag("upper", true), true,
-                  f.flag("unitriangular", false), f.flag("transpose", false));
+    triangular<T>(f, f.in(1), f.in(0), f.flag("upper", true), true, f.flag("unitriangular", false),
+                  f.flag("transpose", false));
   });
   if (f.wants(1)) copy(f.out(1), f.in(1));
 }
@@ -97,11 +99,15 @@ void run_pinv(const Frame& f) {
     Results<T> out;
     for (int64_t i = 0; i < count_of(batch); ++i) {
       const double atol = absolute.empty() ? 0 : absolute[i];
-      const double rtol = !relative.empty() ? relative[i]
+      const double rtol = !relative.empty()    ? relative[i]
                           : f.present("rcond") ? f.real("rcond", 0)
                           : atol > 0           ? 0
                                                : default_relative;
-      out.push(pseudo_inverse(all[i], atol, rtol, nullptr));
+      Matrix<T> m = all[i];
+      if (f.flag("hermitian", false))  // only the lower triangle is read
+        for (int64_t r = 0; r < m.rows; ++r)
+          for (int64_t c = r + 1; c < m.columns; ++c) m(r, c) = conj_of(m(c, r));
+      out.push(pseudo_inverse(m, atol, rtol, nullptr));
     }
     out.write(f, 0);
   });
@@ -114,8 +120,8 @@ void run_lstsq(const Frame& f) {
   const bool vector = b.rank() == a.rank() - 1;
   if (vector)
     for (Tensor* t : {&b, &out}) t->dims.push_back(1), t->strides.push_back(1);
-  const double relative = f.real(
-      "rcond", epsilon_of(a.type) * static_cast<double>(std::max(a.size(-1), a.size(-2))));
+  const double relative =
+      f.real("rcond", epsilon_of(a.type) * static_cast<double>(std::max(a.size(-1), a.size(-2))));
   in_field(f, [&]<class T>(T) {
     const Shape batch = batch_of(out);
     const Matrices<T> matrices(a, batch), sides(b, batch);
@@ -202,8 +208,10 @@ T flipped(T v, bool hermitian) {
 }
 template <class T>
 double size_of(T v) {
-  if constexpr (std::is_same_v<T, Complex>) return std::abs(v.real()) + std::abs(v.imag());
-  else return std::abs(v);
+  if constexpr (std::is_same_v<T, Complex>)
+    return std::abs(v.real()) + std::abs(v.imag());
+  else
+    return std::abs(v);
 }
 // The symmetric exchange of rows and columns i < j of the trailing matrix from k on.
 template <class T>
@@ -238,9 +246,12 @@ int64_t ldl_factor(Matrix<T>& a, std::vector<int64_t>& pivots, bool hermitian) {
       for (int64_t c = k; c < row; ++c) other = std::fmax(other, size_of(a(row, c)));
       for (int64_t r = row + 1; r < n; ++r) other = std::fmax(other, size_of(a(r, row)));
       const double there = hermitian ? std::abs(real_of(a(row, row))) : size_of(a(row, row));
-      if (diagonal >= alpha * column * (column / other)) pivot = k;
-      else if (there >= alpha * other) pivot = row;
-      else pivot = row, step = 2;
+      if (diagonal >= alpha * column * (column / other))
+        pivot = k;
+      else if (there >= alpha * other)
+        pivot = row;
+      else
+        pivot = row, step = 2;
     }
     const int64_t moved = k + step - 1;
     exchange(a, k, moved, pivot, hermitian);
@@ -331,8 +342,7 @@ void run_ldl_solve(const Frame& f) {
         const int64_t step = p[k] > 0 ? 1 : 2, first = k - step + 1;
         for (int64_t c = 0; c < b.columns; ++c)
           for (int64_t q = first; q <= k; ++q)
-            for (int64_t r = k + 1; r < n; ++r)
-              b(q, c) -= flipped(a(r, q), hermitian) * b(r, c);
+            for (int64_t r = k + 1; r < n; ++r) b(q, c) -= flipped(a(r, q), hermitian) * b(r, c);
         b.swap_rows(k, std::abs(p[k]) - 1);
         k -= step;
       }
@@ -345,8 +355,8 @@ void run_ldl_solve(const Frame& f) {
 void run_check_errors(const Frame& f) {
   for (const int64_t info : load<int64_t>(f.in(0)))
     if (info != 0)
-      throw KernelError(std::string(f.text("api_name", "linalg")) + ": the computation failed, info " +
-                        std::to_string(info));
+      throw KernelError(std::string(f.text("api_name", "linalg")) +
+                        ": the computation failed, info " + std::to_string(info));
 }
 
 constexpr KernelRow kRows[] = {

@@ -14,8 +14,10 @@ using Order = std::vector<int64_t>;
 
 template <class F>
 void in_real_domain(Type type, F&& f) {
-  if (is_integral(type)) f(int64_t{});
-  else f(double{});
+  if (is_integral(type))
+    f(int64_t{});
+  else
+    f(double{});
 }
 template <class T>
 bool before(T a, T b) {
@@ -127,8 +129,10 @@ int64_t insertion_point(const T* sorted, const int64_t* order, int64_t n, T v, b
   while (low < high) {
     const int64_t mid = (low + high) / 2;
     const T m = sorted[order ? order[mid] : mid];
-    if (right ? !(m > v) : !(m >= v)) low = mid + 1;
-    else high = mid;
+    if (right ? !(m > v) : !(m >= v))
+      low = mid + 1;
+    else
+      high = mid;
   }
   return low;
 }
@@ -138,8 +142,8 @@ void search(const Frame& f, int64_t boundaries, int64_t values, int64_t sorter) 
   const bool right = f.flag("right", false) || f.text("side", "left") == "right";
   const bool given = values < f.operand_count() && f.has(values) && !f.present("self");
   const Type type = given ? promote(sorted.type, f.in(values).type)
-                          : f.attribute("self")->kind == BP_ATTRIBUTE_FLOAT ? Type::kF64
-                                                                            : sorted.type;
+                    : f.attribute("self")->kind == BP_ATTRIBUTE_FLOAT ? Type::kF64
+                                                                      : sorted.type;
   in_real_domain(type, [&]<class T>(T) {
     const std::vector<T> s = load<T>(sorted);
     const std::vector<T> v =
@@ -147,8 +151,9 @@ void search(const Frame& f, int64_t boundaries, int64_t values, int64_t sorter) 
     const Order order = sorter >= 0 && f.has(sorter) ? load<int64_t>(f.in(sorter)) : Order{};
     const int64_t n = sorted.dims.empty() ? 1 : sorted.dims.back();
     const int64_t rows = n ? static_cast<int64_t>(s.size()) / n : 1;
-    const int64_t per_row = sorted.rank() <= 1 ? static_cast<int64_t>(v.size())
-                                               : static_cast<int64_t>(v.size()) / std::max<int64_t>(rows, 1);
+    const int64_t per_row = sorted.rank() <= 1
+                                ? static_cast<int64_t>(v.size())
+                                : static_cast<int64_t>(v.size()) / std::max<int64_t>(rows, 1);
     Order out(v.size());
     for (int64_t i = 0; i < static_cast<int64_t>(v.size()); ++i) {
       const int64_t row = sorted.rank() <= 1 ? 0 : i / per_row;
@@ -158,13 +163,17 @@ void search(const Frame& f, int64_t boundaries, int64_t values, int64_t sorter) 
     store(f.out(), out);
   });
 }
-void run_searchsorted(const Frame& f) { search(f, 0, 1, f.operand_count() - 1 > 1 ? f.operand_count() - 1 : -1); }
+void run_searchsorted(const Frame& f) {
+  search(f, 0, 1, f.operand_count() - 1 > 1 ? f.operand_count() - 1 : -1);
+}
 void run_searchsorted_scalar(const Frame& f) {
   search(f, 0, f.operand_count(), f.operand_count() > 1 ? f.operand_count() - 1 : -1);
 }
 void run_bucketize(const Frame& f) {
-  if (f.present("self")) search(f, f.operand_count() - 1, f.operand_count(), -1);
-  else search(f, 1, 0, -1);
+  if (f.present("self"))
+    search(f, f.operand_count() - 1, f.operand_count(), -1);
+  else
+    search(f, 1, 0, -1);
 }
 
 void run_isin(const Frame& f) {
@@ -175,10 +184,14 @@ void run_isin(const Frame& f) {
   const Type type = element || test ? first.type : promote(first.type, f.in(1).type);
   in_real_domain(type, [&]<class T>(T) {
     std::vector<T> v, tests;
-    if (element) v = {f.scalar<T>("element", T(0))};
-    else v = load<T>(first);
-    if (test) tests = {f.scalar<T>("test_element", T(0))};
-    else tests = load<T>(f.in(f.operand_count() - 1));
+    if (element)
+      v = {f.scalar<T>("element", T(0))};
+    else
+      v = load<T>(first);
+    if (test)
+      tests = {f.scalar<T>("test_element", T(0))};
+    else
+      tests = load<T>(f.in(f.operand_count() - 1));
     std::sort(tests.begin(), tests.end(), before<T>);
     Order out;
     for (const T x : v)
@@ -216,7 +229,8 @@ void run_histc(const Frame& f) {
   for (const double x : v) {
     if (!(x >= low && x <= high)) continue;
     // In the element type, as the framework finds the bin.
-    const double scaled = as_computed(in.type, as_computed(in.type, x - low) * static_cast<double>(bins));
+    const double scaled =
+        as_computed(in.type, as_computed(in.type, x - low) * static_cast<double>(bins));
     const auto bin = static_cast<int64_t>(as_computed(in.type, scaled / (high - low)));
     counts[std::min(bin, bins - 1)] += 1;
   }

@@ -13,10 +13,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // B(2k) / (2k)!, k = 1..12.
 constexpr double kBernoulli[] = {
-    8.333333333333333e-2,   -1.3888888888888889e-3, 3.3068783068783070e-5,
-    -8.2671957671957672e-7, 2.0876756987868099e-8,  -5.2841901386874932e-10,
-    1.3382536530684679e-11, -3.3896802963225829e-13, 8.5860620562778446e-15,
-    -2.1748686985580619e-16, 5.5090028283602295e-18, -1.3954464685812523e-19};
+    8.333333333333333e-2,    -1.3888888888888889e-3,  3.3068783068783070e-5,
+    -8.2671957671957672e-7,  2.0876756987868099e-8,   -5.2841901386874932e-10,
+    1.3382536530684679e-11,  -3.3896802963225829e-13, 8.5860620562778446e-15,
+    -2.1748686985580619e-16, 5.5090028283602295e-18,  -1.3954464685812523e-19};
 }  // namespace
 
 double digamma(double x) {
@@ -166,8 +166,8 @@ constexpr auto kLogNdtr = [](auto&, double a) {
 // d/da of the sample of a gamma distribution, by implicit differentiation: -(dP/da) / (dP/dx).
 constexpr auto kGammaGrad = [](auto&, double a, double x) {
   const double h = 1e-5 * std::fmax(1.0, a);
-  const double slope = (incomplete_gamma(a + h, x, false) - incomplete_gamma(a - h, x, false)) /
-                       (2 * h);
+  const double slope =
+      (incomplete_gamma(a + h, x, false) - incomplete_gamma(a - h, x, false)) / (2 * h);
   int sign = 0;
   return -slope / std::exp((a - 1) * std::log(x) - x - ::lgamma_r(a, &sign));
 };
@@ -182,8 +182,7 @@ constexpr PointwiseRow kRows[] = {
     binary("aten.special_zeta.self_scalar", kZeta),
     binary("aten.igamma", [](auto&, double a, double x) { return incomplete_gamma(a, x, false); }),
     binary("aten.igammac", [](auto&, double a, double x) { return incomplete_gamma(a, x, true); }),
-    pointwise<2>("aten._standard_gamma_grad", {"self", "output"}, {}, Compute::kResult,
-                 kGammaGrad),
+    pointwise<2>("aten._standard_gamma_grad", {"self", "output"}, {}, Compute::kResult, kGammaGrad),
     unary("aten.erfinv", [](auto&, double a) { return inverse_erf(a); }),
     unary("aten.special_erfcx", [](auto&, double a) { return scaled_erfc(a); }),
     unary("aten.special_entr", kEntr),

@@ -123,8 +123,8 @@ void schur(Matrixc& t, Matrixc& q) {
     const Complex a = t(last - 1, last - 1), b = t(last - 1, last), c = t(last, last - 1),
                   d = t(last, last);
     const Complex root = std::sqrt((a - d) * (a - d) / 4.0 + b * c), middle = (a + d) / 2.0;
-    Complex shift = std::abs(middle + root - d) < std::abs(middle - root - d) ? middle + root
-                                                                              : middle - root;
+    Complex shift =
+        std::abs(middle + root - d) < std::abs(middle - root - d) ? middle + root : middle - root;
     if (rounds % 20 == 19) shift += std::abs(c);  // out of a cycle
     std::vector<std::pair<double, Complex>> turns;
     for (int64_t k = first; k <= last; ++k) t(k, k) -= shift;

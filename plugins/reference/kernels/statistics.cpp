@@ -23,8 +23,7 @@ void count_between(const Frame& f, const Values& x, const Values& edges, int64_t
     total += w[i];
   }
   if (f.flag("density", false))
-    for (std::size_t b = 0; b < counts.size(); ++b)
-      counts[b] /= total * (edges[b + 1] - edges[b]);
+    for (std::size_t b = 0; b < counts.size(); ++b) counts[b] /= total * (edges[b + 1] - edges[b]);
   store(f.out(0), counts);
   if (f.wants(1)) store(f.out(1), edges);
 }

@@ -52,8 +52,10 @@ Tensor Tensor::broadcast(const Shape& to) const {
   if (dims.size() > to.size()) throw KernelError("operand of higher rank than the result");
   const std::size_t lead = to.size() - dims.size();
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] == to[lead + i]) out.strides[lead + i] = strides[i];
-    else if (dims[i] != 1) throw KernelError("operand does not broadcast to the result");
+    if (dims[i] == to[lead + i])
+      out.strides[lead + i] = strides[i];
+    else if (dims[i] != 1)
+      throw KernelError("operand does not broadcast to the result");
   }
   return out;
 }
@@ -196,9 +198,9 @@ void copy(const Tensor& to, const Tensor& source) {
   });
 }
 
-#define BP_REFERENCE_TENSOR(T)                      \
-  template std::vector<T> load<T>(const Tensor&);   \
-  template void store<T>(const Tensor&, const T*);  \
+#define BP_REFERENCE_TENSOR(T)                     \
+  template std::vector<T> load<T>(const Tensor&);  \
+  template void store<T>(const Tensor&, const T*); \
   template void fill<T>(const Tensor&, T);
 BP_REFERENCE_TENSOR(double)
 BP_REFERENCE_TENSOR(std::int64_t)

@@ -83,9 +83,9 @@ void fill(const Tensor& to, T value);
 // Converts between element types; broadcasts `from`.
 void copy(const Tensor& to, const Tensor& from);
 
-#define BP_REFERENCE_TENSOR(T)                             \
-  extern template std::vector<T> load<T>(const Tensor&);   \
-  extern template void store<T>(const Tensor&, const T*);  \
+#define BP_REFERENCE_TENSOR(T)                            \
+  extern template std::vector<T> load<T>(const Tensor&);  \
+  extern template void store<T>(const Tensor&, const T*); \
   extern template void fill<T>(const Tensor&, T);
 BP_REFERENCE_TENSOR(double)
 BP_REFERENCE_TENSOR(std::int64_t)

@@ -16,7 +16,9 @@ constexpr auto kSign = [](auto&, auto a) {
   using T = decltype(a);
   return a != a ? a : T(a > T(0) ? 1 : 0) - T(a < T(0) ? 1 : 0);
 };
-constexpr auto kSgn = [](auto&, Complex a) { return a == Complex(0) ? Complex(0) : a / std::abs(a); };
+constexpr auto kSgn = [](auto&, Complex a) {
+  return a == Complex(0) ? Complex(0) : a / std::abs(a);
+};
 constexpr auto kSame = [](auto&, auto a) { return a; };
 constexpr auto kExp = [](auto&, auto a) { return std::exp(a); };
 constexpr auto kExp2 = [](auto&, double a) { return std::exp2(a); };
@@ -84,11 +86,15 @@ constexpr auto kSinc = [](auto&, auto a) {
 };
 double largest(Type type) {
   switch (type) {
-    case Type::kF16: return 65504;
-    case Type::kBF16: return 0x1.fep127;
+    case Type::kF16:
+      return 65504;
+    case Type::kBF16:
+      return 0x1.fep127;
     case Type::kF32:
-    case Type::kC64: return 0x1.fffffep127;
-    default: return 0x1.fffffffffffffp1023;
+    case Type::kC64:
+      return 0x1.fffffep127;
+    default:
+      return 0x1.fffffffffffffp1023;
   }
 }
 template <class P>

@@ -30,7 +30,9 @@ Shape window_starts(double sample, int64_t in, int64_t out, int64_t kernel, bool
   if (out > 1) {
     // Positions in float, as the framework has them for float inputs.
     const double alpha = static_cast<double>(in - kernel) / static_cast<double>(out - 1);
-    const auto round = [&](double v) { return single ? static_cast<double>(static_cast<float>(v)) : v; };
+    const auto round = [&](double v) {
+      return single ? static_cast<double>(static_cast<float>(v)) : v;
+    };
     const double step = round(alpha);
     for (int64_t i = 0; i < out - 1; ++i)
       starts[i] = static_cast<int64_t>(round(round(static_cast<double>(i) + sample) * step)) -

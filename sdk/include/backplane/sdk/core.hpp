@@ -105,9 +105,9 @@ class [[nodiscard]] Result {
   Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
   template <class U>
-    requires(std::is_convertible_v<U&&, T> && !std::is_same_v<std::decay_t<U>, T> &&
-             !std::is_same_v<std::decay_t<U>, Status>)
-  Result(U&& value) : value_(std::forward<U>(value)) {}  // NOLINT(google-explicit-constructor)
+  requires(std::is_convertible_v<U&&, T> && !std::is_same_v<std::decay_t<U>, T> &&
+           !std::is_same_v<std::decay_t<U>, Status>) Result(U&& value)
+      : value_(std::forward<U>(value)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }
   T& operator*() { return *value_; }
@@ -143,8 +143,8 @@ inline std::uint32_t thread_count() { return host().thread_count(host().host); }
 
 #define BP_SDK_CONCAT_(a, b) a##b
 #define BP_SDK_CONCAT(a, b) BP_SDK_CONCAT_(a, b)
-#define BP_SDK_RETURN_IF_ERROR(expression)                         \
-  do {                                                             \
-    ::backplane::sdk::Status bp_sdk_status_ = (expression);        \
-    if (!bp_sdk_status_.ok()) return bp_sdk_status_;               \
+#define BP_SDK_RETURN_IF_ERROR(expression)                  \
+  do {                                                      \
+    ::backplane::sdk::Status bp_sdk_status_ = (expression); \
+    if (!bp_sdk_status_.ok()) return bp_sdk_status_;        \
   } while (false)

@@ -60,8 +60,8 @@ class Range {
   // Address, for devices whose buffers are plain pointers.
   template <class T = std::byte>
   T* data() const {
-    std::byte* at = buffer() ? buffer()->data() + range_.offset_bytes
-                             : (range_.host ? host() : nullptr);
+    std::byte* at =
+        buffer() ? buffer()->data() + range_.offset_bytes : (range_.host ? host() : nullptr);
     return reinterpret_cast<T*>(at);
   }
   std::uint64_t bytes() const { return range_.size_bytes; }
@@ -229,8 +229,8 @@ class Executable {
   std::uint64_t flags = 0;           // BP_EXECUTABLE_*
   std::uint64_t internal_bytes = 0;  // device memory it holds by itself
   double time_ns = 0;
-  std::string requirement;           // see blob_check; empty: cannot be serialized
-  std::size_t dim_class_count = 0;   // of its graph; compile fills it in, load must state it
+  std::string requirement;          // see blob_check; empty: cannot be serialized
+  std::size_t dim_class_count = 0;  // of its graph; compile fills it in, load must state it
 
  private:
   template <class D>

@@ -38,7 +38,8 @@ class ValueView {
   std::vector<std::int64_t> hint_dims() const {
     std::vector<std::int64_t> out;
     for (bp_dim d : dims())
-      out.push_back(d >= 0 ? d : bp_graph_dim_class(graph_, static_cast<std::size_t>(-1 - d))->hint);
+      out.push_back(d >= 0 ? d
+                           : bp_graph_dim_class(graph_, static_cast<std::size_t>(-1 - d))->hint);
     return out;
   }
   std::int64_t hint_elements() const {
@@ -105,7 +106,8 @@ class NodeView {
   }
   double real_or(std::string_view name, double fallback) const {
     const bp_attribute* a = attribute(name);
-    return a ? (a->kind == BP_ATTRIBUTE_FLOAT ? a->real : static_cast<double>(a->integer)) : fallback;
+    return a ? (a->kind == BP_ATTRIBUTE_FLOAT ? a->real : static_cast<double>(a->integer))
+             : fallback;
   }
   bool bool_or(std::string_view name, bool fallback) const {
     const bp_attribute* a = attribute(name);

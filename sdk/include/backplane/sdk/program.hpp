@@ -114,13 +114,30 @@ using Relayout = std::function<void(const GraphView&, std::vector<TensorSpec>&)>
 
 // Whether results of the op are other views of operand 0's memory.
 inline bool is_view_op(std::string_view op) {
-  static constexpr std::string_view kViews[] = {
-      "aten.alias",       "aten.as_strided",     "aten.detach",      "aten.diagonal",
-      "aten.expand",      "aten.permute",        "aten.select.int",  "aten.slice.Tensor",
-      "aten.split.Tensor", "aten.split_with_sizes", "aten.squeeze",  "aten.squeeze.dim",
-      "aten.squeeze.dims", "aten.t",             "aten.transpose.int", "aten.unbind.int",
-      "aten.unfold",      "aten.unsqueeze",      "aten.view",        "aten.view.dtype",
-      "aten.view_as_complex", "aten.view_as_real", "aten._reshape_alias", "aten._unsafe_view"};
+  static constexpr std::string_view kViews[] = {"aten.alias",
+                                                "aten.as_strided",
+                                                "aten.detach",
+                                                "aten.diagonal",
+                                                "aten.expand",
+                                                "aten.permute",
+                                                "aten.select.int",
+                                                "aten.slice.Tensor",
+                                                "aten.split.Tensor",
+                                                "aten.split_with_sizes",
+                                                "aten.squeeze",
+                                                "aten.squeeze.dim",
+                                                "aten.squeeze.dims",
+                                                "aten.t",
+                                                "aten.transpose.int",
+                                                "aten.unbind.int",
+                                                "aten.unfold",
+                                                "aten.unsqueeze",
+                                                "aten.view",
+                                                "aten.view.dtype",
+                                                "aten.view_as_complex",
+                                                "aten.view_as_real",
+                                                "aten._reshape_alias",
+                                                "aten._unsafe_view"};
   return std::find(std::begin(kViews), std::end(kViews), op) != std::end(kViews);
 }
 
@@ -208,11 +225,20 @@ class Instance {
       const Bound& b = bound_[i];
       std::byte* base = nullptr;
       switch (b.place) {
-        case Place::kNone: break;
-        case Place::kInput: base = inputs[b.index]; break;
-        case Place::kOutput: base = outputs[b.index]; break;
-        case Place::kWorkspace: base = workspace; break;
-        case Place::kConstant: base = b.constant; break;
+        case Place::kNone:
+          break;
+        case Place::kInput:
+          base = inputs[b.index];
+          break;
+        case Place::kOutput:
+          base = outputs[b.index];
+          break;
+        case Place::kWorkspace:
+          base = workspace;
+          break;
+        case Place::kConstant:
+          base = b.constant;
+          break;
       }
       addresses[i] = base ? base + b.offset : nullptr;
     }
@@ -294,8 +320,8 @@ class Instance {
         if (view && specs_[node.operand_index(0)].layout.kind != BP_LAYOUT_OPAQUE) {
           const std::uint32_t in = node.operand_index(0);
           homes_[result] = homes_[in];
-          homes_[result].offset_bytes += detail::view_offset(node, specs_[in], r, dims) *
-                                         element_bytes(specs_[in].dtype);
+          homes_[result].offset_bytes +=
+              detail::view_offset(node, specs_[in], r, dims) * element_bytes(specs_[in].dtype);
         } else {
           Storage s;
           s.bytes = std::max<std::int64_t>(specs_[result].span_bytes(), 1);
@@ -471,18 +497,31 @@ class ProgramExecutable : public Executable {
     for (std::size_t i = 0; i < inputs.size(); ++i) at[i] = address(call.input(i));
     for (std::size_t i = 0; i < outputs.size(); ++i)
       at[inputs.size() + i] = address(call.output(i));
-    return (*found)->run({at, inputs.size()}, {at + inputs.size(), outputs.size()},
-                         call.workspace().data());
+    std::byte* workspace = call.workspace().data();
+    // The host asked for the size at another variant: this call brings its own.
+    std::unique_ptr<std::byte[]> own;
+    if ((*found)->workspace_bytes() > call.workspace().bytes()) {
+      own.reset(new std::byte[(*found)->workspace_bytes() + Instance::kAlignment]);
+      const auto base = reinterpret_cast<std::uintptr_t>(own.get());
+      workspace = own.get() + (Instance::kAlignment - base % Instance::kAlignment);
+    }
+    return (*found)->run({at, inputs.size()}, {at + inputs.size(), outputs.size()}, workspace);
   }
 
   const GraphView& graph() const { return view_; }
 
+  // What beside the sizes kernels are prepared for: the number of threads, say.
+  virtual std::int64_t variant() const { return 0; }
+
   // The program at these sizes; made at the first call. Safe from several threads.
   Result<std::shared_ptr<const Instance>> instance(std::span<const std::int64_t> dims) {
+    const std::int64_t wanted = variant();
     {
       const std::lock_guard lock(mutex_);
       for (auto it = instances_.begin(); it != instances_.end(); ++it) {
-        if (!std::equal(dims.begin(), dims.end(), it->dims.begin(), it->dims.end())) continue;
+        if (it->variant != wanted ||
+            !std::equal(dims.begin(), dims.end(), it->dims.begin(), it->dims.end()))
+          continue;
         if (it != instances_.begin()) instances_.splice(instances_.begin(), instances_, it);
         return instances_.front().instance;
       }
@@ -490,7 +529,7 @@ class ProgramExecutable : public Executable {
     auto made = Instance::make(view_, steps_, layouts_, Dims(dims), factory_, relayout_);
     if (!made.ok()) return made.status();
     const std::lock_guard lock(mutex_);
-    instances_.push_front({{dims.begin(), dims.end()}, *made});
+    instances_.push_front({{dims.begin(), dims.end()}, wanted, *made});
     if (instances_.size() > kInstanceLimit) instances_.pop_back();
     return *made;
   }
@@ -498,6 +537,7 @@ class ProgramExecutable : public Executable {
  private:
   struct Entry {
     std::vector<std::int64_t> dims;
+    std::int64_t variant;
     std::shared_ptr<const Instance> instance;
   };
   // A host scalar is bound by value: its address is that of the binding's own bytes.

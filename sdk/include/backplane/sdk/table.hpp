@@ -118,7 +118,8 @@ struct Table {
   // The device that a description is of: the one whose name and id match, else the first.
   static D& described(const bp_device_info* info) {
     for (auto& slot : detail::g_plugin.devices)
-      if (info && view(info->name) == slot.info.name && view(info->unique_id) == slot.info.unique_id)
+      if (info && view(info->name) == slot.info.name &&
+          view(info->unique_id) == slot.info.unique_id)
         return *static_cast<D*>(slot.device.get());
     return *static_cast<D*>(detail::g_plugin.devices.front().device.get());
   }
@@ -131,8 +132,8 @@ struct Table {
         auto claim = make<bp_claim>();
         claim.node_ids = set.nodes.data();
         claim.node_count = set.nodes.size();
-        claim.flags = (set.divisible ? BP_CLAIM_DIVISIBLE : 0) |
-                      (set.estimated ? BP_CLAIM_ESTIMATED : 0);
+        claim.flags =
+            (set.divisible ? BP_CLAIM_DIVISIBLE : 0) | (set.estimated ? BP_CLAIM_ESTIMATED : 0);
         claim.time_ns = set.cost.time_ns;
         claim.launch_ns = set.cost.launch_ns;
         claim.workspace_bytes = set.cost.workspace_bytes;
@@ -191,7 +192,8 @@ struct Table {
       return {};
     });
   }
-  // Output sizes follow from the graph's dims, which the host knows: only the workspace is answered.
+  // Output sizes follow from the graph's dims, which the host knows: only the workspace is
+  // answered.
   static bp_error* executable_sizes(bp_executable* x, const std::int64_t* dims, std::uint64_t* out,
                                     std::size_t count) {
     return shield([&]() -> Status {
@@ -397,9 +399,8 @@ inline constexpr std::uint32_t kSanitizer = BP_SANITIZER_NONE;
 }  // namespace backplane::sdk
 
 // The one exported symbol and the ELF note. `name`, `vendor` and `version` are string literals.
-#define BP_PLUGIN(name, vendor, version, DeviceClass)                              \
-  BP_NOTE(BP_ABI_VERSION, BP_ABI_VERSION, name, vendor, version,                   \
-          backplane::sdk::kSanitizer);                                             \
-  extern "C" BP_EXPORT void backplane_plugin_negotiate(bp_negotiation* negotiation) { \
-    backplane::sdk::Table<DeviceClass>::negotiate(negotiation);                    \
+#define BP_PLUGIN(name, vendor, version, DeviceClass)                                         \
+  BP_NOTE(BP_ABI_VERSION, BP_ABI_VERSION, name, vendor, version, backplane::sdk::kSanitizer); \
+  extern "C" BP_EXPORT void backplane_plugin_negotiate(bp_negotiation* negotiation) {         \
+    backplane::sdk::Table<DeviceClass>::negotiate(negotiation);                               \
   }
