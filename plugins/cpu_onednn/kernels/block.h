@@ -19,6 +19,7 @@ inline Domain domain_of(Type t) {
 }
 
 // Opcode, in groups of one, two and three sources.
+// clang-format off
 #define BP_UNARY_OPCODES(X)                                                                       \
   X(Copy)                                                                                         \
   X(Neg) X(Abs) X(Sqrt) X(Rsqrt) X(Reciprocal) X(Square) X(Exp) X(Exp2) X(Expm1) X(Log) X(Log2)   \
@@ -34,13 +35,23 @@ inline Domain domain_of(Type t) {
           X(Or) X(Xor) X(BitAnd) X(BitOr) X(BitXor) X(ShiftLeft) X(ShiftRight) X(GeluBackward)     \
               X(GeluTanhBackward) X(SiluBackward) X(Xlogy) X(Logaddexp) X(Logaddexp2) X(Gcd)       \
                   X(Heaviside)
+// clang-format on
+
 // Fma: a * b + c. Normalize: (a - b) * c. Where: a ? b : c.
+// clang-format off
 #define BP_TERNARY_OPCODES(X) X(Fma) X(Normalize) X(Where)
+// clang-format on
+
 // Of a row, to one value: over a; over a * b; over (a - b)^2; over exp(a - b).
+// clang-format off
 #define BP_REDUCE_OPCODES(X) \
   X(RowSum) X(RowMax) X(RowMin) X(RowProd) X(RowDot) X(RowSquaredDifference) X(RowSumExp)
+// clang-format on
+
 // ExpSum: dst = exp(a - b), and its sum to the second target.
+// clang-format off
 #define BP_SPECIAL_OPCODES(X) X(ExpSum)
+// clang-format on
 
 enum class Opcode : std::uint8_t {
 #define BP_OPCODE(name) k##name,
