@@ -66,8 +66,7 @@ Answer check_matmul(const NodeView& node) {
   if (node.op() == "aten.linear" && node.operand(1).rank() != 2)
     return refusal(BP_REFUSED_SHAPE, "linear needs a weight of two dims");
   const auto type = type_of(node.result().dtype());
-  if (type != Type::kF32 && type != Type::kBF16)
-    return refusal(BP_REFUSED_DTYPE, "products of float32 and bfloat16 only");
+  if (type == Type::kF16) return refusal(BP_REFUSED_COST, "no fast products of float16");
   for (std::size_t i = 0; i < node.operand_count(); ++i)
     if (node.has_operand(i) && type_of(node.operand(i).dtype()) != type)
       return refusal(BP_REFUSED_DTYPE, "products of operands of one type only");

@@ -190,6 +190,16 @@ class Grouper {
     const std::uint32_t v = node.result_index(result);
     return v != BP_NONE && (!users_[v].empty() || output_[v]);
   }
+  // Zeros around the input are the convolution's own padding.
+  void fuse_padding(std::size_t n) {
+    const NodeView node = graph_[n];
+    const std::uint32_t input = node.operand_index(0);
+    const std::size_t p = producer_[input];
+    if (p == kNone || group_[p] == kNone || users_[input].size() != 1 || output_[input] ||
+        !is_input_padding(graph_[p], node) || !acyclic(group_[n], group_[p]))
+      return;
+    merge(group_[n], group_[p]);
+  }
   void fuse_post_ops() {
     for (std::size_t n = 0; n < graph_.size(); ++n) {
       const std::size_t g = group_[n];
@@ -197,6 +207,7 @@ class Grouper {
       const bool convolution = groups_[g].kind == Group::kConvolution;
       if (!convolution && groups_[g].kind != Group::kMatmul) continue;
       std::uint32_t value = graph_[n].result_index();
+      if (convolution) fuse_padding(n);
       if (convolution) {
         const std::size_t u = only_user(value);
         if (u != kNone && is_foldable_norm(graph_[u], value) && !read(graph_[u], 1) &&

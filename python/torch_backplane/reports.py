@@ -104,9 +104,9 @@ def record() -> Iterator[list[Report]]:
 
     A report has ``plugin``, ``role`` ("inference", "forward" or "backward") and ``name``. A graph
     that PyTorch runs instead has ``eager``, the reason. All others have ``nodes``, ``plugin_nodes``,
-    ``fallback_nodes``, ``partitions`` (with ``operators``: name and Python line), ``fallback`` (the
-    nodes that no plugin took, with ``op``, ``location`` and ``reason``), ``compile_ns`` and ``function``, whose ``report()`` is the current
-    state: calls, measured times.
+    ``fallback_nodes``, ``compile_ns``, ``partitions`` (with ``operators``: name and Python line),
+    ``fallback`` (the nodes that no plugin took: ``op``, ``location``, ``reason``) and ``function``,
+    whose ``report()`` is the current state: calls, measured times.
     """
     reports: list[Report] = []
 

@@ -115,14 +115,14 @@ class AttentionKernel : public sdk::Kernel {
     if (mask_.present || mask_.causal)
       mask_.apply(mask_.present ? call.operands[3] : nullptr, b, h, query, key, scores, n);
     alignas(64) float highest[kLanes], sum[kLanes], shift[kLanes];
-    maximum({highest, nullptr, {scores, nullptr, nullptr}, {1, 0, 0}, n});
+    maximum({highest, nullptr, {scores}, {1}, n});
     const float now = std::max(top, highest[0]);
     if (now == -std::numeric_limits<float>::infinity()) {  // all masked so far
       std::fill(scores, scores + n, 0.0F);
       return;
     }
     std::fill(shift, shift + kLanes, now);
-    powers({scores, sum, {scores, shift, nullptr}, {1, 0, 0}, n});
+    powers({scores, sum, {scores, shift}, {1}, n});
     const float factor = std::exp(top - now);
     total = total * factor + sum[0];
     if (key != 0 && factor != 1)

@@ -37,9 +37,9 @@ inline Domain domain_of(Type t) {
                   X(Heaviside)
 // clang-format on
 
-// Fma: a * b + c. Normalize: (a - b) * c. Where: a ? b : c.
+// Fma: a * b + c. Normalize: (a - b) * c. Where: a ? b : c. Affine: (a - b) * c * d + e.
 // clang-format off
-#define BP_TERNARY_OPCODES(X) X(Fma) X(Normalize) X(Where)
+#define BP_TERNARY_OPCODES(X) X(Fma) X(Normalize) X(Where) X(Affine)
 // clang-format on
 
 // Of a row, to one value: over a; over a * b; over (a - b)^2; over exp(a - b).
@@ -48,9 +48,10 @@ inline Domain domain_of(Type t) {
   X(RowSum) X(RowMax) X(RowMin) X(RowProd) X(RowDot) X(RowSquaredDifference) X(RowSumExp)
 // clang-format on
 
-// ExpSum: dst = exp(a - b), and its sum to the second target.
+// ExpSum: exp(a - b), and its sum to the second target. Moments: the mean, and to the second target
+// 1 / sqrt(variance + parameter). Softmax: of the row.
 // clang-format off
-#define BP_SPECIAL_OPCODES(X) X(ExpSum)
+#define BP_SPECIAL_OPCODES(X) X(ExpSum) X(Moments) X(Softmax)
 // clang-format on
 
 enum class Opcode : std::uint8_t {
@@ -68,10 +69,11 @@ inline constexpr std::int64_t kLanes = 16;
 
 struct BlockArgs {
   void* target;
-  void* second;  // ExpSum
-  const void* sources[3];
-  std::int64_t steps[3];  // 1, or 0 for a narrow source
+  void* second;  // of special operations
+  const void* sources[5];
+  std::int64_t steps[5];  // 1, or 0 for a narrow source
   std::int64_t count;
+  double parameter = 0;
 };
 using BlockFunction = void (*)(const BlockArgs&);
 

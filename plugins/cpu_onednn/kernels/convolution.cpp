@@ -27,7 +27,7 @@ struct Geometry {
 
 template <class Ints>
 Geometry geometry_of(const Shape& source, const Shape& weight, const Shape& target, bool transposed,
-                     std::int64_t groups, Ints&& ints) {
+                     std::int64_t groups, Ints&& ints, const Shape& pad = {}) {
   Geometry g;
   g.source = source;
   g.target = target;
@@ -41,6 +41,8 @@ Geometry geometry_of(const Shape& source, const Shape& weight, const Shape& targ
   };
   g.strides = expand("stride", 1);
   g.before = expand("padding", 0);
+  for (std::size_t i = 0; i + 1 < pad.size() && i / 2 < g.spatial(); i += 2)  // last dim first
+    g.before[g.spatial() - 1 - i / 2] += pad[i];
   g.dilates = expand("dilation", 1);
   for (std::size_t d = 0; d < g.spatial(); ++d) {
     const std::int64_t kernel = (weight[d + 2] - 1) * g.dilates[d] + 1;
@@ -186,20 +188,25 @@ class Builder {
       : context_(context), node_(context.node()), packed_(packed) {}
 
   std::unique_ptr<sdk::Kernel> build() {
-    const TensorSpec& source = context_.value(node_.operand_index(0));
+    next_ =
+        context_.step().nodes.size() > 1 && context_.node(1).op() == "aten.constant_pad_nd" ? 2 : 1;
+    source_value_ = next_ == 2 ? context_.node(1).operand_index(0) : node_.operand_index(0);
+    const TensorSpec& source = context_.value(source_value_);
     const TensorSpec& weight = context_.value(node_.operand_index(1));
     const TensorSpec& target = context_.value(node_.result_index());
     type_ = known_type(target.dtype);
     if (target.elements() == 0) return std::move(kernel_);
     const TensorSpec& weight_spec = packed_ == BP_NONE ? weight : context_.value(packed_);
-    geometry_ = geometry_of(source.dims, weight_spec.dims, target.dims,
-                            node_.bool_or("transposed", false), context_.int_or("groups", 1),
-                            [&](std::string_view name) { return context_.ints(name); });
+    geometry_ = geometry_of(
+        source.dims, weight_spec.dims, target.dims, node_.bool_or("transposed", false),
+        context_.int_or("groups", 1), [&](std::string_view name) { return context_.ints(name); },
+        next_ == 2 ? context_.dims().list(context_.node(1), "pad") : Shape{});
     const bool has_bias = node_.has_operand(2);
     const std::size_t first = fold_norm(target, has_bias);
     const memory::desc bias =
-        has_bias && first == 1 ? memory::desc({target.dims[1]}, dnnl_type(type_), memory::dims{1})
-                               : memory::desc();
+        has_bias && kernel_->folds.empty()
+            ? memory::desc({target.dims[1]}, dnnl_type(type_), memory::dims{1})
+            : memory::desc();
 
     // Tensors that lie channels last are used where they are; others go through the format that
     // the primitive likes best.
@@ -237,7 +244,8 @@ class Builder {
     if (is_plain_slow(made.name) && !(source_desc == any(source)))
       attempt(any(source), weight_any, target_desc);
 
-    add_stages(source, weight_spec, target, layout, made, operands, has_bias && first == 1);
+    add_stages(source, weight_spec, target, layout, made, operands,
+               has_bias && kernel_->folds.empty());
     return std::move(kernel_);
   }
 
@@ -259,9 +267,9 @@ class Builder {
   // The first node after the convolution and its norm.
   std::size_t fold_norm(const TensorSpec& target, bool has_bias) {
     chain_ = node_.result_index();
-    if (context_.step().nodes.size() < 2) return 1;
-    const NodeView norm = context_.node(1);
-    if (!is_foldable_norm(norm, chain_)) return 1;
+    if (context_.step().nodes.size() <= next_) return next_;
+    const NodeView norm = context_.node(next_);
+    if (!is_foldable_norm(norm, chain_)) return next_;
     ConvolutionKernel::Fold f{};
     const std::size_t from[5] = {3, 4, 1, 2, SIZE_MAX};
     std::size_t* to[5] = {&f.mean, &f.variance, &f.gamma, &f.beta, &f.bias};
@@ -280,7 +288,7 @@ class Builder {
     f.shift = kernel_->scratch.take_floats(f.channels);
     kernel_->folds.push_back(f);
     chain_ = norm.result_index();
-    return 2;
+    return next_ + 1;
   }
   dnnl::post_ops norm_ops(std::size_t rank) {
     dnnl::post_ops ops;
@@ -318,7 +326,7 @@ class Builder {
   void add_stages(const TensorSpec& source, const TensorSpec& weight, const TensorSpec& target,
                   const std::optional<PackedLayout>& layout, const Descriptors& made,
                   const std::vector<PostOpOperand>& operands, bool has_bias) {
-    Place source_at{Place::kOperand, position(node_.operand_index(0)), 0};
+    Place source_at{Place::kOperand, position(source_value_), 0};
     memory::desc source_have;
     if (overlaps(source)) {
       const Place dense{Place::kScratch, 0,
@@ -379,7 +387,8 @@ class Builder {
   const StepContext& context_;
   NodeView node_;
   std::uint32_t packed_;
-  std::uint32_t chain_ = BP_NONE;
+  std::uint32_t chain_ = BP_NONE, source_value_ = BP_NONE;
+  std::size_t next_ = 1;  // the first node after the convolution and its padding
   Type type_ = Type::kF32;
   Geometry geometry_;
   memory::desc channel_desc_;
@@ -418,6 +427,20 @@ std::optional<sdk::Refusal> refuse_convolution(const NodeView& node) {
   if (node.is_dim_class("groups") || node.int_or("groups", 1) > 65535)
     return refuse(BP_REFUSED_DYNAMIC, "groups that vary");
   return std::nullopt;
+}
+
+bool is_input_padding(const NodeView& pad, const NodeView& node) {
+  if (pad.op() != "aten.constant_pad_nd" || pad.real_or("value", 0) != 0 ||
+      node.bool_or("transposed", false))
+    return false;
+  const bp_attribute* sizes = pad.attribute("pad");
+  if (sizes == nullptr) return false;
+  const std::size_t spatial = node.operand(0).rank() - 2;
+  for (std::size_t i = 0; i < sizes->count; ++i) {
+    if ((sizes->class_flags && sizes->class_flags[i] != 0) || sizes->integers[i] < 0) return false;
+    if (i >= 2 * spatial && sizes->integers[i] != 0) return false;
+  }
+  return true;
 }
 
 bool is_foldable_norm(const NodeView& node, std::uint32_t chained) {

@@ -12,8 +12,11 @@ std::optional<sdk::Refusal> refuse_convolution(const sdk::NodeView& node);
 // Whether the node is an inference batch norm of `chained`, which only it reads.
 bool is_foldable_norm(const sdk::NodeView& node, std::uint32_t chained);
 
-// The step's nodes are the convolution, perhaps a batch norm, then post-ops. `packed` is the value
-// of the weight where it is packed.
+// Whether `pad` puts zeros around the spatial dims, which `node` can do itself.
+bool is_input_padding(const sdk::NodeView& pad, const sdk::NodeView& node);
+
+// The step's nodes are the convolution, perhaps its padding, perhaps a batch norm, then post-ops.
+// `packed` is the value of the weight where it is packed.
 sdk::Result<std::unique_ptr<sdk::Kernel>> make_convolution_kernel(const sdk::StepContext& context,
                                                                   std::uint32_t packed);
 

@@ -210,7 +210,7 @@ MadeKernel index(const StepContext& context) {
     if (out.elements() == 0) return true;
     const std::int64_t size = sdk::element_bytes(source.dtype);
     Walk walk(out.dims, all);
-    walk.merge();
+    walk.sort_by(0);
     const std::int64_t inner = walk.inner();
     bool inner_fixed = true;  // no index changes along a row
     for (std::size_t k = 0; k < indices.size(); ++k)

@@ -14,12 +14,7 @@ using sdk::StepContext;
 using sdk::TensorSpec;
 using Arguments = std::vector<Runnable::Argument>;
 
-// Which operands of the node are what.
-struct Roles {
-  std::size_t left = 0, right = 1;
-  std::size_t added = SIZE_MAX;  // bias, or the matrix that addmm adds
-  bool right_transposed = false;
-};
+using Roles = MatmulRoles;
 
 std::optional<Roles> roles_of(std::string_view op) {
   if (op == "aten.linear") return Roles{0, 1, 2, true};
@@ -325,6 +320,9 @@ bool is_matmul_op(std::string_view op) { return roles_of(op).has_value(); }
 
 sdk::Result<std::unique_ptr<sdk::Kernel>> make_matmul_kernel(const StepContext& context,
                                                              std::uint32_t packed) {
+  const Type type = known_type(context.result().dtype);
+  if (type != Type::kF32 && type != Type::kBF16)
+    return make_plain_matmul_kernel(context, *roles_of(context.node().op()));
   return Builder(context, packed).build();
 }
 
@@ -334,7 +332,7 @@ std::uint64_t choose_matmul_layout(const NodeView& node, const sdk::ValueView& w
   const Type type = known_type(weight.dtype());
   const Shape w = weight.hint_dims();
   const std::int64_t n = transposed ? w[0] : w[1], k = transposed ? w[1] : w[0];
-  if (n < 2 || k < 2) return 0;
+  if (n < 2 || k < 2 || (type != Type::kF32 && type != Type::kBF16)) return 0;
   const Shape left = node.operand(roles->left).hint_dims();
   const std::int64_t m = std::max<std::int64_t>(product(left) / std::max<std::int64_t>(k, 1), 1);
   const Shape a{m, k}, c{m, n};

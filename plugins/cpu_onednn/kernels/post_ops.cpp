@@ -54,6 +54,8 @@ std::uint32_t other_operand(const sdk::NodeView& node, std::uint32_t chained) {
 
 bool is_post_op(const sdk::NodeView& node, std::uint32_t chained) {
   if (node.result_count() != 1) return false;
+  const auto type = type_of(node.result().dtype());
+  if (type != Type::kF32 && type != Type::kBF16) return false;
   if (unary(node))
     return node.has_operand(0) && node.operand_index(0) == chained &&
            same_place(node.operand(0), node.result());

@@ -11,12 +11,7 @@ using Results = std::vector<Register>;
 
 // Softmaxes of bfloat16 compute in float32, of float64 in float64; half_to_float needs nothing
 // more.
-Results softmax(Emitter& e) {
-  const Domain d = e.domain();
-  const Register x = e.operand(0, d);
-  const auto [powers, sum] = e.program().exp_sum(x, e.apply(Opcode::kRowMax, x));
-  return {e.apply(Opcode::kMul, powers, e.apply(Opcode::kReciprocal, sum))};
-}
+Results softmax(Emitter& e) { return {e.program().softmax(e.operand(0, e.domain()))}; }
 // Rows of minus infinity give zeros.
 Results safe_softmax(Emitter& e) {
   const Domain d = e.domain();
@@ -53,18 +48,14 @@ Register mean_of(Emitter& e, Register sum) {
 }
 Results layer_norm(Emitter& e) {
   const Domain d = e.domain();
-  const Register x = e.operand(0, d), mean = mean_of(e, e.apply(Opcode::kRowSum, x));
-  const Register variance = mean_of(e, e.apply(Opcode::kRowSquaredDifference, x, mean));
-  const Register rstd =
-      e.apply(Opcode::kRsqrt, e.apply(Opcode::kAdd, variance, e.number(e.real("eps", 1e-5), d)));
+  const Register x = e.operand(0, d);
+  const auto [mean, rstd] = e.program().moments(x, e.real("eps", 1e-5));
+  if (e.has(1) && e.has(2))
+    return {e.program().apply(Opcode::kAffine, x, mean, rstd, e.operand(1, d), e.operand(2, d)),
+            mean, rstd};
   Register y = e.apply(Opcode::kNormalize, x, mean, rstd);
-  if (e.has(1) && e.has(2)) {
-    y = e.apply(Opcode::kFma, y, e.operand(1, d), e.operand(2, d));
-  } else if (e.has(1)) {
-    y = e.apply(Opcode::kMul, y, e.operand(1, d));
-  } else if (e.has(2)) {
-    y = e.apply(Opcode::kAdd, y, e.operand(2, d));
-  }
+  if (e.has(1)) y = e.apply(Opcode::kMul, y, e.operand(1, d));
+  if (e.has(2)) y = e.apply(Opcode::kAdd, y, e.operand(2, d));
   return {y, mean, rstd};
 }
 Results rms_norm(Emitter& e) {  // results: output, rstd

@@ -17,6 +17,13 @@ constexpr std::int64_t kShortRow = 256;
 constexpr std::int64_t kNarrowBytes = kLanes * 8;
 constexpr std::size_t kRegisterLimit = 512;
 
+std::array<Register, RowProgram::kSources> sources_of(std::initializer_list<Register> given) {
+  std::array<Register, RowProgram::kSources> all;
+  all.fill(kNoRegister);
+  std::copy(given.begin(), given.end(), all.begin());
+  return all;
+}
+
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 std::int64_t element_size(Type t) { return bytes_of(t); }
 bool same_bits(Type t, Domain d) {
@@ -51,10 +58,10 @@ Register RowProgram::constant(Domain domain, double real, std::int64_t integer) 
   return r;
 }
 
-Register RowProgram::apply(Opcode op, Register a, Register b, Register c) {
+Register RowProgram::apply(Opcode op, Register a, Register b, Register c, Register d, Register e) {
   const Domain domain = registers_[a].domain;
   bool narrow = registers_[a].narrow;
-  for (const Register r : {b, c}) {
+  for (const Register r : {b, c, d, e}) {
     if (r == kNoRegister) continue;
     narrow = narrow && registers_[r].narrow;
     if (registers_[r].domain != domain) throw std::logic_error("registers of different domains");
@@ -65,7 +72,8 @@ Register RowProgram::apply(Opcode op, Register a, Register b, Register c) {
   if (function == nullptr)
     throw std::invalid_argument("an operation on floats that only integers have");
   const Register target = add_register(domain, narrow || reduce);
-  instructions_.push_back({function, target, kNoRegister, {a, b, c}, reduce, !reduce});
+  instructions_.push_back(
+      {function, target, kNoRegister, sources_of({a, b, c, d, e}), reduce, !reduce});
   return target;
 }
 
@@ -74,31 +82,41 @@ std::pair<Register, Register> RowProgram::exp_sum(Register a, Register b) {
   const Domain domain = registers_[a].domain;
   const Register target = add_register(domain, false), second = add_register(domain, true);
   instructions_.push_back(
-      {block_function(Opcode::kExpSum, domain), target, second, {a, b, kNoRegister}, true, true});
+      {block_function(Opcode::kExpSum, domain), target, second, sources_of({a, b}), true, true});
   return {target, second};
+}
+
+std::pair<Register, Register> RowProgram::moments(Register a, double eps) {
+  a = widen(a);
+  const Domain domain = registers_[a].domain;
+  const Register mean = add_register(domain, true), rstd = add_register(domain, true);
+  instructions_.push_back(
+      {block_function(Opcode::kMoments, domain), mean, rstd, sources_of({a}), true, false, eps});
+  return {mean, rstd};
+}
+
+Register RowProgram::softmax(Register a) {
+  a = widen(a);
+  const Domain domain = registers_[a].domain;
+  const Register target = add_register(domain, false);
+  instructions_.push_back(
+      {block_function(Opcode::kSoftmax, domain), target, kNoRegister, sources_of({a}), true, true});
+  return target;
 }
 
 Register RowProgram::convert(Register from, Domain to) {
   if (registers_[from].domain == to) return from;
   const Register target = add_register(to, registers_[from].narrow);
-  instructions_.push_back({convert_function(to, registers_[from].domain),
-                           target,
-                           kNoRegister,
-                           {from, kNoRegister, kNoRegister},
-                           false,
-                           false});
+  instructions_.push_back({convert_function(to, registers_[from].domain), target, kNoRegister,
+                           sources_of({from}), false, false});
   return target;
 }
 
 Register RowProgram::widen(Register from) {
   if (!registers_[from].narrow) return from;
   const Register target = add_register(registers_[from].domain, false);
-  instructions_.push_back({block_function(Opcode::kCopy, registers_[from].domain),
-                           target,
-                           kNoRegister,
-                           {from, kNoRegister, kNoRegister},
-                           false,
-                           false});
+  instructions_.push_back({block_function(Opcode::kCopy, registers_[from].domain), target,
+                           kNoRegister, sources_of({from}), false, false});
   return target;
 }
 
@@ -189,10 +207,11 @@ void RowExecutor::allocate() {
   for (std::size_t i = 0; i < instructions.size(); ++i) {
     const auto& in = instructions[i];
     const auto release = [&] {
-      for (std::size_t k = 0; k < 3; ++k) {
+      for (std::size_t k = 0; k < RowProgram::kSources; ++k) {
         const Register r = in.sources[k];
         if (r == kNoRegister || registers[r].narrow || last[r] != i || slot[r] < 0) continue;
-        if (std::find(in.sources, in.sources + k, r) != in.sources + k) continue;
+        if (std::find(in.sources.begin(), in.sources.begin() + k, r) != in.sources.begin() + k)
+          continue;
         free.push_back(slot[r]);
       }
     };
@@ -328,12 +347,13 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
       args.target = at[in.target];
       args.second = in.second == kNoRegister ? nullptr : at[in.second];
       const bool narrow = !in.whole_row && program_.info(in.target).narrow;
-      for (std::size_t k = 0; k < 3; ++k) {
+      for (std::size_t k = 0; k < RowProgram::kSources; ++k) {
         const Register r = in.sources[k];
         if (r == kNoRegister) continue;
         args.sources[k] = at[r];
         args.steps[k] = program_.info(r).narrow && !narrow ? 0 : 1;
       }
+      args.parameter = in.parameter;
       args.count = in.whole_row ? count : (narrow ? kLanes : padded);
       in.function(args);
     }

@@ -5,6 +5,8 @@
 
 #include "kernels/block.h"
 
+#include <array>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@ inline constexpr Register kNoRegister = 0xffffffffU;
 
 class RowProgram {
  public:
+  static constexpr std::size_t kSources = std::extent_v<decltype(BlockArgs::sources)>;
   struct RegisterInfo {
     Domain domain;
     bool narrow;  // one value for the whole block
@@ -32,9 +35,10 @@ class RowProgram {
   struct Instruction {
     BlockFunction function;
     Register target, second;
-    Register sources[3];
+    std::array<Register, kSources> sources;
     bool whole_row;  // takes the true number of elements
     bool may_share;  // the target may take the place of a source that ends here
+    double parameter = 0;
   };
   struct Store {
     Register source;
@@ -45,9 +49,13 @@ class RowProgram {
   Register load(std::uint32_t operand, Type type, Domain domain, bool narrow);
   Register constant(Domain domain, double real, std::int64_t integer);
   // Throws std::invalid_argument where the operation has no meaning in the domain.
-  Register apply(Opcode op, Register a, Register b = kNoRegister, Register c = kNoRegister);
+  Register apply(Opcode op, Register a, Register b = kNoRegister, Register c = kNoRegister,
+                 Register d = kNoRegister, Register e = kNoRegister);
   // exp(a - b) and its sum over the row.
   std::pair<Register, Register> exp_sum(Register a, Register b);
+  // The mean of the row and 1 / sqrt(its variance + eps).
+  std::pair<Register, Register> moments(Register a, double eps);
+  Register softmax(Register a);
   Register convert(Register from, Domain to);
   // A narrow value repeated over the block.
   Register widen(Register from);

@@ -50,18 +50,18 @@ void fold(const BlockArgs& args, T start, F f) {
 template <class T>
 T digamma(T x) {
   if (x == 0) return std::copysign(std::numeric_limits<T>::infinity(), -x);
-  T result = 0;
+  double y = static_cast<double>(x), result = 0, shifted = 0;
   if (x < 0) {
     if (x == std::floor(x)) return std::numeric_limits<T>::quiet_NaN();
-    result -= std::numbers::pi_v<T> / std::tan(std::numbers::pi_v<T> * x);
-    x = 1 - x;
+    // The fraction alone: the tangent's period is 1, and large arguments lose their last bits.
+    result -= std::numbers::pi / std::tan(std::numbers::pi * (y - std::round(y)));
+    y = 1 - y;
   }
-  double y = static_cast<double>(x), shifted = 0;
   for (; y < 10; ++y) shifted -= 1 / y;
   const double z = 1 / (y * y);
   const double series =
       z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132)))));
-  return result + static_cast<T>(shifted + std::log(y) - 0.5 / y - series);
+  return static_cast<T>(result + shifted + std::log(y) - 0.5 / y - series);
 }
 
 template <class T>
@@ -316,6 +316,15 @@ BlockFunction other(Opcode op) {
       return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return a * b + c; }); };
     case Opcode::kNormalize:
       return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return (a - b) * c; }); };
+    case Opcode::kAffine:
+      return [](const BlockArgs& g) {
+        const T* v[5];
+        for (int k = 0; k < 5; ++k) v[k] = static_cast<const T*>(g.sources[k]);
+        for (std::int64_t i = 0; i < g.count; ++i)
+          static_cast<T*>(g.target)[i] = (v[0][i * g.steps[0]] - v[1][i * g.steps[1]]) *
+                                             v[2][i * g.steps[2]] * v[3][i * g.steps[3]] +
+                                         v[4][i * g.steps[4]];
+      };
     case Opcode::kWhere:
       return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return a != 0 ? b : c; }); };
     case Opcode::kRowSum:
@@ -347,6 +356,27 @@ BlockFunction other(Opcode op) {
     if (op == Opcode::kRowSumExp)
       return [](const BlockArgs& g) {
         fold<T>(g, 0, [](T t, T a, T b) { return t + std::exp(a - b); });
+      };
+    if (op == Opcode::kMoments)
+      return [](const BlockArgs& g) {
+        const auto* a = static_cast<const T*>(g.sources[0]);
+        const T n = static_cast<T>(g.count);
+        T sum = 0, squares = 0;
+        for (std::int64_t i = 0; i < g.count; ++i) sum += a[i];
+        for (std::int64_t i = 0; i < g.count; ++i) squares += (a[i] - sum / n) * (a[i] - sum / n);
+        for (std::int64_t k = 0; k < kLanes; ++k) {
+          static_cast<T*>(g.target)[k] = sum / n;
+          static_cast<T*>(g.second)[k] = 1 / std::sqrt(squares / n + static_cast<T>(g.parameter));
+        }
+      };
+    if (op == Opcode::kSoftmax)
+      return [](const BlockArgs& g) {
+        const auto* a = static_cast<const T*>(g.sources[0]);
+        auto* d = static_cast<T*>(g.target);
+        T top = -std::numeric_limits<T>::infinity(), total = 0;
+        for (std::int64_t i = 0; i < g.count; ++i) top = a[i] > top || a[i] != a[i] ? a[i] : top;
+        for (std::int64_t i = 0; i < g.count; ++i) total += d[i] = std::exp(a[i] - top);
+        for (std::int64_t i = 0; i < g.count; ++i) d[i] /= total;
       };
     if (op == Opcode::kExpSum)
       return [](const BlockArgs& g) {

@@ -1,4 +1,4 @@
-// Writes through indices: index_put, scatter, index_add and their kin. The result starts as a copy
+// Writes through one index: scatter, index_add and their kin. The result starts as a copy
 // of the first operand; writes are made in order, so that the last one wins and sums are the same
 // each time.
 #include <algorithm>
@@ -168,62 +168,6 @@ MadeKernel make(const StepContext& context, Writes writes) {
   return std::unique_ptr<sdk::Kernel>(std::make_unique<ScatterKernel>(context, std::move(writes)));
 }
 
-// self, indices[], values; accumulate. Laid out as aten.index.Tensor's result.
-MadeKernel index_put(const StepContext& context) {
-  const auto node = context.node();
-  const TensorSpec& out = context.result();
-  const std::size_t first = node.list_first(), count = node.list_count(), values = first + count;
-  std::vector<std::size_t> dims;
-  std::vector<TensorSpec> indices;
-  Writes w{Walk({}, {}), {}, {}, {}, {}, values};
-  Shape shared;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!context.has_operand(first + i)) continue;
-    const TensorSpec& index = context.operand(first + i);
-    dims.push_back(i);
-    indices.push_back(index);
-    w.operands.push_back(first + i);
-    w.types.push_back(known_type(index.dtype));
-    w.limits.push_back(out.dims[i]);
-    w.steps.push_back(out.strides[i]);
-    if (index.rank() > shared.size())
-      shared.insert(shared.begin(), index.rank() - shared.size(), 1);
-    for (std::size_t k = 0; k < index.rank(); ++k) {
-      std::int64_t& s = shared[shared.size() - index.rank() + k];
-      if (s == 1) s = index.dims[k];
-    }
-  }
-  const bool neighbours = dims.back() - dims.front() + 1 == dims.size();
-  const std::size_t place = neighbours ? dims.front() : 0;
-  Shape space, target;
-  const auto add_shared = [&] {
-    space.insert(space.end(), shared.begin(), shared.end());
-    target.insert(target.end(), shared.size(), 0);
-  };
-  for (std::size_t d = 0, kept = 0; d <= out.rank(); ++d) {
-    if (kept == place && target.size() == kept) add_shared();
-    if (d == out.rank()) break;
-    if (std::find(dims.begin(), dims.end(), d) != dims.end()) continue;
-    space.push_back(out.dims[d]);
-    target.push_back(out.strides[d]);
-    ++kept;
-  }
-  if (shared.empty() == false && target.size() < space.size()) target.resize(space.size(), 0);
-  std::vector<Shape> all{target, broadcast_strides(context.operand(values), space)};
-  for (const TensorSpec& index : indices) {
-    Shape s(space.size(), 0);
-    const Shape own = broadcast_strides(index, shared);
-    std::copy(own.begin(), own.end(), s.begin() + static_cast<std::ptrdiff_t>(place));
-    all.push_back(std::move(s));
-  }
-  w.walk = Walk(space, all);
-  w.walk.merge();
-  w.parallel = place > 0 && w.walk.dims.size() > 1 && w.walk.strides[0][0] != 0;
-  w.how = node.bool_or("accumulate", false) ? Combine::kAdd : Combine::kReplace;
-  w.type = known_type(out.dtype);
-  return make(context, std::move(w));
-}
-
 // self, index, src (or a number): along one dim.
 MadeKernel scatter_along(const StepContext& context, Combine how) {
   TensorSpec out = context.result(), index = context.operand(1);
@@ -320,17 +264,6 @@ Answer same_types(const sdk::NodeView& node, std::size_t operand) {
       return refusal(BP_REFUSED_DTYPE, "values of the result's type only");
   return std::nullopt;
 }
-Answer refuse_index_put(const sdk::NodeView& node) {
-  std::size_t present = 0;
-  for (std::size_t i = 0; i < node.list_count(); ++i) {
-    if (!node.has_operand(node.list_first() + i)) continue;
-    ++present;
-    if (!is_index(node.operand(node.list_first() + i).dtype()))
-      return refusal(BP_REFUSED_DTYPE, "indices must be int64 or int32, not masks");
-  }
-  if (present == 0 || present > 8) return refusal(BP_REFUSED_SHAPE, "one to eight indices");
-  return same_types(node, node.list_first() + node.list_count());
-}
 Answer refuse_scatter(const sdk::NodeView& node) {
   if (!is_index(node.operand(1).dtype()))
     return refusal(BP_REFUSED_DTYPE, "indices must be int64 or int32");
@@ -359,8 +292,6 @@ Answer refuse_as_strided(const sdk::NodeView& node) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"aten.index_put", index_put, refuse_index_put},
-    {"aten._unsafe_index_put", index_put, refuse_index_put},
     {"aten.scatter.src", scatter, refuse_scatter},
     {"aten.scatter.value", scatter, refuse_scatter},
     {"aten.scatter_add", scatter_add, refuse_scatter},
