@@ -40,23 +40,3 @@ def fresh_state():
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
         dynamo.reset()
-
-
-# What the quick run leaves to `./dev test all -m "extended or not extended"`: long runs, and goals
-# that are not met yet. CONTRIBUTING.md says which is which.
-EXTENDED = (
-    "tests/opinfo/test_opinfo.py",
-    "tests/integration/test_shapes.py",
-    "tests/integration/test_features.py",
-    "tests/integration/test_residency.py",
-    "test_gradients",
-    "test_training_follows_eager",
-    "test_inference_bf16",
-    "test_inference[reference",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if any(part in item.nodeid for part in EXTENDED):
-            item.add_marker(pytest.mark.extended)

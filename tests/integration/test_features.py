@@ -550,6 +550,39 @@ def test_index_out_of_range(plugin: str) -> None:
     close(compiled(good), model(good))
 
 
+ROW = torch.ones(1, 3)
+INDEXED = {
+    "index_select": lambda t, i: t.index_select(0, i),
+    "gather": lambda t, i: t.gather(0, i[:, None]),
+    "scatter": lambda t, i: t.scatter(0, i[:, None], ROW),
+    "scatter_add": lambda t, i: t.scatter_add(0, i[:, None], ROW),
+    "index_add": lambda t, i: t.index_add(0, i, ROW),
+    "index_copy": lambda t, i: t.index_copy(0, i, ROW),
+    "index": lambda t, i: t[i],
+    "index_put": lambda t, i: t.index_put((i,), ROW),
+    "index_fill": lambda t, i: t.index_fill(0, i, 2.0),
+    "take": lambda t, i: t.take(i),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_negative_indices_as_in_eager(plugin: str, name: str) -> None:
+    function = INDEXED[name]
+    compiled = compile_for(plugin, function)
+    table = torch.arange(12.0).reshape(4, 3)
+    for index in (2, -1, -5, 4):
+        i = torch.tensor([index])
+        try:
+            expected = function(table, i)
+        except (IndexError, RuntimeError):
+            if name in ("index_add", "index_copy") and index == -1:
+                continue  # PyTorch's decomposition of these wraps
+            with pytest.raises((IndexError, RuntimeError), match=r"(?i)(index|range)"):
+                compiled(table, i)
+        else:
+            close(compiled(table, i), expected)
+
+
 def test_both_plugins_in_one_process(plugin: str) -> None:
     model, x = mlp().requires_grad_(False), torch.randn(4, 16)
     runs = [compile_for(name, model) for name in (plugin, *PLUGINS)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -158,6 +159,24 @@ def train(model: Any, module: nn.Module, inputs: zoo.Inputs, optimizer: str) -> 
     return losses
 
 
+def sensitivity(
+    build: Callable[[], nn.Module], inputs: zoo.Inputs, optimizer: str, expected: list[float]
+) -> list[float]:
+    """How far eager itself strays up to each step, when the weights start a rounding away."""
+    strayed = [0.0] * STEPS
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        module = build().train()
+        with torch.no_grad():
+            for weight in module.parameters():
+                noise = torch.randn(weight.shape, generator=generator)
+                weight.add_(noise * weight.abs() * torch.finfo(torch.float32).eps)
+        losses = train(module, module, inputs, optimizer)
+        gaps = [abs(a - b) for a, b in zip(losses, expected, strict=True)]
+        strayed = list(map(max, strayed, itertools.accumulate(gaps, max)))
+    return strayed
+
+
 def check_training(name: str, plugin: str) -> None:
     """One compiled model, trained from the same start with one optimizer after the other."""
     case = zoo.case(name)
@@ -173,9 +192,13 @@ def check_training(name: str, plugin: str) -> None:
             actual = train(compiled, module, inputs, optimizer)
             moved = abs(expected[0] - expected[-1])
             assert moved > 1e-3, "the loss does not move: the test would pass without training"
-            worst = max(abs(a - b) for a, b in zip(actual, expected, strict=True))
-            allowed = 1e-3 * max(moved, *map(abs, expected))
-            assert worst <= allowed, f"{optimizer}: {actual} instead of {expected}"
+            gaps = [abs(a - b) for a, b in zip(actual, expected, strict=True)]
+            allowed = [1e-3 * max(moved, *map(abs, expected))] * STEPS
+            if max(gaps) > allowed[0]:  # deep batch norms at random weights amplify roundings
+                strayed = sensitivity(case.build, inputs, optimizer, expected)
+                allowed = [a + 3 * s for a, s in zip(allowed, strayed, strict=True)]
+            wrong = [i for i in range(STEPS) if not gaps[i] <= allowed[i]]
+            assert not wrong, f"{optimizer}, steps {wrong}: {actual} instead of {expected}"
 
 
 @pytest.mark.parametrize("name", zoo.names())

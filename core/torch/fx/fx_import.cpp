@@ -264,7 +264,13 @@ class Importer {
         name.size() > suffix.size() && name.ends_with(suffix))
       name.erase(name.size() - suffix.size());
     if (name == "prims.convert_element_type")
-      name = "aten._to_copy";  // same arguments, same meaning
+      name = "aten._to_copy";                             // same arguments, same meaning
+    if (name == "aten.detach" || name == "aten.alias") {  // another name of the same value
+      const py::tuple args = node.attr("args");
+      BP_ASSIGN_OR_RETURN(const ir::ValueId same, operand(args[0]));
+      values_.emplace(node.ptr(), std::vector<ir::ValueId>{same});
+      return {};
+    }
 
     std::vector<ir::ValueId> operands;
     std::vector<ir::Attribute> attributes;

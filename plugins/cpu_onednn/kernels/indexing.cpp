@@ -81,10 +81,9 @@ struct RowGather {
       RowCursor<2> at(walk, begin);
       for (std::int64_t r = begin; r < end; ++r, at.next())
         for (std::int64_t i = 0; i < inner; ++i) {
-          std::int64_t v =
+          const std::int64_t v =
               read_index(index_type, indices + (at.offset(0) + i * walk.inner_stride(0)) *
                                                    bytes_of(index_type));
-          if (v < 0) v += limit;
           if (v < 0 || v >= limit) {
             ok = false;
             continue;
@@ -149,10 +148,9 @@ MadeKernel gather(const StepContext& context) {
           RowCursor<3> at(walk, begin);
           for (std::int64_t r = begin; r < end; ++r, at.next())
             for (std::int64_t i = 0; i < inner; ++i) {
-              std::int64_t v = read_index(
+              const std::int64_t v = read_index(
                   index_type, call.operands[1] +
                                   (at.offset(0) + i * walk.inner_stride(0)) * bytes_of(index_type));
-              if (v < 0) v += limit;
               if (v < 0 || v >= limit) {
                 ok = false;
                 continue;

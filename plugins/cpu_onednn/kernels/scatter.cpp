@@ -144,9 +144,9 @@ class ScatterKernel : public sdk::Kernel {
         bool inside = true;
         for (std::size_t k = 0; k < writes_.operands.size(); ++k) {
           const std::int64_t offset = at.offset(2 + k) + i * walk.inner_stride(2 + k);
-          std::int64_t v = read_index(writes_.types[k], call.operands[writes_.operands[k]] +
-                                                            offset * bytes_of(writes_.types[k]));
-          if (v < 0) v += writes_.limits[k];
+          const std::int64_t v =
+              read_index(writes_.types[k],
+                         call.operands[writes_.operands[k]] + offset * bytes_of(writes_.types[k]));
           inside = inside && v >= 0 && v < writes_.limits[k];
           target += v * writes_.steps[k];
         }

@@ -82,7 +82,7 @@ void run_index_fill(const Frame& f) {
   const int64_t dim = wrap_dim(f.integer("dim", 0), out.rank());
   if (out.elements() == 0) return;
   for (const int64_t i : index) {
-    const Tensor slot = out.select(dim, checked_index(i, out.dims[dim]));
+    const Tensor slot = out.select(dim, wrapped_index(i, out.dims[dim]));
     if (f.has(2))
       copy(slot, f.in(2));
     else
@@ -334,7 +334,7 @@ Selection select(const Frame& f, const Tensor& t, bool clamped = false) {
     for (std::size_t k = 0; k < values.size(); ++k) {
       const int64_t value =
           clamped ? std::clamp<int64_t>(values[k], 0, std::max<int64_t>(size - 1, 0)) : values[k];
-      s.at[k] += checked_index(value, size) * t.strides[i.dim];
+      s.at[k] += wrapped_index(value, size) * t.strides[i.dim];
     }
   }
   return s;
@@ -414,7 +414,7 @@ void run_take(const Frame& f) {
   if (out.elements() == 0) return;
   const Offsets places = offsets_of(in);
   Offsets at = load<int64_t>(f.in(1));
-  for (int64_t& i : at) i = places[checked_index(i, in.elements())];
+  for (int64_t& i : at) i = places[wrapped_index(i, in.elements())];
   move_elements(out, offsets_of(out), in, at);
 }
 void run_put(const Frame& f) {
@@ -424,7 +424,7 @@ void run_put(const Frame& f) {
     std::vector<T> v = load<T>(in);
     const std::vector<T> source = load<T>(f.in(2));
     for (std::size_t i = 0; i < at.size(); ++i) {
-      T& to = v[checked_index(at[i], in.elements())];
+      T& to = v[wrapped_index(at[i], in.elements())];
       to = f.flag("accumulate", false) ? add(to, source[i]) : source[i];
     }
     store(f.out(), v);

@@ -20,10 +20,14 @@ inline std::vector<std::int64_t> offsets_of(const Tensor& t) {
 }
 
 inline std::int64_t checked_index(std::int64_t index, std::int64_t size) {
-  if (index < -size || index >= size)
+  if (index < 0 || index >= size)
     throw KernelError("index " + std::to_string(index) +
                       " is out of bounds for dimension of size " + std::to_string(size));
-  return index < 0 ? index + size : index;
+  return index;
+}
+// For the operators whose negative indices count from the end.
+inline std::int64_t wrapped_index(std::int64_t index, std::int64_t size) {
+  return checked_index(index < 0 ? index + size : index, size);
 }
 
 // to[to_at[i]] = from[from_at[i]]; both of the same type.
