@@ -10,7 +10,6 @@
 #include <exception>
 #include <new>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -55,18 +54,30 @@ inline const bp_host_api* g_host = nullptr;  // set once, at negotiation, before
 }
 inline const bp_host_api& host() { return *detail::g_host; }
 
+// The caller's place in the source, by compiler built-ins: std::source_location is missing from
+// some compilers that vendors use (clang 14 with libstdc++).
+struct SourcePlace {
+  const char* file;
+  const char* function;
+  unsigned line;
+  static constexpr SourcePlace current(const char* file = __builtin_FILE(),
+                                       const char* function = __builtin_FUNCTION(),
+                                       unsigned line = __builtin_LINE()) {
+    return {file, function, line};
+  }
+};
+
 // Owns the host's error object; empty is success.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(bp_code code, std::string_view message,
-         const std::source_location& where = std::source_location::current()) {
+  Status(bp_code code, std::string_view message, SourcePlace where = SourcePlace::current()) {
     auto args = make<bp_error_args>();
     args.code = code;
     args.message = raw(message);
-    args.file = raw(where.file_name());
-    args.function = raw(where.function_name());
-    args.line = where.line();
+    args.file = raw(where.file);
+    args.function = raw(where.function);
+    args.line = where.line;
     error_ = host().error_create(host().host, &args);
   }
   // Takes over `error`, which may be null.
@@ -106,8 +117,9 @@ class [[nodiscard]] Result {
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
   template <class U>
   requires(std::is_convertible_v<U&&, T> && !std::is_same_v<std::decay_t<U>, T> &&
-           !std::is_same_v<std::decay_t<U>, Status>) Result(U&& value)
-      : value_(std::forward<U>(value)) {}  // NOLINT(google-explicit-constructor)
+           !std::is_same_v<std::decay_t<U>, Status> && !std::is_same_v<std::decay_t<U>, Result>)
+      Result(U&& value)  // NOLINT
+      : value_(std::forward<U>(value)) {}
 
   bool ok() const { return value_.has_value(); }
   T& operator*() { return *value_; }
