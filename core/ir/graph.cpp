@@ -34,7 +34,7 @@ std::string Graph::unique_name(std::string_view wish) {
   return unique;
 }
 
-ValueId Graph::add_input(std::string wish, TensorType type) {
+ValueId Graph::add_input(std::string_view wish, TensorType type) {
   Value value;
   value.name = unique_name(wish);
   value.type = std::move(type);
@@ -45,7 +45,7 @@ ValueId Graph::add_input(std::string wish, TensorType type) {
   return id;
 }
 
-ValueId Graph::add_constant(std::string wish, TensorType type,
+ValueId Graph::add_constant(std::string_view wish, TensorType type,
                             std::shared_ptr<const ConstantData> data) {
   Value value;
   value.name = unique_name(wish);
@@ -59,7 +59,7 @@ ValueId Graph::add_constant(std::string wish, TensorType type,
 
 NodeId Graph::add_node(const OpInfo* op, std::vector<ValueId> operands,
                        std::vector<Attribute> attributes, std::vector<TensorType> types,
-                       std::string wish) {
+                       std::string_view wish) {
   const auto id = static_cast<NodeId>(nodes.size());
   Node node;
   node.op = op;

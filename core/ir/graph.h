@@ -85,12 +85,13 @@ class Graph {
   std::vector<ValueId> outputs;  // a value may occur twice, and may be an input; never kNone
 
   // Appends; the name is made unique. Dangling operands are a bug of the caller.
-  ValueId add_input(std::string name, TensorType type);
-  ValueId add_constant(std::string name, TensorType type, std::shared_ptr<const ConstantData> data);
+  ValueId add_input(std::string_view name, TensorType type);
+  ValueId add_constant(std::string_view name, TensorType type,
+                       std::shared_ptr<const ConstantData> data);
   // Results get `types.size()` new values named after `name` (empty: the next number).
   NodeId add_node(const OpInfo* op, std::vector<ValueId> operands,
                   std::vector<Attribute> attributes, std::vector<TensorType> types,
-                  std::string name = {});
+                  std::string_view name = {});
 
   // Nodes that read each value, in order; rebuilt on every call: O(edges).
   std::vector<std::vector<NodeId>> users() const;

@@ -37,7 +37,7 @@ void merge_permutations(ir::Graph& graph, ir::Node& node) {
   const auto outer = find_permutation(graph, node);
   if (!inner || !outer) return;
   std::vector<ir::Dim> dims;
-  for (std::size_t from : *outer) dims.push_back(static_cast<std::int64_t>((*inner)[from]));
+  for (std::size_t from : *outer) dims.emplace_back(static_cast<std::int64_t>((*inner)[from]));
   become(node, "aten.permute", {first->operands[0]}, {{"dims", std::move(dims)}});
 }
 

@@ -137,7 +137,8 @@ std::string_view loader_text(std::string_view text) {
   constexpr std::string_view kBefore = "(dlerror system message: ";
   const std::size_t begin = text.find(kBefore);
   const std::size_t end = text.rfind("): ");
-  if (begin == text.npos || end == text.npos || end < begin + kBefore.size()) return text;
+  if (begin == std::string::npos || end == std::string::npos || end < begin + kBefore.size())
+    return text;
   return text.substr(begin + kBefore.size(), end - begin - kBefore.size());
 }
 

@@ -100,7 +100,7 @@ Status check_groups(const bp_plugin_api& table) {
     }
     if (!present.empty() && !missing.empty()) {
       return refuse("its table sets " + present + " but not " + missing + "; the group '" +
-                    std::string(name) + "' is all or none");
+                    std::string(name).append("' is all or none"));
     }
   }
   return {};

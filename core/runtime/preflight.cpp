@@ -29,7 +29,7 @@ constexpr std::string_view kMachineName = "aarch64";
 #error "Backplane runs on x86-64 and aarch64"
 #endif
 
-constexpr std::string_view kOwner{"backplane\0\0", 12};        // with its padding
+constexpr std::string_view kOwner{"backplane\0\0\0", 12};      // with its padding
 constexpr std::uint64_t kTableLimit = std::uint64_t{1} << 30;  // strings or symbols of one library
 constexpr std::uint64_t kNoteLimit = std::uint64_t{1} << 20;
 

@@ -2,7 +2,7 @@
 // handlers, locale and umask around load and open. A change is undone and named in the log.
 #pragma once
 
-#include <signal.h>
+#include <csignal>
 
 #include <cstdint>
 #include <memory>

@@ -49,11 +49,12 @@ Answer check_program(const NodeView& node, const ProgramOp& op) {
     if (const bp_attribute* a = node.attribute(name); a && a->kind == BP_ATTRIBUTE_STRING)
       return refusal(BP_REFUSED_DTYPE, "no complex numbers");
   const std::string_view name = node.op();
-  if (name.starts_with("aten.bitwise") || name == "aten.gcd" || name.find("_shift") != name.npos)
+  if (name.starts_with("aten.bitwise") || name == "aten.gcd" ||
+      name.find("_shift") != std::string_view::npos)
     for (std::size_t i = 0; i < node.operand_count(); ++i)
       if (node.has_operand(i) && is_float(*type_of(node.operand(i).dtype())))
         return refusal(BP_REFUSED_DTYPE, "bit operations on integers only");
-  if (name == "aten.native_layer_norm" || name.find("softmax") != name.npos)
+  if (name == "aten.native_layer_norm" || name.find("softmax") != std::string_view::npos)
     if (!float_result) return refusal(BP_REFUSED_DTYPE, "floating point results only");
   if (op.kind == ProgramOp::kRow)
     for (const std::size_t d : row_dims(node))

@@ -36,7 +36,7 @@
 #define BROKEN_LEAVES_FTZ_IN_COPY 34  // loads; the state is restored
 
 #include <backplane/plugin.h>
-#include <signal.h>
+#include <csignal>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -72,7 +72,7 @@ extern "C" BP_EXPORT int data_of_that_name __asm__("backplane_plugin_negotiate")
 int data_of_that_name = 1;
 #endif
 
-#include "core/runtime/testing/good_plugin.c"
+#include "core/runtime/testing/good_plugin.c"  // NOLINT(bugprone-suspicious-include)
 
 namespace {
 

@@ -352,7 +352,7 @@ class Importer {
     widen_statistics(name, operands, types);
     const ir::NodeId id =
         out_.graph.add_node(ir::find_or_intern_op(name), std::move(operands), std::move(attributes),
-                            std::move(types), py::str(node.attr("name")));
+                            std::move(types), std::string(py::str(node.attr("name"))));
     ir::Node& made = out_.graph.nodes[id];
     made.list_first = list_first;
     made.list_count = list_count;

@@ -32,7 +32,7 @@ class OneNode {
   explicit OneNode(std::string op) : op_(std::move(op)) {}
 
   // Values in row-major order, whatever the strides.
-  OneNode& in(const Shape& dims, const Floats& values, Shape strides = {},
+  OneNode& in(const Shape& dims, const Floats& values, const Shape& strides = {},
               bp_dtype dtype = sdk::kFloat32) {
     const std::size_t at = add(dims, strides, dtype);
     place(at, values);
@@ -49,7 +49,7 @@ class OneNode {
     operands_.push_back(BP_NONE);
     return *this;
   }
-  OneNode& out(const Shape& dims, Shape strides = {}, bp_dtype dtype = sdk::kFloat32) {
+  OneNode& out(const Shape& dims, const Shape& strides = {}, bp_dtype dtype = sdk::kFloat32) {
     results_.push_back(static_cast<std::uint32_t>(add(dims, strides, dtype)));
     return *this;
   }

@@ -93,7 +93,7 @@ memory::desc any_weight(const Geometry& g, Type type, const Shape& weight) {
 }
 
 bool is_plain_slow(const std::string& name) {
-  return name.starts_with("ref") || name.find("gemm") != name.npos;
+  return name.starts_with("ref") || name.find("gemm") != std::string_view::npos;
 }
 
 Shape tidy(const Shape& dims, const Shape& strides) {

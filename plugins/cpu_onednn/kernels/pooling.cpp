@@ -105,8 +105,7 @@ struct PatchMean {
   BP_LOOP void run(T* out, const T* image, const Patch& p, std::int64_t first, std::int64_t n,
                    float divisor) {
     float sums[kBlock];
-#pragma omp simd
-    for (std::int64_t k = 0; k < kBlock; ++k) sums[k] = 0;
+    std::fill(sums, sums + kBlock, 0.0F);
     OverPatch<SumStep, T, float*>::run(image, p, first, n, sums);
 #pragma omp simd
     for (std::int64_t k = 0; k < n; ++k) Lane::write(out[k], sums[k] / divisor);
@@ -146,7 +145,7 @@ struct RowsSum {
     if (row.count == 0) std::fill(sums, sums + n, 0.0F);
     for (std::int64_t i = 0; i < row.count; ++i) {
       const T* x = plane + (row.start + i * row.step) * columns;
-      if (i == 0) {
+      if (i == 0) {  // NOLINT(bugprone-branch-clone): = and += look alike to it under OpenMP
 #pragma omp simd
         for (std::int64_t c = 0; c < n; ++c) sums[c] = Lane::read(x[c]);
       } else {

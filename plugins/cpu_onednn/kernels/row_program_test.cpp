@@ -17,8 +17,8 @@ Floats ramp(std::int64_t n, float step) {
   return out;
 }
 
-void run(RowProgram program, RowSpace space, std::vector<const void*> operands,
-         std::vector<void*> results) {
+void run(RowProgram program, RowSpace space, const std::vector<const void*>& operands,
+         const std::vector<void*>& results) {
   const RowExecutor executor(std::move(program), std::move(space));
   std::vector<std::byte> scratch(executor.scratch_bytes() + 64, std::byte{0xff});
   auto* aligned = reinterpret_cast<std::byte*>(
