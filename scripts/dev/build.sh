@@ -63,13 +63,13 @@ run_build() {
 }
 
 run_demo() {
-  build_package
+  build_package test # the model and its tokenizer
   "$PYTHON" scripts/demo.py "$@"
 }
 
 run_bench() {
   [ -f benchmarks/run.py ] || die "benchmarks/run.py does not exist" 2
-  build_package bench
+  build_package test bench
   "$PYTHON" benchmarks/run.py "$@"
 }
 

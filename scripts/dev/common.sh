@@ -12,6 +12,8 @@ export PIP_NO_INPUT=1
 export HF_HUB_OFFLINE=1
 export CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
 # Precompiled headers carry times that say nothing about their content.
+# Checkouts share results: paths inside one are taken as relative.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}
 # Else the environment's PYTHONPATH could put another package before the one under test.
 unset PYTHONPATH PYTHONHOME
