@@ -11,9 +11,9 @@ export PIP_ROOT_USER_ACTION=ignore
 export PIP_NO_INPUT=1
 export HF_HUB_OFFLINE=1
 export CMAKE_BUILD_PARALLEL_LEVEL=$JOBS
-# Precompiled headers carry times that say nothing about their content.
 # Checkouts share results: paths inside one are taken as relative.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
+# Precompiled headers carry times that say nothing about their content.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}
 # Else the environment's PYTHONPATH could put another package before the one under test.
 unset PYTHONPATH PYTHONHOME
