@@ -9,6 +9,8 @@ import tempfile
 # Before any test imports transformers: models come from config classes or installed packages.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Threads that spin while they wait make a busy machine many times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Tests compile anew: what an earlier build left in the user's cache must not hide a fault.
 os.environ["BACKPLANE_CACHE_DIR"] = tempfile.mkdtemp(prefix="backplane-test-")
