@@ -530,6 +530,15 @@ def test_model_that_raises(plugin: str) -> None:
         close(compiled(x, False), model(x, False))
 
 
+def test_linear_of_rows_far_apart(plugin: str) -> None:
+    """The first token of every sequence, as classifiers read it."""
+    model = nn.Linear(64, 32).requires_grad_(False)
+    compiled = compile_for(plugin, lambda x: model(x[:, 0]))
+    for batch in (1, 4):
+        x = torch.randn(batch, 37, 64)
+        close(compiled(x), model(x[:, 0]))
+
+
 def test_wrong_shapes_raise_as_in_eager(plugin: str) -> None:
     compiled = compile_for(plugin, mlp())
     compiled(torch.randn(4, 16))

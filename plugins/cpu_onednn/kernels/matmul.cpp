@@ -157,7 +157,7 @@ class Builder {
     dnnl::memory::desc b_desc;
     tidy(a);
     tidy(c);
-    const auto left = operand(a, roles_.left);
+    auto left = operand(a, roles_.left);
     MatmulKernel::Source right{};
     if (is_packed) {
       const TensorSpec& w = context_.value(packed_);
@@ -171,12 +171,21 @@ class Builder {
       right = operand(b, roles_.right);
       b_desc = dnnl_desc(type_, b.dims, b.strides);
     }
-    const auto a_desc = dnnl_desc(type_, a.dims, a.strides),
-               c_desc = dnnl_desc(type_, c.dims, c.strides);
-    const auto pd =
-        bias_.is_zero()
-            ? dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, c_desc, attr_)
-            : dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, bias_, c_desc, attr_);
+    auto a_desc = dnnl_desc(type_, a.dims, a.strides);
+    const auto c_desc = dnnl_desc(type_, c.dims, c.strides);
+    const auto choose = [&] {
+      return bias_.is_zero()
+                 ? dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, c_desc, attr_)
+                 : dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, bias_, c_desc, attr_);
+    };
+    auto pd = choose();
+    // Rows far apart get oneDNN's plain loops: a copy of them costs less.
+    if (std::string_view(pd.impl_info_str()).starts_with("ref") &&
+        left.kind == MatmulKernel::Source::kOperand && a.strides != sdk::row_major(a.dims)) {
+      left = operand(a, roles_.left, /*dense=*/true);
+      a_desc = dnnl_desc(type_, a.dims, a.strides);
+      pd = choose();
+    }
     add(DNNL_ARG_SRC, a_desc, left);
     add(DNNL_ARG_WEIGHTS, b_desc, right);
     add(DNNL_ARG_DST, c_desc, {MatmulKernel::Source::kResult, 0, 0});
@@ -282,10 +291,10 @@ class Builder {
   }
 
   // The operand where it lies, or a dense copy of it.
-  MatmulKernel::Source operand(Matrix& m, std::size_t which) {
+  MatmulKernel::Source operand(Matrix& m, std::size_t which, bool dense = false) {
     const std::size_t at = position(context_, node_.operand_index(which));
     const bool copied = which == roles_.left && copy_left_;
-    if (!copied && usable(m)) return {MatmulKernel::Source::kOperand, at, 0};
+    if (!copied && !dense && usable(m)) return {MatmulKernel::Source::kOperand, at, 0};
     const TensorSpec& spec = context_.value(node_.operand_index(which));
     const Shape from = copied ? broadcast_strides(spec, spec.dims) : m.strides;
     const Shape& dims = copied ? spec.dims : m.dims;
