@@ -1,0 +1,620 @@
+#include "printer.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+
+#include "functions.hpp"
+
+namespace backplane::kernelgen {
+namespace {
+
+std::string number(std::int64_t v) { return std::to_string(v); }
+std::string variable(const char* prefix, std::int64_t index) { return prefix + number(index); }
+std::string axis_name(std::size_t axis) { return variable("a", static_cast<std::int64_t>(axis)); }
+bool is_wide_type(Type t) { return t == Type::kF64 || t == Type::kI64; }
+bool is_position(Reduction how) {
+  return how == Reduction::kArgMax || how == Reduction::kArgMin;
+}
+constexpr char kLaneDigits[] = "0123456789abcdef";
+
+}  // namespace
+
+PointPrinter::PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
+                           std::int64_t lanes, bool grouped)
+    : kernel_(kernel),
+      e_(kernel.expressions),
+      dialect_(dialect),
+      lane_axis_(lane_axis),
+      lanes_(lanes),
+      grouped_(grouped) {
+  analyse();
+}
+
+// Which axes each expression depends on, and how many reductions stand under it.
+void PointPrinter::analyse() {
+  const std::size_t axes = e_.extents().size();
+  for (std::size_t a = kernel_.outer_count; a < axes; ++a) loop_mask_ |= std::uint64_t{1} << a;
+  masks_.assign(e_.size(), 0);
+  depths_.assign(e_.size(), 0);
+  for (std::size_t i = 0; i < e_.size(); ++i) {  // operands come before their users
+    const Node& n = e_.node(static_cast<Expr>(i));
+    if (n.op == Op::kAxis) masks_[i] = std::uint64_t{1} << n.index;
+    // An external is what the surrounding text computed for this very point.
+    if (n.op == Op::kExternal && lane_axis_ != kNoAxis) masks_[i] = std::uint64_t{1} << lane_axis_;
+    for (const Expr operand : {n.a, n.b, n.c}) {
+      if (operand == kNoExpr) continue;
+      masks_[i] |= mask(operand);
+      depths_[i] = std::max(depths_[i], depth(operand));
+    }
+    if (n.op == Op::kReduce) {
+      masks_[i] &= ~loop_mask_;
+      ++depths_[i];
+    }
+  }
+  std::vector<bool> needed(e_.size(), false);
+  for (const Store& s : kernel_.stores)
+    needed[static_cast<std::size_t>(s.offset)] = needed[static_cast<std::size_t>(s.value)] = true;
+  for (std::size_t i = e_.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    const Node& n = e_.node(static_cast<Expr>(i));
+    for (const Expr operand : {n.a, n.b, n.c})
+      if (operand != kNoExpr) needed[static_cast<std::size_t>(operand)] = true;
+    if (n.op == Op::kReduce) reductions_.push_back(static_cast<Expr>(i));
+  }
+  std::reverse(reductions_.begin(), reductions_.end());
+}
+
+void PointPrinter::line(const std::string& statement) {
+  out_.append(indent_ * 2, ' ');
+  out_ += statement;
+  out_ += '\n';
+}
+void PointPrinter::open(const std::string& head) {
+  line(head + " {");
+  ++indent_;
+  scopes_.emplace_back();
+}
+void PointPrinter::close() {
+  --indent_;
+  scopes_.pop_back();
+  line("}");
+}
+
+std::string PointPrinter::splat(Type type, const std::string& value) const {
+  return "((" + type_name(type, lanes_) + ")(" + value + "))";
+}
+
+std::string PointPrinter::literal(const Node& n) const {
+  if (!is_float(n.type)) {
+    if (n.type != Type::kI64) return n.integer < 0 ? "(" + number(n.integer) + ")" : number(n.integer);
+    if (n.integer == INT64_MIN) return "(-9223372036854775807L - 1L)";
+    return "(" + number(n.integer) + "L)";
+  }
+  const char* suffix = n.type == Type::kF32 ? "f" : "";
+  if (std::isnan(n.real)) return n.type == Type::kF32 ? "BP_NAN" : "((double)BP_NAN)";
+  if (std::isinf(n.real)) {
+    const std::string one = n.type == Type::kF32 ? "BP_INFINITY" : "((double)BP_INFINITY)";
+    return n.real < 0 ? "(-" + one + ")" : one;
+  }
+  const double v = n.type == Type::kF32 ? static_cast<double>(static_cast<float>(n.real)) : n.real;
+  if (std::isinf(v)) return v < 0 ? "(-BP_INFINITY)" : "BP_INFINITY";
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%a%s", v, suffix);
+  return std::signbit(v) ? "(" + std::string(buffer) + ")" : buffer;
+}
+
+// A comparison as 0 or 1: scalars give that already, vectors give -1 in the operands' width.
+std::string PointPrinter::truth(const std::string& comparison, Type of, bool wide) const {
+  if (!wide) return comparison;
+  const std::string& c = comparison;
+  if (is_wide_type(of)) return "(convert_int" + number(lanes_) + c + " & 1)";
+  return "(" + c + " & 1)";
+}
+
+std::string PointPrinter::ref(Expr e, bool wide) {
+  const Node& n = e_.node(e);
+  if (n.op == Op::kConstant) return wide ? splat(n.type, literal(n)) : literal(n);
+  if (wide && !varies(e)) return splat(n.type, ref(e, false));
+  if (n.op == Op::kAxis && !wide) return axis_name(static_cast<std::size_t>(n.index));
+  if (n.op == Op::kExternal) return variable("x", n.index);
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
+    if (const auto found = scope->find({e, wide}); found != scope->end()) return found->second;
+  const std::string value = text(e, wide);
+  const std::string name = variable(wide ? "w" : "v", e);
+  line(type_name(n.type, wide ? lanes_ : 1) + " " + name + " = " + value + ";");
+  scopes_.back()[{e, wide}] = name;
+  return name;
+}
+
+std::string PointPrinter::text(Expr e, bool wide) {
+  const Node& n = e_.node(e);
+  switch (n.op) {
+    case Op::kAxis: {
+      const std::string base = axis_name(static_cast<std::size_t>(n.index));
+      if (n.type == Type::kI64)
+        return "(" + splat(n.type, base) + " + convert_long" + number(lanes_) + "(BP_IOTA_" +
+               number(lanes_) + "))";
+      return "(" + splat(n.type, base) + " + BP_IOTA_" + number(lanes_) + ")";
+    }
+    case Op::kLoad:
+      return text_load(n, wide);
+    case Op::kValue: {
+      const std::string s = variable("s", n.index);
+      const auto storage = static_cast<Storage>(n.integer);
+      if (storage == Storage::kF32) return "BP_BITS_F32(" + s + ")";
+      if (storage == Storage::kF64) return "BP_BITS_F64(" + s + ")";
+      if (storage == Storage::kBF16) return "bp_from_bf16_1((ushort)" + s + ")";
+      if (storage == Storage::kF16) return "bp_from_f16(" + s + ")";
+      return "(" + type_name(n.type, 1) + ")(" + std::string(storage_name(storage, dialect_)) +
+             ")" + s;
+    }
+    case Op::kCast:
+      return text_cast(ref(n.a, wide), e_.type(n.a), n.type, wide);
+    case Op::kNarrow: {
+      const auto storage = static_cast<Storage>(n.index);
+      const std::string a = ref(n.a, wide);
+      const std::string small = storage == Storage::kI8   ? "char"
+                                : storage == Storage::kU8 ? "uchar"
+                                                          : "short";
+      if (wide)
+        return "convert_int" + number(lanes_) + "(convert_" + small + number(lanes_) + "(" + a +
+               "))";
+      return "(int)(" + std::string(storage_name(storage, dialect_)) + ")" + a;
+    }
+    case Op::kSelect: {
+      const std::string c = ref(n.a, wide), a = ref(n.b, wide), b = ref(n.c, wide);
+      if (!wide) return "(" + c + " ? " + a + " : " + b + ")";
+      if (is_wide_type(n.type))
+        return "select(" + b + ", " + a + ", convert_long" + number(lanes_) + "(-" + c + "))";
+      return "select(" + b + ", " + a + ", -" + c + ")";
+    }
+    case Op::kReduce:
+      return "0 /* reduction outside its loop */";
+    default:
+      return is_unary(n.op) ? text_unary(n, wide) : text_binary(n, wide);
+  }
+}
+
+std::string PointPrinter::text_cast(const std::string& from, Type from_type, Type to, bool wide) {
+  (void)from_type;
+  if (wide) return "convert_" + type_name(to, lanes_) + "(" + from + ")";
+  return "(" + type_name(to, 1) + ")" + from;
+}
+
+std::string PointPrinter::call_own(Op op, bool wide, const std::string& arguments) {
+  const std::int64_t width = wide ? lanes_ : 1;
+  used_.insert({op, width});
+  return "bp_" + std::string(own_function_name(op)) + "_" + number(width) + "(" + arguments + ")";
+}
+
+std::string PointPrinter::text_unary(const Node& n, bool wide) {
+  const std::string a = ref(n.a, wide);
+  switch (n.op) {
+    case Op::kNeg:
+      return "-" + a;
+    case Op::kNot:
+      return wide ? "(1 - " + a + ")" : "!" + a;
+    case Op::kBitNot:
+      return "~" + a;
+    case Op::kRsqrt: {
+      const std::string root(library_function(Op::kSqrt, n.type, dialect_));
+      return (n.type == Type::kF32 ? "1.0f / " : "1.0 / ") + root + "(" + a + ")";
+    }
+    case Op::kAbs:
+      if (!is_float(n.type))
+        return wide ? "convert_" + type_name(n.type, lanes_) + "(abs(" + a + "))"
+                    : "(" + a + " < 0 ? -" + a + " : " + a + ")";
+      break;
+    case Op::kSigmoid:
+      if (n.type == Type::kF64) return "1.0 / (1.0 + exp(-" + a + "))";
+      break;
+    default:
+      break;
+  }
+  if (n.type == Type::kF32 && is_own_function(n.op)) return call_own(n.op, wide, a);
+  return std::string(library_function(n.op, n.type, dialect_)) + "(" + a + ")";
+}
+
+std::string PointPrinter::text_binary(const Node& n, bool wide) {
+  const Type of = e_.type(n.a);
+  const std::string a = ref(n.a, wide), b = ref(n.b, wide);
+  const auto infix = [&](const char* op) { return "(" + a + op + b + ")"; };
+  switch (n.op) {
+    case Op::kAdd:
+      return infix(" + ");
+    case Op::kSub:
+      return infix(" - ");
+    case Op::kMul:
+      return infix(" * ");
+    case Op::kDiv:
+    case Op::kMod: {
+      const char* op = n.op == Op::kDiv ? " / " : " % ";
+      const Node& divisor = e_.node(n.b);
+      if (is_float(of) || (divisor.op == Op::kConstant && divisor.integer != 0)) return infix(op);
+      if (wide) {
+        const std::string zero = "(" + b + " == 0)", type = type_name(of, lanes_);
+        return "select((" + a + op + "select(" + b + ", (" + type + ")(1), " + zero + ")), (" +
+               type + ")(0), " + zero + ")";
+      }
+      return "(" + b + " == 0 ? 0 : " + a + op + b + ")";
+    }
+    case Op::kMin:
+    case Op::kMax: {
+      const bool largest = n.op == Op::kMax;
+      if (of == Type::kF32) return call_own(n.op, wide, a + ", " + b);
+      const char* op = largest ? " > " : " < ";
+      if (of == Type::kF64) {
+        if (wide) return "select(" + b + ", " + a + ", (" + a + op + b + ") | (" + a + " != " + a + "))";
+        return "((" + a + op + b + ") || (" + a + " != " + a + ") ? " + a + " : " + b + ")";
+      }
+      if (wide) return std::string(largest ? "max(" : "min(") + a + ", " + b + ")";
+      return "(" + a + op + b + " ? " + a + " : " + b + ")";
+    }
+    case Op::kLt:
+      return truth(infix(" < "), of, wide);
+    case Op::kLe:
+      return truth(infix(" <= "), of, wide);
+    case Op::kEq:
+      return truth(infix(" == "), of, wide);
+    case Op::kNe:
+      return truth(infix(" != "), of, wide);
+    case Op::kAnd:
+      return infix(" & ");
+    case Op::kOr:
+      return infix(" | ");
+    case Op::kXor:
+      return infix(" ^ ");
+    case Op::kShl:
+      return infix(" << ");
+    case Op::kShr:
+      return infix(" >> ");
+    default:
+      return std::string(library_function(n.op, n.type, dialect_)) + "(" + a + ", " + b + ")";
+  }
+}
+
+std::string PointPrinter::text_load(const Node& n, bool wide) {
+  const auto storage = static_cast<Storage>(n.integer);
+  const std::string t = variable("t", n.index);
+  const auto one = [&](const std::string& at) -> std::string {
+    switch (storage) {
+      case Storage::kBF16:
+        return "bp_from_bf16_1(" + t + "[" + at + "])";
+      case Storage::kF16:
+        return "BP_F16_LOAD(" + t + ", " + at + ")";
+      case Storage::kI16:
+      case Storage::kI8:
+      case Storage::kU8:
+      case Storage::kBool:
+        return "(int)" + t + "[" + at + "]";
+      default:
+        return t + "[" + at + "]";
+    }
+  };
+  if (!wide) return one(ref(n.a, false));
+  std::int64_t stride = 0;
+  const bool known = e_.stride(n.a, lane_axis_, stride);
+  if (known && stride == 0) return splat(n.type, one(ref(n.a, false)));
+  const std::string w = number(lanes_);
+  if (known && stride == 1) {
+    const std::string at = t + " + " + ref(n.a, false);
+    switch (storage) {
+      case Storage::kBF16:
+        return "bp_from_bf16_" + w + "(vload" + w + "(0, " + at + "))";
+      case Storage::kF16:
+        return "vload_half" + w + "(0, " + at + ")";
+      case Storage::kI16:
+      case Storage::kI8:
+      case Storage::kU8:
+      case Storage::kBool:
+        return "convert_int" + w + "(vload" + w + "(0, " + at + "))";
+      default:
+        return "vload" + w + "(0, " + at + ")";
+    }
+  }
+  const std::string at = ref(n.a, true);
+  std::string lanes;
+  for (std::int64_t i = 0; i < lanes_; ++i)
+    lanes += (i ? ", " : "") + one(at + ".s" + kLaneDigits[i]);
+  return "(" + type_name(n.type, lanes_) + ")(" + lanes + ")";
+}
+
+std::string PointPrinter::initial(Reduction how, Type type) const {
+  Node n;
+  n.type = type;
+  switch (how) {
+    case Reduction::kSum:
+      break;
+    case Reduction::kProduct:
+      n.real = 1;
+      n.integer = 1;
+      break;
+    case Reduction::kMax:
+    case Reduction::kArgMax:
+      n.real = -INFINITY;
+      n.integer = type == Type::kI64 ? INT64_MIN : INT32_MIN;
+      if (type == Type::kI32) return "(-2147483647 - 1)";
+      break;
+    default:
+      n.real = INFINITY;
+      n.integer = type == Type::kI64 ? INT64_MAX : INT32_MAX;
+      break;
+  }
+  return literal(n);
+}
+
+std::string PointPrinter::combine(Reduction how, Type type, const std::string& a,
+                                  const std::string& b, bool wide) {
+  switch (how) {
+    case Reduction::kSum:
+      return a + " + " + b;
+    case Reduction::kProduct:
+      return a + " * " + b;
+    default:
+      break;
+  }
+  const bool largest = how == Reduction::kMax || how == Reduction::kArgMax;
+  if (type == Type::kF32) return call_own(largest ? Op::kMax : Op::kMin, wide, a + ", " + b);
+  const std::string op = largest ? " > " : " < ";
+  if (type == Type::kF64) {
+    if (wide) return "select(" + b + ", " + a + ", (" + a + op + b + ") | (" + a + " != " + a + "))";
+    return "((" + a + op + b + ") || (" + a + " != " + a + ") ? " + a + " : " + b + ")";
+  }
+  if (wide) return (largest ? "max(" : "min(") + a + ", " + b + ")";
+  return "(" + a + op + b + " ? " + a + " : " + b + ")";
+}
+
+// What does not change inside the loops is computed before them.
+void PointPrinter::hoist(Expr e, bool wide) {
+  const Node& n = e_.node(e);
+  if (n.op == Op::kConstant || n.op == Op::kAxis || n.op == Op::kExternal) return;
+  if (!in_loops(e)) {
+    ref(e, wide && varies(e));
+    return;
+  }
+  if (n.op == Op::kReduce) return;
+  if (n.op == Op::kLoad) {
+    std::int64_t stride = 0;
+    if (wide && lane_axis_ != kNoAxis && e_.stride(n.a, lane_axis_, stride) && stride <= 1)
+      return hoist(n.a, false);
+  }
+  for (const Expr operand : {n.a, n.b, n.c})
+    if (operand != kNoExpr) hoist(operand, wide);
+}
+
+template <class Body>
+void PointPrinter::loops(Body&& body, bool wide_outside) {
+  const std::size_t axes = e_.extents().size(), first = kernel_.outer_count;
+  const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
+  for (std::size_t a = first; a + 1 < axes; ++a) {
+    const std::string name = axis_name(a);
+    open("for (" + std::string(index) + name + " = 0; " + name + " < " + number(e_.extents()[a]) +
+         "; ++" + name + ")");
+  }
+  const std::size_t last = axes - 1;
+  const std::string name = axis_name(last), limit = number(e_.extents()[last]);
+  const std::string declared = std::string(index) + name;
+  if (lanes_in_loop()) {
+    line("{");
+    line(declared + " = 0;");
+    open("for (; " + name + " + " + number(lanes_) + " <= " + limit + "; " + name +
+         " += " + number(lanes_) + ")");
+    body(true);
+    close();
+    if (e_.extents()[last] % lanes_ != 0) {
+      open("for (; " + name + " < " + limit + "; ++" + name + ")");
+      body(false);
+      close();
+    }
+    line("}");
+  } else {
+    const std::string start = grouped_ ? "(" + std::string(index) + ")get_local_id(0)" : "0";
+    const std::string step =
+        grouped_ ? name + " += (" + std::string(index) + ")get_local_size(0)" : "++" + name;
+    open("for (" + declared + " = " + start + "; " + name + " < " + limit + "; " + step + ")");
+    body(wide_outside);
+    close();
+  }
+  for (std::size_t a = first; a + 1 < axes; ++a) close();
+}
+
+void PointPrinter::join_lanes(Expr r) {
+  const Node& n = e_.node(r);
+  const auto how = static_cast<Reduction>(n.index);
+  const std::string name = variable("r", r), all = variable("q", r);
+  if (how == Reduction::kSum && lanes_ == 16) {
+    const std::string t = type_name(n.type, 1);
+    line(t + "8 " + all + "_8 = " + all + ".lo + " + all + ".hi;");
+    line(t + "4 " + all + "_4 = " + all + "_8.lo + " + all + "_8.hi;");
+    line(t + "2 " + all + "_2 = " + all + "_4.lo + " + all + "_4.hi;");
+    line(name + " = " + name + " + (" + all + "_2.x + " + all + "_2.y);");
+    return;
+  }
+  for (std::int64_t i = 0; i < lanes_; ++i)
+    line(name + " = " +
+         combine(how, n.type, name, all + ".s" + kLaneDigits[i], false) + ";");
+}
+
+// A tree in local memory; every work-item gets the result.
+void PointPrinter::join_group(Expr r) {
+  const Node& n = e_.node(r);
+  const auto how = static_cast<Reduction>(n.index);
+  const std::string name = variable("r", r), type = type_name(n.type, 1);
+  const std::string shared = "((__local " + type + "*)shared)";
+  line("barrier(CLK_LOCAL_MEM_FENCE);");
+  line(shared + "[get_local_id(0)] = " + name + ";");
+  open("for (int half_size = (int)get_local_size(0) / 2; half_size > 0; half_size /= 2)");
+  line("barrier(CLK_LOCAL_MEM_FENCE);");
+  open("if ((int)get_local_id(0) < half_size)");
+  const std::string a = shared + "[get_local_id(0)]",
+                    b = shared + "[get_local_id(0) + half_size]";
+  line(a + " = " + combine(how, n.type, a, b, false) + ";");
+  close();
+  close();
+  line("barrier(CLK_LOCAL_MEM_FENCE);");
+  line(name + " = " + shared + "[0];");
+}
+
+void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) {
+  const bool lanes = lanes_in_loop();
+  for (const Expr r : reductions) {
+    const Node& n = e_.node(r);
+    const auto how = static_cast<Reduction>(n.index);
+    const bool vector = wide && varies(r);
+    const Type type = e_.type(n.a);
+    const std::string start = initial(how, type), name = variable("r", r);
+    hoist(n.a, wide || lanes);
+    const auto widened = [&](const std::string& s, Type t) { return vector ? splat(t, s) : s; };
+    line(type_name(type, vector ? lanes_ : 1) + " " + name + " = " + widened(start, type) + ";");
+    if (is_position(how))
+      line(type_name(Type::kI64, vector ? lanes_ : 1) + " p" + number(r) + " = " +
+           widened("0L", Type::kI64) + ";");
+    if (lanes)
+      line(type_name(type, lanes_) + " " + variable("q", r) + " = " + splat(type, start) + ";");
+  }
+  loops(
+      [&](bool inside) {
+        for (const Expr r : reductions) {
+          const Node& n = e_.node(r);
+          const auto how = static_cast<Reduction>(n.index);
+          const bool vector = lanes ? inside : wide && varies(r);
+          const Type type = e_.type(n.a);
+          const std::string name = variable(lanes && inside ? "q" : "r", r);
+          const std::string value = ref(n.a, vector);
+          if (!is_position(how)) {
+            line(name + " = " + combine(how, type, name, value, vector) + ";");
+            continue;
+          }
+          std::string at = "0L";
+          for (std::size_t a = kernel_.outer_count; a < e_.extents().size(); ++a)
+            at = "(" + at + " * " + number(e_.extents()[a]) + "L + (long)" + axis_name(a) + ")";
+          const std::string op = how == Reduction::kArgMax ? " > " : " < ";
+          const std::string better = "((" + value + op + name + ")" + (vector ? " | " : " || ") +
+                                     "((" + value + " != " + value + ")" +
+                                     (vector ? " & " : " && ") + "(" + name + " == " + name + ")))";
+          const std::string position = "p" + number(r);
+          if (vector) {
+            const std::string wide_mask =
+                is_wide_type(type) ? better : "convert_long" + number(lanes_) + "(" + better + ")";
+            line(position + " = select(" + position + ", " + splat(Type::kI64, at) + ", " +
+                 wide_mask + ");");
+            line(name + " = select(" + name + ", " + value + ", " + better + ");");
+          } else {
+            open("if " + better);
+            line(position + " = " + at + ";");
+            line(name + " = " + value + ";");
+            close();
+          }
+        }
+      },
+      wide);
+  for (const Expr r : reductions) {
+    const Node& n = e_.node(r);
+    if (lanes) join_lanes(r);
+    if (grouped_) join_group(r);
+    const bool vector = wide && varies(r);
+    const char* prefix = is_position(static_cast<Reduction>(n.index)) ? "p" : "r";
+    scopes_.back()[{r, vector}] = variable(prefix, r);
+  }
+}
+
+void PointPrinter::store(const Store& s, bool wide) {
+  const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
+  const bool bf16 = s.storage == Storage::kBF16, f16 = s.storage == Storage::kF16;
+  const std::string type(storage_name(s.storage, dialect_));
+  const auto one = [&](const std::string& at, const std::string& value) {
+    if (f16) return "BP_F16_STORE(" + t + ", " + at + ", " + value + ");";
+    return t + "[" + at + "] = " + (bf16 ? "bp_to_bf16_1(" + value + ")" : "(" + type + ")(" + value + ")") +
+           ";";
+  };
+  if (s.mode == Store::kAdd) return add_to(s, wide);
+  if (!wide || !(varies(s.offset) || varies(s.value))) {
+    line(one(ref(s.offset, false), ref(s.value, false)));
+    return;
+  }
+  const std::string value = ref(s.value, true), w = number(lanes_);
+  std::int64_t stride = 0;
+  if (e_.stride(s.offset, lane_axis_, stride) && stride == 1) {
+    const std::string at = ", 0, " + t + " + " + ref(s.offset, false) + ");";
+    if (f16) return line("vstore_half" + w + "_rte(" + value + at);
+    if (bf16) return line("vstore" + w + "(bp_to_bf16_" + w + "(" + value + ")" + at);
+    const bool same = s.storage == Storage::kF32 || s.storage == Storage::kF64 ||
+                      s.storage == Storage::kI64 || s.storage == Storage::kI32;
+    const std::string small = s.storage == Storage::kI8 ? "char" : type;
+    return line("vstore" + w + "(" + (same ? value : "convert_" + small + w + "(" + value + ")") + at);
+  }
+  const std::string at = ref(s.offset, true);
+  for (std::int64_t i = 0; i < lanes_; ++i) {
+    const std::string lane = std::string(".s") + kLaneDigits[i];
+    line(one(at + lane, value + lane));
+  }
+}
+
+// The storage is float32 or of integers: sums in halves would round at every addition.
+void PointPrinter::add_to(const Store& s, bool wide) {
+  const std::string t = variable("t", static_cast<std::int64_t>(s.tensor)), w = number(lanes_);
+  const std::string type(storage_name(s.storage, dialect_));
+  if (!wide || !varies(s.offset)) {
+    const std::string at = t + "[" + ref(s.offset, false) + "]";
+    return line(at + " = (" + type + ")(" + at + " + " + ref(s.value, false) + ");");
+  }
+  const std::string value = ref(s.value, true);
+  std::int64_t stride = 0;
+  if (e_.stride(s.offset, lane_axis_, stride) && stride == 1 && storage_bytes(s.storage) >= 4) {
+    const std::string at = "0, " + t + " + " + ref(s.offset, false);
+    return line("vstore" + w + "(vload" + w + "(" + at + ") + " + value + ", " + at + ");");
+  }
+  const std::string at = ref(s.offset, true);
+  for (std::int64_t i = 0; i < lanes_; ++i) {
+    const std::string lane = std::string(".s") + kLaneDigits[i], where = t + "[" + at + lane + "]";
+    line(where + " = (" + type + ")(" + where + " + " + value + lane + ");");
+  }
+}
+
+std::string PointPrinter::point(bool wide) {
+  out_.clear();
+  scopes_.assign(1, {});
+  std::int32_t deepest = 0;
+  for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
+  for (std::int32_t d = 1; d <= deepest; ++d) {
+    std::vector<Expr> now;
+    for (const Expr r : reductions_)
+      if (depth(r) == d) now.push_back(r);
+    if (!now.empty()) reduce_phase(now, wide);
+  }
+  bool rows = false;
+  for (const Store& s : kernel_.stores) {
+    if (in_loops(s.offset) || in_loops(s.value)) {
+      rows = true;
+    } else if (grouped_) {
+      open("if (get_local_id(0) == 0)");
+      store(s, false);
+      close();
+    } else {
+      store(s, wide);
+    }
+  }
+  if (rows) {
+    for (const Store& s : kernel_.stores)
+      if (in_loops(s.offset) || in_loops(s.value)) hoist(s.value, wide || lanes_in_loop());
+    loops(
+        [&](bool inside) {
+          for (const Store& s : kernel_.stores)
+            if (in_loops(s.offset) || in_loops(s.value)) store(s, inside);
+        },
+        wide);
+  }
+  return out_;
+}
+
+std::string PointPrinter::functions() const {
+  std::map<std::int64_t, std::vector<Op>> by_width;
+  for (const auto& [op, width] : used_) by_width[width].push_back(op);
+  std::string out;
+  for (const auto& [width, ops] : by_width) out += own_functions(ops, width, dialect_);
+  return out;
+}
+
+}  // namespace backplane::kernelgen
