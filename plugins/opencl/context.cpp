@@ -12,6 +12,7 @@ namespace backplane::opencl {
 namespace {
 
 constexpr std::string_view kBuildOptions = "-cl-std=CL1.2";
+constexpr std::int64_t kLanes = 16;  // of vectors in generated texts
 
 template <class T>
 T device_fact(cl_device_id device, cl_device_info what, T fallback) {
@@ -145,7 +146,9 @@ Program::~Program() {
 }
 Result<cl_kernel> Program::take() const {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    built_.wait(lock, [&] { return program_ != nullptr || !failure_.empty(); });
+    if (!failure_.empty()) return Status(BP_INTERNAL, failure_);
     if (!free_.empty()) {
       cl_kernel kernel = free_.back();
       free_.pop_back();
@@ -156,6 +159,15 @@ Result<cl_kernel> Program::take() const {
   cl_kernel kernel = clCreateKernel(program_, entry_.c_str(), &code);
   if (code != CL_SUCCESS) return driver_error("clCreateKernel", code);
   return kernel;
+}
+void Program::finish(cl_program program, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (program != nullptr) clRetainProgram(program);
+    program_ = program;
+    if (!status.ok()) failure_ = std::string(status.message());
+  }
+  built_.notify_all();
 }
 void Program::give(cl_kernel kernel) const {
   const std::lock_guard lock(mutex_);
@@ -252,26 +264,59 @@ Result<cl_program> Context::build(const std::string& source, const std::string& 
                                  failing_line(log, source) + "; log: " + log.substr(0, 2000));
 }
 
-Result<std::shared_ptr<const Program>> Context::program(const std::string& source,
-                                                        const std::string& entry,
-                                                        const std::string& label) {
-  {
-    const std::lock_guard lock(program_mutex_);
-    if (const auto found = programs_.find(source); found != programs_.end()) return found->second;
+std::shared_ptr<const Program> Context::program(const std::string& text, const std::string& entry,
+                                                const std::string& label) {
+  const std::lock_guard lock(program_mutex_);
+  auto& known = programs_[text];
+  if (known == nullptr) {
+    known = std::make_shared<Program>(text, entry, label);
+    pending_.push_back(known);
+  }
+  return known;
+}
+
+Result<cl_program> Context::find_or_build(std::span<const std::shared_ptr<Program>> kernels) {
+  std::string source = kernelgen::print_library(kernelgen::Dialect::kOpenCL, kLanes), labels;
+  for (const auto& kernel : kernels) {
+    source += kernel->text();
+    if (labels.size() < 200) labels += (labels.empty() ? "" : ", ") + kernel->label();
   }
   const std::string key = cache_key(source);
   auto loaded = load_binary(key);
-  if (!loaded.ok()) return loaded.status();
-  cl_program program = *loaded;
-  if (program == nullptr) {
-    auto built = build(source, label);
-    if (!built.ok()) return built.status();
-    program = *built;
-    save_binary(key, program);
+  if (!loaded.ok() || *loaded != nullptr) return loaded;
+  auto built = build(source, labels);
+  if (built.ok()) save_binary(key, *built);
+  return built;
+}
+
+Status Context::build_pending() {
+  std::vector<std::shared_ptr<Program>> kernels;
+  {
+    const std::lock_guard lock(program_mutex_);
+    kernels.swap(pending_);
   }
-  auto made = std::make_shared<const Program>(program, entry);
-  const std::lock_guard lock(program_mutex_);
-  return programs_.try_emplace(source, made).first->second;
+  if (kernels.empty()) return {};
+  const SignalGuard signals;
+  auto whole = find_or_build(kernels);
+  if (whole.ok()) {
+    for (const auto& kernel : kernels) kernel->finish(*whole, {});
+    clReleaseProgram(*whole);
+    return {};
+  }
+  // One by one, so that the message names the one that fails.
+  Status first;
+  for (const auto& kernel : kernels) {
+    auto one = kernels.size() == 1 ? std::move(whole) : find_or_build({&kernel, 1});
+    Status status = one.ok() ? Status() : one.status();
+    kernel->finish(one.ok() ? *one : nullptr, status);
+    if (one.ok()) clReleaseProgram(*one);
+    if (first.ok() && !status.ok()) first = std::move(status);
+  }
+  if (!first.ok()) {
+    const std::lock_guard lock(program_mutex_);
+    for (const auto& kernel : kernels) programs_.erase(kernel->text());
+  }
+  return first;
 }
 
 Result<std::shared_ptr<Memory>> Context::constant(const void* data, std::uint64_t bytes) {

@@ -8,9 +8,11 @@
 #include <backplane/sdk/device.hpp>
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -95,20 +97,28 @@ class Pool {
 
 // ---- Programs -----------------------------------------------------------------------------------
 
-// A built kernel. Kernel objects carry their arguments, so every launch in preparation has its own.
+// One kernel; built together with others, because the compiler's start costs more than a kernel.
+// Kernel objects carry their arguments, so every launch in preparation has its own.
 class Program {
  public:
-  Program(cl_program program, std::string entry) : program_(program), entry_(std::move(entry)) {}
+  Program(std::string text, std::string entry, std::string label)
+      : text_(std::move(text)), entry_(std::move(entry)), label_(std::move(label)) {}
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
+  const std::string& text() const { return text_; }
+  const std::string& label() const { return label_; }
+  // Waits while another thread builds it.
   Result<cl_kernel> take() const;
   void give(cl_kernel kernel) const;
+  void finish(cl_program program, const Status& status);  // retains the program
 
  private:
-  cl_program program_;
-  std::string entry_;
+  std::string text_, entry_, label_;
   mutable std::mutex mutex_;
+  mutable std::condition_variable built_;
+  cl_program program_ = nullptr;
+  std::string failure_;
   mutable std::vector<cl_kernel> free_;
 };
 
@@ -125,13 +135,16 @@ class Context {
   Pool& pool() { return *pool_; }
   const std::shared_ptr<Pool>& shared_pool() const { return pool_; }
   Result<cl_command_queue> create_queue() const;
-  // Builds, or finds in memory or in the host's cache. `label` names the nodes in messages.
-  Result<std::shared_ptr<const Program>> program(const std::string& source, const std::string& entry,
-                                                 const std::string& label);
+  // Known already, or to be built by the next build_pending. `label` names the nodes in messages.
+  std::shared_ptr<const Program> program(const std::string& text, const std::string& entry,
+                                         const std::string& label);
+  // Builds what was asked for since the last time, or finds it in the host's cache.
+  Status build_pending();
   // A buffer with this content; the copy is done when it returns.
   Result<std::shared_ptr<Memory>> constant(const void* data, std::uint64_t bytes);
 
  private:
+  Result<cl_program> find_or_build(std::span<const std::shared_ptr<Program>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
   Result<cl_program> load_binary(const std::string& key);
   void save_binary(const std::string& key, cl_program program);
@@ -142,7 +155,8 @@ class Context {
   cl_command_queue queue_ = nullptr;
   std::shared_ptr<Pool> pool_;
   std::mutex open_mutex_, program_mutex_;
-  std::unordered_map<std::string, std::shared_ptr<const Program>> programs_;  // by source
+  std::unordered_map<std::string, std::shared_ptr<Program>> programs_;  // by text
+  std::vector<std::shared_ptr<Program>> pending_;
 };
 
 }  // namespace backplane::opencl

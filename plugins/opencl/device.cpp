@@ -58,10 +58,17 @@ class ClExecutable final : public sdk::ProgramExecutable {
       : ProgramExecutable(graph, std::move(steps), std::move(factory)),
         context_(std::move(context)) {}
 
+  Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
+    auto bytes = ProgramExecutable::workspace_bytes(dims);
+    if (bytes.ok()) BP_SDK_RETURN_IF_ERROR(context_->build_pending());
+    return bytes;
+  }
+
   Status execute(const sdk::Execution& call) override {
     // Prepared before anything waits: building kernels at the first call takes long.
     auto ready = instance({call.dims(), graph().dim_class_count()});
     if (!ready.ok()) return ready.status();
+    BP_SDK_RETURN_IF_ERROR(context_->build_pending());
     const sdk::Order order = call.order();
     Recorder recorder(queue_of(*context_, order), waits_of(order));
     Recorder::current() = &recorder;

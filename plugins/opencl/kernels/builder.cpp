@@ -81,13 +81,9 @@ TensorView Builder::scratch(Storage storage, Shape dims) {
   return view;
 }
 
-Status Builder::launch(const std::string& source, const std::string& entry,
-                       std::vector<Argument> arguments, std::array<std::size_t, 3> items,
-                       std::array<std::size_t, 3> group) {
-  auto program = context_.program(source, entry, label_);
-  if (!program.ok()) return program.status();
-  launches_->add({*program, std::move(arguments), items, group, 0});
-  return {};
+void Builder::launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
+                     std::array<std::size_t, 3> items, std::array<std::size_t, 3> group) {
+  launches_->add({context_.program(kernel.text, kernel.entry, label_), std::move(arguments), items, group, 0});
 }
 Status Builder::fill_zero(const TensorView& dense) {
   const std::int64_t bytes = product(dense.dims) * kernelgen::storage_bytes(dense.storage);
@@ -163,8 +159,8 @@ Status Draft::finish() {
   const kernelgen::Printed printed =
       print(kernel_, kernelgen::Dialect::kOpenCL, builder_.schedule());
   if (printed.items == 0) return {};
-  return builder_.launch(printed.source, kernelgen::kEntry, arguments(), {printed.items, 1, 1},
-                         {printed.group, 1, 1});
+  builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1});
+  return {};
 }
 
 }  // namespace backplane::opencl

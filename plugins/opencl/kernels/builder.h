@@ -53,8 +53,8 @@ class Builder {
   TensorView scratch(Storage storage, Shape dims);
 
   // Launches a printed kernel.
-  Status launch(const std::string& source, const std::string& entry, std::vector<Argument> arguments,
-                std::array<std::size_t, 3> items, std::array<std::size_t, 3> group = {1, 1, 1});
+  void launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
+              std::array<std::size_t, 3> items, std::array<std::size_t, 3> group = {1, 1, 1});
   Status fill_zero(const TensorView& dense);
 
  private:
@@ -80,7 +80,7 @@ class Draft {
   Expr load_at(const TensorView& tensor, Expr offset);
   void store(const TensorView& tensor, const Indices& index, Expr value,
              kernelgen::Store::Mode mode = kernelgen::Store::kPlain);
-  Status finish();  // prints, builds, adds the launch
+  Status finish();  // prints and adds the launch
 
   const kernelgen::Kernel& kernel() const { return kernel_; }
   std::vector<Argument> arguments() const;

@@ -128,8 +128,7 @@ std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Fa
   const auto load = [&](const std::string& p, const std::string& index) -> std::string {
     return t.lanes > 1 ? "vload" + lanes + "(" + index + ", " + p + ")" : p + "[" + index + "]";
   };
-  std::string s = kernelgen::print_prelude(kernelgen::Dialect::kOpenCL) + store.functions;
-  s += "__kernel void bp_gemm(" + kernelgen::print_parameters(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
+  std::string s = "__kernel void BP_ENTRY(" + kernelgen::print_parameters(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
   s += ", __global uchar* base_a, ulong offset_a, __global uchar* base_b, ulong offset_b) {\n";
   s += kernelgen::print_declarations(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
   s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) + ", j = (int)get_global_id(1);\n";
@@ -247,8 +246,8 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   Draft epilogue(builder, outer);
   BP_SDK_RETURN_IF_ERROR(
       g.epilogue(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
-  const std::string source = print_product(g, tile, m, a, *packed, epilogue,
-                                           static_cast<std::int64_t>(outer.size()) - 1);
+  const kernelgen::Printed product_text = kernelgen::name_entry(print_product(g, tile, m, a, *packed, epilogue,
+                                           static_cast<std::int64_t>(outer.size()) - 1));
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(a.tensor->argument);
   arguments.push_back(packed->argument);
@@ -256,10 +255,14 @@ Status add_gemm(Builder& builder, const Gemm& g) {
       static_cast<std::size_t>(ceil_div(m, tile.rows)),
       static_cast<std::size_t>(ceil_div(g.columns, tile.columns())),
       static_cast<std::size_t>(product(g.batch))};
-  if (!builder.schedule().gpu) return builder.launch(source, "bp_gemm", std::move(arguments), items);
+  if (!builder.schedule().gpu) {
+    builder.launch(product_text, std::move(arguments), items);
+    return {};
+  }
   const std::size_t wide = std::min<std::size_t>(64, builder.context().facts().group_limit);
-  return builder.launch(source, "bp_gemm", std::move(arguments),
-                        {(items[0] + wide - 1) / wide * wide, items[1], items[2]}, {wide, 1, 1});
+  builder.launch(product_text, std::move(arguments),
+                 {(items[0] + wide - 1) / wide * wide, items[1], items[2]}, {wide, 1, 1});
+  return {};
 }
 
 }  // namespace backplane::opencl

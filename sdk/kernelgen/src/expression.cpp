@@ -209,6 +209,10 @@ Expr Expressions::fold_integers(Op op, Type type, Expr a, Expr b) {
         return integer(Type::kBool, x.integer == y.integer);
       case Op::kNe:
         return integer(Type::kBool, x.integer != y.integer);
+      case Op::kAnd:
+        return integer(type, x.integer & y.integer);
+      case Op::kOr:
+        return integer(type, x.integer | y.integer);
       case Op::kMin:
         return integer(type, std::min(x.integer, y.integer));
       case Op::kMax:

@@ -1,8 +1,5 @@
 #include "functions.hpp"
 
-#include <algorithm>
-#include <array>
-
 namespace backplane::kernelgen {
 namespace {
 
@@ -10,25 +7,24 @@ namespace {
 struct Function {
   std::string_view name;
   Op op;  // kConstant: called by others only
-  std::array<std::string_view, 2> needs;
   std::string_view text;
 };
 
 constexpr Function kFunctions[] = {
-    {"fmax", Op::kMax, {}, R"(
+    {"fmax", Op::kMax, R"(
 BP_FN $F bp_fmax_$X($F a, $F b) { return BP_SEL_$X(BP_OR_$X(a > b, a != a), a, b); }
 )"},
-    {"fmin", Op::kMin, {}, R"(
+    {"fmin", Op::kMin, R"(
 BP_FN $F bp_fmin_$X($F a, $F b) { return BP_SEL_$X(BP_OR_$X(a < b, a != a), a, b); }
 )"},
-    {"sign", Op::kConstant, {}, R"(
+    {"sign", Op::kConstant, R"(
 BP_FN $F bp_copysign_$X($F m, $F s) {
   return BP_AF_$X((BP_AI_$X(m) & 0x7fffffff) | (BP_AI_$X(s) & (int)0x80000000));
 }
 BP_FN $F bp_abs_$X($F x) { return BP_AF_$X(BP_AI_$X(x) & 0x7fffffff); }
 )"},
     // v * 2^n for integer n; two factors, so that subnormal results come out right.
-    {"scale", Op::kConstant, {}, R"(
+    {"scale", Op::kConstant, R"(
 BP_FN $F bp_scale_$X($F v, $F n) {
   $I whole = BP_CI_$X(n);
   $I low = whole >> 1;
@@ -45,7 +41,7 @@ BP_FN $F bp_expm1_reduced_$X($F r) {
   return p * (r * r) + r;
 }
 )"},
-    {"exp", Op::kExp, {"scale"}, R"(
+    {"exp", Op::kExp, R"(
 BP_FN $F bp_exp_$X($F x) {
   $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
   v = BP_SEL_$X(v < -104.0f, ($F)(-104.0f), v);
@@ -54,7 +50,7 @@ BP_FN $F bp_exp_$X($F x) {
   return bp_scale_$X(bp_expm1_reduced_$X(r) + 1.0f, n);
 }
 )"},
-    {"expm1", Op::kExpm1, {"scale", "sign"}, R"(
+    {"expm1", Op::kExpm1, R"(
 BP_FN $F bp_expm1_$X($F x) {
   $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
   v = BP_SEL_$X(v < -20.0f, ($F)(-20.0f), v);
@@ -68,7 +64,7 @@ BP_FN $F bp_expm1_$X($F x) {
   return BP_SEL_$X(n == 0.0f, BP_SEL_$X(x == 0.0f, x, q), y);
 }
 )"},
-    {"log", Op::kLog, {}, R"(
+    {"log", Op::kLog, R"(
 BP_FN $F bp_log_$X($F x) {
   $F scaled = BP_SEL_$X(x < 0x1p-126f, x * 0x1p23f, x);
   $I bits = BP_AI_$X(scaled);
@@ -94,7 +90,7 @@ BP_FN $F bp_log_$X($F x) {
 }
 )"},
     // Kahan: the error of 1 + x is taken out of the logarithm.
-    {"log1p", Op::kLog1p, {"log"}, R"(
+    {"log1p", Op::kLog1p, R"(
 BP_FN $F bp_log1p_$X($F x) {
   $F u = x + 1.0f;
   $F d = u - 1.0f;
@@ -104,7 +100,7 @@ BP_FN $F bp_log1p_$X($F x) {
   return BP_SEL_$X(d == 0.0f, x, y);
 }
 )"},
-    {"tanh", Op::kTanh, {"exp", "sign"}, R"(
+    {"tanh", Op::kTanh, R"(
 BP_FN $F bp_tanh_$X($F x) {
   $F a = bp_abs_$X(x);
   $F z = x * x;
@@ -119,11 +115,11 @@ BP_FN $F bp_tanh_$X($F x) {
   return BP_SEL_$X(x != x, x, y);
 }
 )"},
-    {"sigmoid", Op::kSigmoid, {"exp"}, R"(
+    {"sigmoid", Op::kSigmoid, R"(
 BP_FN $F bp_sigmoid_$X($F x) { return 1.0f / (1.0f + bp_exp_$X(-x)); }
 )"},
     // A rational approximation on [-4, 4], beyond which the result is +-1 in float.
-    {"erf", Op::kErf, {}, R"(
+    {"erf", Op::kErf, R"(
 BP_FN $F bp_erf_$X($F v) {
   $F x = BP_SEL_$X(v > 4.0f, ($F)(4.0f), v);
   x = BP_SEL_$X(x < -4.0f, ($F)(-4.0f), x);
@@ -138,16 +134,11 @@ BP_FN $F bp_erf_$X($F v) {
   q = q * z - 1.68282697438203e-03f;
   q = q * z - 7.37332916720468e-03f;
   q = q * z - 1.42647390514189e-02f;
-  return x * p / q;
+  return x * (p / q);  // x * p could lose bits of a tiny x
 }
 )"},
 };
 
-const Function* find_function(std::string_view name) {
-  for (const Function& f : kFunctions)
-    if (f.name == name) return &f;
-  return nullptr;
-}
 const Function* find_function(Op op) {
   for (const Function& f : kFunctions)
     if (f.op == op && op != Op::kConstant) return &f;
@@ -182,13 +173,6 @@ void replace_all(std::string& text, std::string_view from, const std::string& to
     text.replace(at, from.size(), to);
     at += to.size();
   }
-}
-
-void append(std::string_view name, std::vector<std::string_view>& order) {
-  const Function* f = find_function(name);
-  for (const std::string_view need : f->needs)
-    if (!need.empty()) append(need, order);
-  if (std::find(order.begin(), order.end(), name) == order.end()) order.push_back(name);
 }
 
 constexpr std::string_view kOpenClPrelude = R"(
@@ -299,21 +283,15 @@ BP_FN ushort16 bp_to_bf16_16(float16 x) {
 bool is_own_function(Op op) { return find_function(op) != nullptr; }
 std::string_view own_function_name(Op op) { return find_function(op)->name; }
 
-std::string own_functions(std::span<const Op> used, std::int64_t lanes, Dialect dialect) {
-  std::vector<std::string_view> order;
-  for (const Function& f : kFunctions)  // in the table's order, whatever order they are used in
-    if (f.op != Op::kConstant && std::find(used.begin(), used.end(), f.op) != used.end())
-      append(f.name, order);
+std::string own_functions(std::int64_t lanes) {
   std::string out;
-  for (const std::string_view name : order) {
-    std::string text(find_function(name)->text);
-    const std::string suffix = std::to_string(lanes);
+  for (const Function& f : kFunctions) {  // callees stand before their callers
+    std::string text(f.text);
     replace_all(text, "$F", type_name(Type::kF32, lanes));
     replace_all(text, "$I", type_name(Type::kI32, lanes));
-    replace_all(text, "$X", suffix);
+    replace_all(text, "$X", std::to_string(lanes));
     out += text;
   }
-  (void)dialect;
   return out;
 }
 
@@ -356,12 +334,16 @@ std::string_view storage_name(Storage storage, Dialect dialect) {
   }
 }
 
-std::string print_prelude(Dialect dialect) {
+std::string print_library(Dialect dialect, std::int64_t lanes) {
   std::string out(dialect == Dialect::kOpenCL ? kOpenClPrelude
                   : dialect == Dialect::kCuda ? kCudaPrelude
                                               : kC11Prelude);
   out += kCommonPrelude;
-  if (dialect == Dialect::kOpenCL) out += kWidePrelude;
+  out += own_functions(1);
+  if (dialect == Dialect::kOpenCL && lanes > 1) {
+    out += kWidePrelude;
+    out += own_functions(lanes);
+  }
   return out;
 }
 

@@ -13,8 +13,8 @@ namespace backplane::kernelgen {
 //   exp 1.5, expm1 2, log 1.5, log1p 2, tanh 3, sigmoid 3, erf 6 (absolute error below 4e-7)
 bool is_own_function(Op op);
 std::string_view own_function_name(Op op);
-// The texts of the named functions and of what they call, for one width.
-std::string own_functions(std::span<const Op> used, std::int64_t lanes, Dialect dialect);
+// All of them, for one width.
+std::string own_functions(std::int64_t lanes);
 // Of the vendor's or C's library, for float32 or float64.
 std::string_view library_function(Op op, Type type, Dialect dialect);
 

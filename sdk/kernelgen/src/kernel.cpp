@@ -1,6 +1,8 @@
 #include <backplane/kernelgen/kernel.hpp>
 
 #include <algorithm>
+#include <cstdio>
+#include <string_view>
 
 #include "functions.hpp"
 #include "printer.hpp"
@@ -186,12 +188,25 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     }
     body += "  }\n";
   }
-  out.source = print_prelude(dialect) + printer.functions() + "BP_KERNEL " + kEntry + "(" +
-               (dialect == Dialect::kC11 ? "size_t item_index, " : "") +
+  std::string text = "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
                print_parameters(kernel, dialect) + ") {\n" + print_declarations(kernel, dialect) +
                (dialect == Dialect::kC11 ? "  const " + type + " item = (" + type + ")item_index;\n" : "") +
                body + "}\n";
-  out.hash = hash_text(out.source);
+  Printed named = name_entry(std::move(text));
+  out.text = std::move(named.text);
+  out.entry = std::move(named.entry);
+  return out;
+}
+
+Printed name_entry(std::string text) {
+  constexpr std::string_view kPlaceholder = "BP_ENTRY";
+  char name[32];
+  std::snprintf(name, sizeof name, "bp_%016llx", static_cast<unsigned long long>(hash_text(text)));
+  Printed out;
+  out.entry = name;
+  if (const std::size_t at = text.find(kPlaceholder); at != std::string::npos)
+    text.replace(at, kPlaceholder.size(), out.entry);
+  out.text = std::move(text);
   return out;
 }
 
@@ -200,7 +215,6 @@ Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_
   PointPrinter printer(kernel, Dialect::kOpenCL, lane_axis, lanes, false);
   if (lanes > 1) out.wide = printer.point(true);
   out.narrow = printer.point(false);
-  out.functions = printer.functions();
   return out;
 }
 

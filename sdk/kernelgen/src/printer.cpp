@@ -185,7 +185,6 @@ std::string PointPrinter::text_cast(const std::string& from, Type from_type, Typ
 
 std::string PointPrinter::call_own(Op op, bool wide, const std::string& arguments) {
   const std::int64_t width = wide ? lanes_ : 1;
-  used_.insert({op, width});
   return "bp_" + std::string(own_function_name(op)) + "_" + number(width) + "(" + arguments + ")";
 }
 
@@ -607,14 +606,6 @@ std::string PointPrinter::point(bool wide) {
         wide);
   }
   return out_;
-}
-
-std::string PointPrinter::functions() const {
-  std::map<std::int64_t, std::vector<Op>> by_width;
-  for (const auto& [op, width] : used_) by_width[width].push_back(op);
-  std::string out;
-  for (const auto& [width, ops] : by_width) out += own_functions(ops, width, dialect_);
-  return out;
 }
 
 }  // namespace backplane::kernelgen

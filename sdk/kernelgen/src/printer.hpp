@@ -4,7 +4,6 @@
 #include <backplane/kernelgen/kernel.hpp>
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -21,8 +20,6 @@ class PointPrinter {
 
   // With `wide`, and lanes along an outer axis, at `lanes` points; else at one.
   std::string point(bool wide);
-  // Functions that the points printed so far call.
-  std::string functions() const;
 
  private:
   using Key = std::pair<Expr, bool>;
@@ -72,7 +69,6 @@ class PointPrinter {
   std::vector<std::int32_t> depths_;
   std::vector<Expr> reductions_;
   std::vector<std::map<Key, std::string>> scopes_;
-  std::set<std::pair<Op, std::int64_t>> used_;
   std::string out_;
   std::size_t indent_ = 1;
   std::int32_t finished_ = 0;  // depth of the reductions whose results are known

@@ -43,21 +43,24 @@ struct Schedule {
   std::int64_t group_size = 256;   // work-items of a group in a GPU schedule
 };
 
-inline constexpr const char* kEntry = "bp_kernel";
-
 struct Printed {
-  std::string source;       // deterministic: equal kernels print equal text
-  std::uint64_t hash = 0;   // of the source
+  std::string text;   // one kernel, deterministic: equal kernels print equal text
+  std::string entry;  // its name, made of the text's hash
   std::uint64_t items = 0;  // work-items to launch; 0: nothing to do
   std::uint64_t group = 1;  // work-items of a group; items is a multiple
 };
 
 Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule);
 
+// What kernels' texts rely on: types, memory access, mathematical functions. It goes before them; any
+// number of texts may follow it in one program.
+std::string print_library(Dialect dialect, std::int64_t lanes);
+// The text with its entry named after its hash. `text` says "BP_ENTRY" for the name.
+Printed name_entry(std::string text);
+
 // Statements for the middle of another kernel's text (epilogues of products): computes the kernel's
 // stores at one point. Axes are variables a0, a1, …; externals x0, x1, …; tensors t0, t1, ….
 struct Fragment {
-  std::string functions;  // before the kernel
   std::string wide;       // along `lane_axis`, `lanes` points; externals are vectors
   std::string narrow;     // one point
 };
@@ -65,9 +68,6 @@ Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_
 // Parameters and the declarations of t0, t1, … and values, as print writes them.
 std::string print_parameters(const Kernel& kernel, Dialect dialect);
 std::string print_declarations(const Kernel& kernel, Dialect dialect);
-// Types and macros that generated text relies on.
-std::string print_prelude(Dialect dialect);
-
 std::uint64_t hash_text(const std::string& text);
 
 }  // namespace backplane::kernelgen
