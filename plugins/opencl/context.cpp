@@ -40,6 +40,9 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   f.has_fp64 = extensions.find("cl_khr_fp64") != std::string::npos;
   f.has_fp16 = extensions.find("cl_khr_fp16") != std::string::npos;
   f.is_cpu = (device_fact<cl_device_type>(device, CL_DEVICE_TYPE, 0) & CL_DEVICE_TYPE_CPU) != 0;
+  const char* zero_copy = std::getenv("BACKPLANE_OPENCL_ZERO_COPY");
+  f.binds_host_memory = f.is_cpu && !(zero_copy != nullptr && std::string_view(zero_copy) == "0") &&
+                        device_fact<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY, CL_FALSE) == CL_TRUE;
   f.memory_bytes = device_fact<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE, 0);
   f.buffer_limit_bytes = device_fact<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 0);
   f.local_bytes = device_fact<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE, 0);
@@ -317,6 +320,13 @@ Status Context::build_pending() {
     for (const auto& kernel : kernels) programs_.erase(kernel->text());
   }
   return first;
+}
+
+Result<std::unique_ptr<Memory>> Context::wrap_host(void* data, std::uint64_t bytes) const {
+  cl_int code = CL_SUCCESS;
+  cl_mem memory = clCreateBuffer(context_, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, data, &code);
+  if (code != CL_SUCCESS) return driver_error("clCreateBuffer over host memory", code);
+  return std::make_unique<Memory>(memory, bytes);
 }
 
 Result<std::shared_ptr<Memory>> Context::constant(const void* data, std::uint64_t bytes) {

@@ -41,6 +41,8 @@ struct DeviceFacts {
   std::uint32_t compute_units = 1, clock_mhz = 1000;
   std::size_t group_limit = 1;
   std::uint32_t index = 0;
+  // Kernels read and write host memory where it lies: CPUs, unless BACKPLANE_OPENCL_ZERO_COPY=0.
+  bool binds_host_memory = false;
 };
 // All devices of all platforms, less those that BACKPLANE_OPENCL_DEVICE (an index, or a part of a
 // name) leaves out. Throws std::runtime_error that says what is missing.
@@ -140,6 +142,8 @@ class Context {
                                          const std::string& label);
   // Builds what was asked for since the last time, or finds it in the host's cache.
   Status build_pending();
+  // Host memory as a buffer, without a copy. It may be given up as soon as its last use is queued.
+  Result<std::unique_ptr<Memory>> wrap_host(void* data, std::uint64_t bytes) const;
   // A buffer with this content; the copy is done when it returns.
   Result<std::shared_ptr<Memory>> constant(const void* data, std::uint64_t bytes);
 

@@ -50,6 +50,42 @@ std::optional<sdk::Refusal> refuse(const DeviceFacts& facts, const NodeView& nod
   return refusal(BP_REFUSED_OP, "no kernel for " + op);
 }
 
+// The bindings of a call, with buffers around what lies in host memory.
+class HostBindings {
+ public:
+  HostBindings(const sdk::Execution& call, std::size_t inputs, std::size_t outputs)
+      : args_(call.raw()), outputs_(outputs) {
+    bindings_.reserve(inputs + outputs);
+    for (std::size_t i = 0; i < inputs; ++i) bindings_.push_back(call.input(i));
+    for (std::size_t i = 0; i < outputs; ++i) bindings_.push_back(call.output(i));
+  }
+  Status wrap(const Context& context) {
+    for (bp_binding& binding : bindings_) {
+      bp_range& range = binding.range;
+      if (range.buffer != nullptr || range.host == nullptr || range.size_bytes == 0) continue;
+      auto memory =
+          context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes, range.size_bytes);
+      if (!memory.ok()) return memory.status();
+      range.host = (*memory)->address();
+      range.offset_bytes = 0;
+      wrapped_.push_back(std::move(*memory));
+    }
+    return {};
+  }
+  const bp_execute_args& args() {
+    args_.inputs = bindings_.data();
+    args_.outputs = bindings_.data() + (bindings_.size() - outputs_);
+    args_.binding_stride = sizeof(bp_binding);
+    return args_;
+  }
+
+ private:
+  bp_execute_args args_;
+  std::size_t outputs_;
+  std::vector<bp_binding> bindings_;
+  std::vector<std::unique_ptr<Memory>> wrapped_;  // queued work keeps the buffers
+};
+
 // A program whose kernels are queued: execute returns before they have run.
 class ClExecutable final : public sdk::ProgramExecutable {
  public:
@@ -70,9 +106,11 @@ class ClExecutable final : public sdk::ProgramExecutable {
     if (!ready.ok()) return ready.status();
     BP_SDK_RETURN_IF_ERROR(context_->build_pending());
     const sdk::Order order = call.order();
+    HostBindings bound(call, inputs.size(), outputs.size());
+    BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
     Recorder recorder(queue_of(*context_, order), waits_of(order));
     Recorder::current() = &recorder;
-    Status status = ProgramExecutable::execute(call);
+    Status status = ProgramExecutable::execute(sdk::Execution(bound.args()));
     Recorder::current() = nullptr;
     // What was queued before a failure still runs; it must not outlive the call's buffers.
     auto event = recorder.finish();
@@ -119,6 +157,7 @@ sdk::DeviceInfo ClDevice::info() const {
   sdk::DeviceInfo info;
   info.name = f.name;
   info.kind = f.is_cpu ? BP_DEVICE_CPU : BP_DEVICE_GPU;
+  if (f.binds_host_memory) info.flags |= BP_DEVICE_BINDS_HOST_MEMORY;
   info.architecture = f.version;
   info.driver = f.vendor + " " + f.driver;
   info.unique_id = "opencl:" + std::to_string(f.index);
