@@ -40,6 +40,8 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   f.has_fp64 = extensions.find("cl_khr_fp64") != std::string::npos;
   f.has_fp16 = extensions.find("cl_khr_fp16") != std::string::npos;
   f.is_cpu = (device_fact<cl_device_type>(device, CL_DEVICE_TYPE, 0) & CL_DEVICE_TYPE_CPU) != 0;
+  const char* schedule = std::getenv("BACKPLANE_OPENCL_SCHEDULE");
+  f.gpu_schedule = schedule != nullptr && *schedule != 0 ? std::string_view(schedule) == "gpu" : !f.is_cpu;
   const char* zero_copy = std::getenv("BACKPLANE_OPENCL_ZERO_COPY");
   f.binds_host_memory = f.is_cpu && !(zero_copy != nullptr && std::string_view(zero_copy) == "0") &&
                         device_fact<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY, CL_FALSE) == CL_TRUE;

@@ -43,6 +43,8 @@ struct DeviceFacts {
   std::uint32_t index = 0;
   // Kernels read and write host memory where it lies: CPUs, unless BACKPLANE_OPENCL_ZERO_COPY=0.
   bool binds_host_memory = false;
+  // Kernels for many small work-items; BACKPLANE_OPENCL_SCHEDULE=gpu or cpu says otherwise (tests).
+  bool gpu_schedule = false;
 };
 // All devices of all platforms, less those that BACKPLANE_OPENCL_DEVICE (an index, or a part of a
 // name) leaves out. Throws std::runtime_error that says what is missing.

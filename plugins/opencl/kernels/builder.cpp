@@ -27,7 +27,7 @@ bool is_absent(const sdk::ValueView& v) { return v.dtype().bits == 0; }
 
 Builder::Builder(Context& context, const sdk::StepContext& step)
     : context_(context), step_(step), launches_(std::make_unique<LaunchList>()) {
-  schedule_.gpu = !context.facts().is_cpu;
+  schedule_.gpu = context.facts().gpu_schedule;
   schedule_.group_size = static_cast<std::int64_t>(std::min<std::size_t>(256, context.facts().group_limit));
   for (const std::uint32_t n : step.step().nodes) {
     const sdk::NodeView node = step.graph()[n];

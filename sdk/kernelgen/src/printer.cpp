@@ -14,6 +14,8 @@ std::string number(std::int64_t v) { return std::to_string(v); }
 std::string variable(const char* prefix, std::int64_t index) { return prefix + number(index); }
 std::string axis_name(std::size_t axis) { return variable("a", static_cast<std::int64_t>(axis)); }
 bool is_wide_type(Type t) { return t == Type::kF64 || t == Type::kI64; }
+constexpr std::int64_t kLongestKept = 4096;  // elements of a row in private memory
+bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op::kPow; }
 bool is_position(Reduction how) {
   return how == Reduction::kArgMax || how == Reduction::kArgMin;
 }
@@ -64,6 +66,43 @@ void PointPrinter::analyse() {
     if (n.op == Op::kReduce) reductions_.push_back(static_cast<Expr>(i));
   }
   std::reverse(reductions_.begin(), reductions_.end());
+  choose_kept();
+}
+
+// What is computed inside the loops for `e`.
+void PointPrinter::mark_reached(Expr e, std::vector<bool>& reached) const {
+  const auto i = static_cast<std::size_t>(e);
+  if (reached[i] || !in_loops(e)) return;
+  reached[i] = true;
+  const Node& n = e_.node(e);
+  for (const Expr operand : {n.a, n.b, n.c})
+    if (operand != kNoExpr) mark_reached(operand, reached);
+}
+
+void PointPrinter::choose_kept() {
+  kept_.assign(e_.size(), 0);
+  if (!lanes_in_loop() || grouped_ || e_.extents().size() != kernel_.outer_count + 1 ||
+      e_.extents().back() > kLongestKept)
+    return;
+  std::int32_t deepest = 0;
+  for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
+  std::vector<std::int32_t> first(e_.size(), 0), passes(e_.size(), 0);
+  for (std::int32_t pass = 1; pass <= deepest + 1; ++pass) {
+    std::vector<bool> reached(e_.size(), false);
+    for (const Expr r : reductions_)
+      if (depth(r) == pass) mark_reached(e_.node(r).a, reached);
+    if (pass == deepest + 1)
+      for (const Store& s : kernel_.stores) mark_reached(s.value, reached);
+    for (std::size_t i = 0; i < e_.size(); ++i) {
+      if (!reached[i]) continue;
+      ++passes[i];
+      if (first[i] == 0) first[i] = pass;
+    }
+  }
+  for (std::size_t i = 0; i < e_.size(); ++i) {
+    const Node& n = e_.node(static_cast<Expr>(i));
+    if (passes[i] > 1 && n.type == Type::kF32 && is_dear(n.op)) kept_[i] = first[i];
+  }
 }
 
 void PointPrinter::line(const std::string& statement) {
@@ -121,9 +160,17 @@ std::string PointPrinter::ref(Expr e, bool wide) {
   if (n.op == Op::kExternal) return variable("x", n.index);
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
     if (const auto found = scope->find({e, wide}); found != scope->end()) return found->second;
-  const std::string value = text(e, wide);
+  const std::int32_t keeper = kept_[static_cast<std::size_t>(e)];
+  const std::string kept = variable("k", e), place = axis_name(e_.extents().size() - 1);
+  const std::string w = number(lanes_);
+  const std::string value = keeper == 0 || pass_ == keeper ? text(e, wide)
+                            : wide ? "vload" + w + "(0, " + kept + " + " + place + ")"
+                                   : kept + "[" + place + "]";
   const std::string name = variable(wide ? "w" : "v", e);
   line(type_name(n.type, wide ? lanes_ : 1) + " " + name + " = " + value + ";");
+  if (keeper != 0 && pass_ == keeper)
+    line(wide ? "vstore" + w + "(" + name + ", 0, " + kept + " + " + place + ");"
+              : kept + "[" + place + "] = " + name + ";");
   scopes_.back()[{e, wide}] = name;
   return name;
 }
@@ -577,12 +624,17 @@ std::string PointPrinter::point(bool wide) {
   scopes_.assign(1, {});
   std::int32_t deepest = 0;
   for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
+  for (std::size_t i = 0; i < kept_.size(); ++i)
+    if (kept_[i] != 0)
+      line("float " + variable("k", static_cast<std::int64_t>(i)) + "[" + number(e_.extents().back()) + "];");
   for (std::int32_t d = 1; d <= deepest; ++d) {
+    pass_ = d;
     std::vector<Expr> now;
     for (const Expr r : reductions_)
       if (depth(r) == d) now.push_back(r);
     if (!now.empty()) reduce_phase(now, wide);
   }
+  pass_ = deepest + 1;
   bool rows = false;
   for (const Store& s : kernel_.stores) {
     if (in_loops(s.offset) || in_loops(s.value)) {

@@ -31,6 +31,8 @@ class PointPrinter {
   bool lanes_in_loop() const { return lane_axis_ != kNoAxis && lane_axis_ >= kernel_.outer_count; }
 
   void analyse();
+  void choose_kept();
+  void mark_reached(Expr e, std::vector<bool>& reached) const;
   std::string ref(Expr e, bool wide);
   std::string text(Expr e, bool wide);
   std::string text_binary(const Node& n, bool wide);
@@ -71,7 +73,10 @@ class PointPrinter {
   std::vector<std::map<Key, std::string>> scopes_;
   std::string out_;
   std::size_t indent_ = 1;
-  std::int32_t finished_ = 0;  // depth of the reductions whose results are known
+  // Values that several passes over a row need and that are dear to compute: the first pass keeps them
+  // in private memory. By expression: that pass, 0 where it is not kept.
+  std::vector<std::int32_t> kept_;
+  std::int32_t pass_ = 0;  // reductions of this depth; one more than the deepest: the stores
 };
 
 }  // namespace backplane::kernelgen
