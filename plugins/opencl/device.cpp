@@ -164,12 +164,13 @@ sdk::DeviceInfo ClDevice::info() const {
   info.memory_bytes = f.memory_bytes;
   info.buffer_limit_bytes = f.buffer_limit_bytes;
   info.alignment_bytes = 64;
-  const double units = f.compute_units, clock = f.clock_mhz * 1e6;
-  const double lanes = f.is_cpu ? 32 : 128;
-  info.memory_bytes_per_s = f.is_cpu ? 20e9 : 500e9;
-  info.to_device_bytes_per_s = info.from_device_bytes_per_s = f.is_cpu ? 5e9 : 10e9;
-  info.copy_latency_ns = 15000;
-  info.launch_latency_ns = 4000;
+  // OpenCL says neither rates nor bandwidths: those of a usual device of its kind.
+  const double units = f.compute_units, clock = std::max<double>(f.clock_mhz, 1000) * 1e6;
+  const double lanes = f.is_cpu ? 64 : 128;
+  info.memory_bytes_per_s = f.is_cpu ? 40e9 : 500e9;
+  info.to_device_bytes_per_s = info.from_device_bytes_per_s = f.is_cpu ? 20e9 : 10e9;
+  info.copy_latency_ns = f.is_cpu ? 2000 : 15000;
+  info.launch_latency_ns = f.is_cpu ? 1000 : 4000;
   info.rates = {{sdk::kFloat32, units * clock * lanes}, {sdk::kFloat64, units * clock * lanes / 2}};
   return info;
 }

@@ -70,6 +70,9 @@ TensorView Builder::result(std::size_t i) const {
   return {Argument::result(i), *storage_of(spec.dtype), spec.dims, spec.strides};
 }
 bool Builder::wants(std::size_t result) const {
+  if (!step_.step().is_copy())  // gradients that were not asked for have no shape to speak of
+    if (const bp_attribute* mask = step_.node().attribute("output_mask"))
+      if (result < mask->count && mask->integers[result] == 0) return false;
   return result < step_.step().results.size() && step_.step().results[result] != BP_NONE &&
          storage_of(step_.result(result).dtype).has_value();
 }
