@@ -17,7 +17,8 @@ constexpr std::int64_t kLanes = 16;  // of vectors in generated texts
 template <class T>
 T device_fact(cl_device_id device, cl_device_info what, T fallback) {
   T value = fallback;
-  return clGetDeviceInfo(device, what, sizeof value, &value, nullptr) == CL_SUCCESS ? value : fallback;
+  return clGetDeviceInfo(device, what, sizeof value, &value, nullptr) == CL_SUCCESS ? value
+                                                                                    : fallback;
 }
 std::string device_text(cl_device_id device, cl_device_info what) {
   std::size_t size = 0;
@@ -41,10 +42,12 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   f.has_fp16 = extensions.find("cl_khr_fp16") != std::string::npos;
   f.is_cpu = (device_fact<cl_device_type>(device, CL_DEVICE_TYPE, 0) & CL_DEVICE_TYPE_CPU) != 0;
   const char* schedule = std::getenv("BACKPLANE_OPENCL_SCHEDULE");
-  f.gpu_schedule = schedule != nullptr && *schedule != 0 ? std::string_view(schedule) == "gpu" : !f.is_cpu;
+  f.gpu_schedule =
+      schedule != nullptr && *schedule != 0 ? std::string_view(schedule) == "gpu" : !f.is_cpu;
   const char* zero_copy = std::getenv("BACKPLANE_OPENCL_ZERO_COPY");
-  f.binds_host_memory = f.is_cpu && !(zero_copy != nullptr && std::string_view(zero_copy) == "0") &&
-                        device_fact<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY, CL_FALSE) == CL_TRUE;
+  f.binds_host_memory =
+      f.is_cpu && !(zero_copy != nullptr && std::string_view(zero_copy) == "0") &&
+      device_fact<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY, CL_FALSE) == CL_TRUE;
   f.memory_bytes = device_fact<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_SIZE, 0);
   f.buffer_limit_bytes = device_fact<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 0);
   f.local_bytes = device_fact<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE, 0);
@@ -55,14 +58,16 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
 }
 
 bool is_number(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // The source line that a build log's first "…:LINE:COLUMN: error" is about.
 std::string failing_line(const std::string& log, const std::string& source) {
   const std::size_t error = log.find("error");
   if (error == std::string::npos) return {};
-  const std::size_t start = log.rfind('\n', error) == std::string::npos ? 0 : log.rfind('\n', error) + 1;
+  const std::size_t start =
+      log.rfind('\n', error) == std::string::npos ? 0 : log.rfind('\n', error) + 1;
   for (std::size_t at = log.find(':', start); at < error; at = log.find(':', at + 1)) {
     const std::size_t end = log.find(':', at + 1);
     if (end == std::string::npos || !is_number(std::string_view(log).substr(at + 1, end - at - 1)))
@@ -214,8 +219,8 @@ Result<cl_command_queue> Context::create_queue() const {
 }
 
 std::string Context::cache_key(const std::string& source) const {
-  const std::string text = source + '\0' + facts_.name + '\0' + facts_.version + '\0' + facts_.driver +
-                           '\0' + std::string(kBuildOptions);
+  const std::string text = source + '\0' + facts_.name + '\0' + facts_.version + '\0' +
+                           facts_.driver + '\0' + std::string(kBuildOptions);
   // Two independent hashes: the host's cache compares keys alone.
   return "cl-" + std::to_string(kernelgen::hash_text(text)) + "-" +
          std::to_string(kernelgen::hash_text(text + "second")) + "-" + std::to_string(text.size());
@@ -228,10 +233,12 @@ Result<cl_program> Context::load_binary(const std::string& key) {
     const bp_string bytes = sdk::host().bytes_view(sink);
     const auto* data = reinterpret_cast<const unsigned char*>(bytes.data);
     cl_int status = CL_SUCCESS, code = CL_SUCCESS;
-    program = clCreateProgramWithBinary(context_, 1, &facts_.device, &bytes.size, &data, &status, &code);
+    program =
+        clCreateProgramWithBinary(context_, 1, &facts_.device, &bytes.size, &data, &status, &code);
     // What does not load, of another driver or torn, is built again.
     if (code != CL_SUCCESS || status != CL_SUCCESS ||
-        clBuildProgram(program, 1, &facts_.device, kBuildOptions.data(), nullptr, nullptr) != CL_SUCCESS) {
+        clBuildProgram(program, 1, &facts_.device, kBuildOptions.data(), nullptr, nullptr) !=
+            CL_SUCCESS) {
       if (program != nullptr) clReleaseProgram(program);
       program = nullptr;
     }
@@ -242,12 +249,14 @@ Result<cl_program> Context::load_binary(const std::string& key) {
 
 void Context::save_binary(const std::string& key, cl_program program) {
   std::size_t size = 0;
-  if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS ||
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) !=
+          CL_SUCCESS ||
       size == 0)
     return;
   std::vector<unsigned char> binary(size);
   unsigned char* pointers[] = {binary.data()};
-  if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof pointers, pointers, nullptr) == CL_SUCCESS)
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof pointers, pointers, nullptr) ==
+      CL_SUCCESS)
     sdk::host().cache_put(sdk::host().host, sdk::raw(key), binary.data(), binary.size());
 }
 
@@ -326,7 +335,8 @@ Status Context::build_pending() {
 
 Result<std::unique_ptr<Memory>> Context::wrap_host(void* data, std::uint64_t bytes) const {
   cl_int code = CL_SUCCESS;
-  cl_mem memory = clCreateBuffer(context_, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, data, &code);
+  cl_mem memory =
+      clCreateBuffer(context_, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, bytes, data, &code);
   if (code != CL_SUCCESS) return driver_error("clCreateBuffer over host memory", code);
   return std::make_unique<Memory>(memory, bytes);
 }
@@ -334,12 +344,11 @@ Result<std::unique_ptr<Memory>> Context::wrap_host(void* data, std::uint64_t byt
 Result<std::shared_ptr<Memory>> Context::constant(const void* data, std::uint64_t bytes) {
   auto memory = pool_->take(std::max<std::uint64_t>(bytes, 1));
   if (!memory.ok()) return memory.status();
-  BP_CL_RETURN_IF_ERROR("clEnqueueWriteBuffer",
-                        clEnqueueWriteBuffer(queue_, (*memory)->get(), CL_TRUE, 0, bytes, data, 0,
-                                             nullptr, nullptr));
-  return std::shared_ptr<Memory>((*memory).release(), [pool = pool_](Memory* m) {
-    pool->give(std::unique_ptr<Memory>(m));
-  });
+  BP_CL_RETURN_IF_ERROR(
+      "clEnqueueWriteBuffer",
+      clEnqueueWriteBuffer(queue_, (*memory)->get(), CL_TRUE, 0, bytes, data, 0, nullptr, nullptr));
+  return std::shared_ptr<Memory>(
+      (*memory).release(), [pool = pool_](Memory* m) { pool->give(std::unique_ptr<Memory>(m)); });
 }
 
 }  // namespace backplane::opencl

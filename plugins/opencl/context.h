@@ -24,10 +24,10 @@ using sdk::Status;
 
 // Names the call, the driver's code and what to do about it.
 Status driver_error(const char* call, cl_int code);
-#define BP_CL_RETURN_IF_ERROR(call, expression)                                         \
-  do {                                                                                  \
-    if (const cl_int bp_cl_code_ = (expression); bp_cl_code_ != CL_SUCCESS)             \
-      return ::backplane::opencl::driver_error(call, bp_cl_code_);                      \
+#define BP_CL_RETURN_IF_ERROR(call, expression)                             \
+  do {                                                                      \
+    if (const cl_int bp_cl_code_ = (expression); bp_cl_code_ != CL_SUCCESS) \
+      return ::backplane::opencl::driver_error(call, bp_cl_code_);          \
   } while (false)
 
 // What is known of a device without a context.
@@ -51,8 +51,8 @@ struct DeviceFacts {
 std::vector<DeviceFacts> find_devices();
 
 // ---- Addresses ----------------------------------------------------------------------------------
-// A device buffer is known by an address that no pointer has: a tag, a slot of the table of buffers,
-// and the offset. So that the SDK's pointer arithmetic serves a device without pointers.
+// A device buffer is known by an address that no pointer has: a tag, a slot of the table of
+// buffers, and the offset. So that the SDK's pointer arithmetic serves a device without pointers.
 
 struct Place {
   cl_mem memory = nullptr;

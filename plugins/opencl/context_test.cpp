@@ -1,7 +1,7 @@
 #include "context.h"
 
-#include <backplane/kernelgen/kernel.hpp>
 #include <gtest/gtest.h>
+#include <backplane/kernelgen/kernel.hpp>
 
 #include <cstdlib>
 
@@ -29,7 +29,8 @@ class ContextTest : public ::testing::Test {
     const kernelgen::Printed named = kernelgen::name_entry(
         "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* b, ulong o) {\n"
         "  BP_GLOBAL float* t = (BP_GLOBAL float*)(b + o);\n  int i = (int)get_global_id(0);\n"
-        "  t[i] = " + expression + ";\n}\n");
+        "  t[i] = " +
+        expression + ";\n}\n");
     return context_->program(named.text, named.entry, "aten.add.Scalar (node 7)");
   }
   Status run(std::shared_ptr<const Program> program, std::byte* address) {

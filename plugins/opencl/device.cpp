@@ -63,8 +63,8 @@ class HostBindings {
     for (bp_binding& binding : bindings_) {
       bp_range& range = binding.range;
       if (range.buffer != nullptr || range.host == nullptr || range.size_bytes == 0) continue;
-      auto memory =
-          context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes, range.size_bytes);
+      auto memory = context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes,
+                                      range.size_bytes);
       if (!memory.ok()) return memory.status();
       range.host = (*memory)->address();
       range.offset_bytes = 0;
@@ -195,15 +195,16 @@ Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
   cl_event event = nullptr;
   cl_int code = CL_SUCCESS;
   const char* name = "clEnqueueMarkerWithWaitList";
-  const bool from_device = copy.source.buffer() != nullptr, to_device = copy.target.buffer() != nullptr;
+  const bool from_device = copy.source.buffer() != nullptr,
+             to_device = copy.target.buffer() != nullptr;
   const Place source = from_device ? place_of(copy.source.data()) : Place{};
   const Place target = to_device ? place_of(copy.target.data()) : Place{};
   if (bytes == 0) {
     code = clEnqueueMarkerWithWaitList(queue, wait_count, wait_list, &event);
   } else if (from_device && to_device) {
     name = "clEnqueueCopyBuffer";
-    code = clEnqueueCopyBuffer(queue, source.memory, target.memory, source.offset, target.offset, bytes,
-                               wait_count, wait_list, &event);
+    code = clEnqueueCopyBuffer(queue, source.memory, target.memory, source.offset, target.offset,
+                               bytes, wait_count, wait_list, &event);
   } else if (to_device) {
     name = "clEnqueueWriteBuffer";
     code = clEnqueueWriteBuffer(queue, target.memory, CL_FALSE, target.offset, bytes,
@@ -222,7 +223,8 @@ Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
 }
 
 sdk::Claims ClDevice::claims(const sdk::GraphView& graph) {
-  return sdk::claim_where(graph, [&](const NodeView& node) { return refuse(context_->facts(), node); });
+  return sdk::claim_where(graph,
+                          [&](const NodeView& node) { return refuse(context_->facts(), node); });
 }
 
 Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& graph,

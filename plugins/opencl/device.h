@@ -12,8 +12,7 @@ namespace backplane::opencl {
 
 class ClDevice final : public sdk::Device {
  public:
-  explicit ClDevice(DeviceFacts facts)
-      : context_(std::make_shared<Context>(std::move(facts))) {}
+  explicit ClDevice(DeviceFacts facts) : context_(std::make_shared<Context>(std::move(facts))) {}
   static std::vector<std::unique_ptr<ClDevice>> enumerate();
 
   sdk::DeviceInfo info() const override;

@@ -134,7 +134,8 @@ class Grouper {
   void add_epilogues() {
     for (std::size_t n = 0; n < graph_.size(); ++n) {
       const std::size_t g = group_[n];
-      if (g == kNone || groups_[g].kind != Group::kProduct || groups_[g].nodes.front() != n) continue;
+      if (g == kNone || groups_[g].kind != Group::kProduct || groups_[g].nodes.front() != n)
+        continue;
       std::uint32_t value = graph_[n].result_index();
       while (groups_[g].nodes.size() < 8 && users_[value].size() == 1 && !output_[value]) {
         const std::size_t u = users_[value][0];
@@ -234,7 +235,8 @@ class Grouper {
       for (std::size_t i = 0; i < first.operand_count(); ++i)
         step.operands.push_back(first.operand_index(i));
     }
-    if (group.kind == Group::kSingle || (group.kind == Group::kProduct && group.nodes.size() == 1)) {
+    if (group.kind == Group::kSingle ||
+        (group.kind == Group::kProduct && group.nodes.size() == 1)) {
       for (std::size_t i = 0; i < first.result_count(); ++i)
         step.results.push_back(first.result_index(i));
       return step;

@@ -23,8 +23,8 @@ Status Recorder::launch(cl_kernel kernel, std::span<const std::size_t> items,
                         std::span<const std::size_t> group) {
   cl_event event = nullptr;
   BP_CL_RETURN_IF_ERROR("clEnqueueNDRangeKernel",
-                        clEnqueueNDRangeKernel(queue_, kernel, 3, nullptr, items.data(), group.data(),
-                                               wait_count(), waits(), &event));
+                        clEnqueueNDRangeKernel(queue_, kernel, 3, nullptr, items.data(),
+                                               group.data(), wait_count(), waits(), &event));
   keep(event);
   return {};
 }
@@ -32,9 +32,9 @@ Status Recorder::launch(cl_kernel kernel, std::span<const std::size_t> items,
 Status Recorder::fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes) {
   const cl_uchar zero = 0;
   cl_event event = nullptr;
-  BP_CL_RETURN_IF_ERROR("clEnqueueFillBuffer",
-                        clEnqueueFillBuffer(queue_, memory, &zero, 1, offset, bytes, wait_count(),
-                                            waits(), &event));
+  BP_CL_RETURN_IF_ERROR(
+      "clEnqueueFillBuffer",
+      clEnqueueFillBuffer(queue_, memory, &zero, 1, offset, bytes, wait_count(), waits(), &event));
   keep(event);
   return {};
 }
@@ -86,7 +86,8 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
     for (const Argument& a : launch.arguments) {
       if (a.kind == Argument::kOperandValue || a.kind == Argument::kBits) {
         std::uint64_t bits = a.offset;
-        if (a.kind == Argument::kOperandValue) std::memcpy(&bits, call.operands[a.index], sizeof bits);
+        if (a.kind == Argument::kOperandValue)
+          std::memcpy(&bits, call.operands[a.index], sizeof bits);
         code |= clSetKernelArg(*kernel, at++, sizeof bits, &bits);
         continue;
       }

@@ -97,8 +97,8 @@ Result<std::unique_ptr<Memory>> Pool::take(std::uint64_t bytes) {
     }
     if (memory == nullptr)
       return Status(BP_OUT_OF_MEMORY, "out of device memory: " + std::to_string(size) +
-                                          " bytes wanted, " + std::to_string(live_.load()) + " of " +
-                                          std::to_string(limit_) + " in use");
+                                          " bytes wanted, " + std::to_string(live_.load()) +
+                                          " of " + std::to_string(limit_) + " in use");
   }
   const std::uint64_t live = live_.fetch_add(size) + size;
   std::uint64_t peak = peak_.load();

@@ -1,5 +1,5 @@
-// Drivers with a compiler inside (PoCL: LLVM) install signal handlers when they start. The process's own
-// come back at the end of the scope.
+// Drivers with a compiler inside (PoCL: LLVM) install signal handlers when they start. The
+// process's own come back at the end of the scope.
 #pragma once
 
 #include <sys/syscall.h>
@@ -10,8 +10,8 @@
 
 namespace backplane::opencl {
 
-// Through the kernel's own call: the C library's adds a flag of its own to what it sets, and the action
-// would not be the one that was there.
+// Through the kernel's own call: the C library's adds a flag of its own to what it sets, and the
+// action would not be the one that was there.
 class SignalGuard {
  public:
   SignalGuard() {

@@ -64,7 +64,8 @@ Status ClEvent::wait(std::uint64_t timeout_ns) {
 std::vector<cl_event> waits_of(const sdk::Order& order) {
   std::vector<cl_event> events;
   for (std::size_t i = 0; i < order.wait_count(); ++i)
-    if (cl_event event = static_cast<ClEvent*>(order.wait(i))->find_latest()) events.push_back(event);
+    if (cl_event event = static_cast<ClEvent*>(order.wait(i))->find_latest())
+      events.push_back(event);
   return events;
 }
 

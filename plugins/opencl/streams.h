@@ -23,7 +23,7 @@ class ClEvent final : public sdk::Event {
   ~ClEvent() override;
   Status query(bool& out_done) override;
   Status wait(std::uint64_t timeout_ns) override;
-  void arm(cl_event event);     // owned
+  void arm(cl_event event);      // owned
   cl_event find_latest() const;  // owned by the caller; null: complete
 
  private:

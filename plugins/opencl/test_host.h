@@ -28,7 +28,8 @@ inline void install_host() {
   static const bp_host_api api = [] {
     bp_host_api h = sdk::make<bp_host_api>();
     h.error_create = [](bp_host*, const bp_error_args* args) {
-      return reinterpret_cast<bp_error*>(new TestError{args->code, std::string(sdk::view(args->message))});
+      return reinterpret_cast<bp_error*>(
+          new TestError{args->code, std::string(sdk::view(args->message))});
     };
     h.error_retain = [](bp_host*, bp_error* e) { ++test_error(e)->count; };
     h.error_release = [](bp_host*, bp_error* e) {

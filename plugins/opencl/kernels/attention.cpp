@@ -54,9 +54,11 @@ Factor head(const Attention& a, const TensorView& t, bool transposed = false) {
   const std::int64_t shared = a.heads / t.dims[1];
   Factor f;
   f.batched = {t.dims[0] != 1, true};
-  f.element = [t, shared, transposed](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
+  f.element = [t, shared, transposed](Draft& d, std::span<const Expr> batch, Expr row,
+                                      Expr column) {
     const Expr own = d.e().div(batch[1], d.index(shared));
-    return d.load(t, transposed ? Indices{batch[0], own, column, row} : Indices{batch[0], own, row, column});
+    return d.load(
+        t, transposed ? Indices{batch[0], own, column, row} : Indices{batch[0], own, row, column});
   };
   return f;
 }
@@ -68,14 +70,16 @@ Expr score(const Attention& a, Draft& d, Expr x, const Indices& axes) {
   if (a.mask) {
     const Indices own(axes.end() - static_cast<std::ptrdiff_t>(a.mask->dims.size()), axes.end());
     const Expr m = d.load(*a.mask, own);
-    s = e.type(m) == kernelgen::Type::kBool ? e.select(m, s, e.constant(a.type, -kInfinity)) : e.add(s, m);
+    s = e.type(m) == kernelgen::Type::kBool ? e.select(m, s, e.constant(a.type, -kInfinity))
+                                            : e.add(s, m);
   }
-  if (a.causal) s = e.select(e.binary(Op::kLe, axes[3], axes[2]), s, e.constant(a.type, -kInfinity));
+  if (a.causal)
+    s = e.select(e.binary(Op::kLe, axes[3], axes[2]), s, e.constant(a.type, -kInfinity));
   return s;
 }
 
-Gemm product_of(const Attention& a, std::int64_t rows, std::int64_t columns, std::int64_t depth, Factor left,
-                Factor right) {
+Gemm product_of(const Attention& a, std::int64_t rows, std::int64_t columns, std::int64_t depth,
+                Factor left, Factor right) {
   Gemm g;
   g.batch = {a.batch, a.heads};
   g.rows = {rows};
@@ -107,15 +111,19 @@ Status forward(Builder& b, std::size_t mask) {
     Indices at = d.outer();
     at.push_back(d.loop()[0]);
     const Expr x = d.load(scores, at), top = e.reduce(Reduction::kMax, x);
-    const Expr masked = e.binary(Op::kEq, top, e.constant(a.type, -kInfinity));  // nothing to attend to
+    const Expr masked =
+        e.binary(Op::kEq, top, e.constant(a.type, -kInfinity));  // nothing to attend to
     const Expr power = e.unary(Op::kExp, e.sub(x, e.select(masked, e.constant(a.type, 0), top)));
     const Expr sum = e.reduce(Reduction::kSum, power);
-    d.store(weights, at, e.mul(power, e.select(masked, e.constant(a.type, 0), e.div(e.constant(a.type, 1), sum))));
+    d.store(
+        weights, at,
+        e.mul(power, e.select(masked, e.constant(a.type, 0), e.div(e.constant(a.type, 1), sum))));
     if (b.wants(1) && b.result(1).dims.size() == 3)
       d.store(b.result(1), d.outer(), e.add(e.unary(Op::kLog, sum), top));
     BP_SDK_RETURN_IF_ERROR(d.finish());
   }
-  Gemm second = product_of(a, a.queries, a.values, a.keys, Factor::matrix(weights), head(a, a.value));
+  Gemm second =
+      product_of(a, a.queries, a.values, a.keys, Factor::matrix(weights), head(a, a.value));
   second.epilogue = [&](Draft& d, Expr x, const Indices& axes) -> Status {
     d.store(b.result(0), axes, x);
     return {};
@@ -139,7 +147,8 @@ Status flash_backward(Builder& b) {
     Draft d(b, delta.dims, {a.values});
     Indices at = d.outer();
     at.push_back(d.loop()[0]);
-    d.store(delta, d.outer(), d.e().reduce(Reduction::kSum, d.e().mul(d.load(*grad, at), d.load(*out, at))));
+    d.store(delta, d.outer(),
+            d.e().reduce(Reduction::kSum, d.e().mul(d.load(*grad, at), d.load(*out, at))));
     BP_SDK_RETURN_IF_ERROR(d.finish());
   }
   const auto row = [](const Indices& axes) { return Indices{axes[0], axes[1], axes[2]}; };
@@ -153,7 +162,8 @@ Status flash_backward(Builder& b) {
     return {};
   };
   BP_SDK_RETURN_IF_ERROR(add_gemm(b, scores));
-  Gemm slopes = product_of(a, a.queries, a.keys, a.values, Factor::matrix(*grad), head(a, a.value, true));
+  Gemm slopes =
+      product_of(a, a.queries, a.keys, a.values, Factor::matrix(*grad), head(a, a.value, true));
   slopes.epilogue = [&](Draft& d, Expr x, const Indices& axes) -> Status {
     Expressions& e = d.e();
     const Expr inner = e.sub(x, d.load(delta, row(axes)));
@@ -185,12 +195,14 @@ Status flash_backward(Builder& b) {
 std::optional<sdk::Refusal> refuse_attention(const sdk::NodeView& node) {
   const bool backward = node.op().ends_with("backward");
   const std::size_t first = backward ? 1 : 0;
-  if (node.real_or("dropout_p", 0) != 0) return refusal(BP_REFUSED_OP, "dropout draws random numbers");
+  if (node.real_or("dropout_p", 0) != 0)
+    return refusal(BP_REFUSED_OP, "dropout draws random numbers");
   for (std::size_t i = first; i < first + 3; ++i) {
     if (node.operand(i).rank() != 4) return refusal(BP_REFUSED_SHAPE, "four dims only");
     if (!kernelgen::is_float(*storage_of(node.operand(i).dtype())))
       return refusal(BP_REFUSED_DTYPE, "floats only");
-    if (node.operand(i).hint_elements() == 0) return refusal(BP_REFUSED_SHAPE, "nothing to attend to");
+    if (node.operand(i).hint_elements() == 0)
+      return refusal(BP_REFUSED_SHAPE, "nothing to attend to");
   }
   const auto heads = node.operand(first).dims()[1], shared = node.operand(first + 1).dims()[1];
   if (backward && heads != shared) return refusal(BP_REFUSED_SHAPE, "gradients of shared heads");

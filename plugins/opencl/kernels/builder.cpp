@@ -28,7 +28,8 @@ bool is_absent(const sdk::ValueView& v) { return v.dtype().bits == 0; }
 Builder::Builder(Context& context, const sdk::StepContext& step)
     : context_(context), step_(step), launches_(std::make_unique<LaunchList>()) {
   schedule_.gpu = context.facts().gpu_schedule;
-  schedule_.group_size = static_cast<std::int64_t>(std::min<std::size_t>(256, context.facts().group_limit));
+  schedule_.group_size =
+      static_cast<std::int64_t>(std::min<std::size_t>(256, context.facts().group_limit));
   for (const std::uint32_t n : step.step().nodes) {
     const sdk::NodeView node = step.graph()[n];
     if (!label_.empty()) label_ += " + ";
@@ -78,20 +79,24 @@ bool Builder::wants(std::size_t result) const {
 }
 TensorView Builder::scratch(Storage storage, Shape dims) {
   const std::int64_t bytes = product(dims) * kernelgen::storage_bytes(storage);
-  TensorView view{Argument::scratch(launches_->reserve(static_cast<std::uint64_t>(bytes))), storage,
-                  std::move(dims), {}};
+  TensorView view{Argument::scratch(launches_->reserve(static_cast<std::uint64_t>(bytes))),
+                  storage,
+                  std::move(dims),
+                  {}};
   view.strides = sdk::row_major(view.dims);
   return view;
 }
 
 void Builder::launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
                      std::array<std::size_t, 3> items, std::array<std::size_t, 3> group) {
-  launches_->add({context_.program(kernel.text, kernel.entry, label_), std::move(arguments), items, group, 0});
+  launches_->add(
+      {context_.program(kernel.text, kernel.entry, label_), std::move(arguments), items, group, 0});
 }
 Status Builder::fill_zero(const TensorView& dense) {
   const std::int64_t bytes = product(dense.dims) * kernelgen::storage_bytes(dense.storage);
   if (bytes > 0)
-    launches_->add({nullptr, {dense.argument}, {1, 1, 1}, {1, 1, 1}, static_cast<std::uint64_t>(bytes)});
+    launches_->add(
+        {nullptr, {dense.argument}, {1, 1, 1}, {1, 1, 1}, static_cast<std::uint64_t>(bytes)});
   return {};
 }
 

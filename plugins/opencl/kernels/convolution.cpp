@@ -40,7 +40,8 @@ std::pair<Expr, Expr> split(Draft& d, Expr flat, std::int64_t size) {
 }
 
 // t[n, channel, position…] or zero outside.
-Expr guarded(Draft& d, const TensorView& t, Expr n, Expr channel, const Indices& position, Expr inside) {
+Expr guarded(Draft& d, const TensorView& t, Expr n, Expr channel, const Indices& position,
+             Expr inside) {
   Expressions& e = d.e();
   Indices at = {n, channel};
   for (std::size_t i = 0; i < position.size(); ++i) {
@@ -61,15 +62,17 @@ Expr read_at(Draft& d, const Window& w, const TensorView& t, Expr n, Expr channe
   return guarded(d, t, n, channel, position, d.e().integer(kernelgen::Type::kBool, 1));
 }
 // Which window reads `i` with tap `k`: (i + padding - k * dilation) / stride, where that is whole.
-Expr written_from(Draft& d, const Window& w, const TensorView& t, Expr n, Expr channel, const Indices& i,
-                  const Indices& k) {
+Expr written_from(Draft& d, const Window& w, const TensorView& t, Expr n, Expr channel,
+                  const Indices& i, const Indices& k) {
   Expressions& e = d.e();
   Expr inside = e.integer(kernelgen::Type::kBool, 1);
   Indices position;
   for (std::size_t a = 0; a < w.rank(); ++a) {
     const Expr at = e.sub(e.add(i[a], d.index(w.padding[a])), e.mul(k[a], d.index(w.dilation[a])));
-    inside = e.both(inside, e.both(e.binary(Op::kLe, d.index(0), at),
-                                   e.binary(Op::kEq, e.binary(Op::kMod, at, d.index(w.stride[a])), d.index(0))));
+    inside =
+        e.both(inside,
+               e.both(e.binary(Op::kLe, d.index(0), at),
+                      e.binary(Op::kEq, e.binary(Op::kMod, at, d.index(w.stride[a])), d.index(0))));
     position.push_back(e.div(at, d.index(w.stride[a])));
   }
   return guarded(d, t, n, channel, position, inside);
@@ -111,7 +114,8 @@ struct Columns {
 Status forward(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
                const std::optional<TensorView>& bias, std::int64_t groups) {
   const TensorView out = b.result();
-  const std::int64_t in_width = weight.dims[1], out_width = out.dims[1] / groups, taps = product(w.kernel);
+  const std::int64_t in_width = weight.dims[1], out_width = out.dims[1] / groups,
+                     taps = product(w.kernel);
   const Shape places = spatial(out);
   Gemm g;
   g.batch = {x.dims[0], groups};
@@ -140,7 +144,8 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
     const auto [channel, tap] = split(d, row, taps);
     const Expr own = d.e().add(d.e().mul(batch[1], d.index(in_width)), channel);
     bool whole = taps == 1;
-    for (std::size_t i = 0; i < w.rank(); ++i) whole = whole && w.stride[i] == 1 && w.padding[i] == 0;
+    for (std::size_t i = 0; i < w.rank(); ++i)
+      whole = whole && w.stride[i] == 1 && w.padding[i] == 0;
     const Columns columns(x, groups);
     if (whole && columns.flat) {
       TensorView view = x;
@@ -148,7 +153,8 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
       view.strides = {x.strides[0], x.strides[1], columns.step};
       return d.load(view, {batch[0], own, column});
     }
-    return read_at(d, w, x, batch[0], own, unflatten(d, column, places), unflatten(d, tap, w.kernel));
+    return read_at(d, w, x, batch[0], own, unflatten(d, column, places),
+                   unflatten(d, tap, w.kernel));
   };
   const Columns target(out, groups);
   g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
@@ -165,8 +171,10 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
 // sum over channels of `x` and taps: what a transposed convolution computes, and the gradient of a
 // convolution's input. weight [channels of x, channels of out / groups, taps…].
 Status transposed(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
-                  const std::optional<TensorView>& bias, std::int64_t groups, const TensorView& out) {
-  const std::int64_t in_width = x.dims[1] / groups, out_width = weight.dims[1], taps = product(w.kernel);
+                  const std::optional<TensorView>& bias, std::int64_t groups,
+                  const TensorView& out) {
+  const std::int64_t in_width = x.dims[1] / groups, out_width = weight.dims[1],
+                     taps = product(w.kernel);
   const Shape places = spatial(out);
   Gemm g;
   g.batch = {x.dims[0], groups};
@@ -184,7 +192,8 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
   g.b.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
     const auto [channel, tap] = split(d, row, taps);
     const Expr own = d.e().add(d.e().mul(batch[1], d.index(in_width)), channel);
-    return written_from(d, w, x, batch[0], own, unflatten(d, column, places), unflatten(d, tap, w.kernel));
+    return written_from(d, w, x, batch[0], own, unflatten(d, column, places),
+                        unflatten(d, tap, w.kernel));
   };
   const Columns target(out, groups);
   g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
@@ -217,7 +226,8 @@ Status convolution(Builder& b) {  // input, weight, bias
 
 Status weight_gradient(Builder& b, const Window& w, const TensorView& grad, const TensorView& x,
                        const TensorView& out, std::int64_t groups) {
-  const std::int64_t in_width = out.dims[1], out_width = grad.dims[1] / groups, taps = product(w.kernel);
+  const std::int64_t in_width = out.dims[1], out_width = grad.dims[1] / groups,
+                     taps = product(w.kernel);
   const Shape places = spatial(grad);
   const std::int64_t count = product(places);
   Gemm g;
@@ -271,8 +281,10 @@ std::optional<sdk::Refusal> refuse_convolution(const sdk::NodeView& node) {
   const bool backward = node.op() == "aten.convolution_backward";
   const sdk::ValueView x = node.operand(backward ? 1 : 0), weight = node.operand(backward ? 2 : 1);
   if (!kernelgen::is_float(*storage_of(x.dtype()))) return refusal(BP_REFUSED_DTYPE, "floats only");
-  if (x.rank() < 3 || x.rank() != weight.rank()) return refusal(BP_REFUSED_SHAPE, "a batch and one to three dims");
-  if (x.hint_elements() == 0 || weight.hint_elements() == 0) return refusal(BP_REFUSED_SHAPE, "nothing to convolve");
+  if (x.rank() < 3 || x.rank() != weight.rank())
+    return refusal(BP_REFUSED_SHAPE, "a batch and one to three dims");
+  if (x.hint_elements() == 0 || weight.hint_elements() == 0)
+    return refusal(BP_REFUSED_SHAPE, "nothing to convolve");
   if (backward && node.bool_or("transposed", false))
     return refusal(BP_REFUSED_ATTRIBUTE, "gradients of transposed convolutions");
   return std::nullopt;

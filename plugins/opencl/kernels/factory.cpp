@@ -10,7 +10,8 @@ Status store_everywhere(Builder& b, const std::function<Expr(Draft&, kernelgen::
   d.store(out, d.outer(), value(d, kernelgen::compute_type(out.storage)));
   return d.finish();
 }
-Expr number(Draft& d, kernelgen::Type type, const Builder& b, std::string_view name, double fallback) {
+Expr number(Draft& d, kernelgen::Type type, const Builder& b, std::string_view name,
+            double fallback) {
   const bp_attribute* a = b.step().node().attribute(name);
   if (a == nullptr) return d.e().constant(type, fallback);
   if (a->kind == BP_ATTRIBUTE_FLOAT) return d.e().constant(type, a->real);
@@ -34,7 +35,8 @@ Status arange(Builder& b) {
   Draft d(b, out.dims);
   const kernelgen::Type in = wide ? kernelgen::Type::kF64 : t;
   const Expr at = d.e().cast(d.outer()[0], in);
-  const Expr value = d.e().add(number(d, in, b, "start", 0), d.e().mul(at, number(d, in, b, "step", 1)));
+  const Expr value =
+      d.e().add(number(d, in, b, "start", 0), d.e().mul(at, number(d, in, b, "step", 1)));
   d.store(out, d.outer(), d.e().cast(value, t));
   return d.finish();
 }

@@ -11,7 +11,8 @@ struct Tile {
   std::int64_t columns() const { return vectors * lanes; }
 };
 Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
-  if (builder.schedule().gpu) return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
+  if (builder.schedule().gpu)
+    return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
   if (n <= 16) return {std::min<std::int64_t>(m, 14), 1, 16};
   if (n <= 32 || m > 8) return {std::min<std::int64_t>(m, 12), 2, 16};
   return {std::min<std::int64_t>(m, 6), 4, 16};
@@ -49,8 +50,9 @@ Result<TensorView> pack_columns(Builder& builder, const Gemm& g, const Tile& til
     Expr value = kernelgen::kNoExpr;
     if (last) {
       const Expr inside = d.e().binary(kernelgen::Op::kLt, column, d.index(g.columns));
-      value = d.e().select(inside, g.b.element(d, at, axes[rank + 1], d.e().clamped(column, g.columns)),
-                           d.e().constant(kernelgen::Type::kF32, 0));
+      value =
+          d.e().select(inside, g.b.element(d, at, axes[rank + 1], d.e().clamped(column, g.columns)),
+                       d.e().constant(kernelgen::Type::kF32, 0));
     } else {
       value = g.b.element(d, at, axes[rank + 1], column);
     }
@@ -74,7 +76,8 @@ Result<Factor> pack_rows(Builder& builder, const Gemm& g, std::int64_t m) {
 }
 
 // Splits `flat` into variables of the axes [first, first + dims.size()).
-std::string split(const Shape& dims, std::size_t first, const std::string& flat, const std::string& name) {
+std::string split(const Shape& dims, std::size_t first, const std::string& flat,
+                  const std::string& name) {
   std::string out = "  int " + name + " = " + flat + ";\n";
   for (std::size_t i = dims.size(); i-- > 0;) {
     const std::string axis = "a" + number(static_cast<std::int64_t>(first + i));
@@ -92,7 +95,8 @@ std::string batch_offset(const Shape& strides) {
   std::string out = "0";
   for (std::size_t i = 0; i < strides.size(); ++i)
     if (strides[i] != 0)
-      out += " + (ulong)a" + number(static_cast<std::int64_t>(i)) + " * " + number(strides[i]) + "UL";
+      out +=
+          " + (ulong)a" + number(static_cast<std::int64_t>(i)) + " * " + number(strides[i]) + "UL";
   return out;
 }
 
@@ -122,16 +126,19 @@ std::string_view element_name(Storage storage) {
 std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Factor& a,
                           const TensorView& b, const Draft& epilogue, std::int64_t lane_axis) {
   const std::string lanes = number(t.lanes), vector = t.lanes > 1 ? "float" + lanes : "float";
-  const auto store = kernelgen::print_fragment(epilogue.kernel(), static_cast<std::size_t>(lane_axis), t.lanes);
+  const auto store =
+      kernelgen::print_fragment(epilogue.kernel(), static_cast<std::size_t>(lane_axis), t.lanes);
   const std::string element(element_name(a.tensor->storage));
   const std::string column = "a" + number(lane_axis);
   const auto load = [&](const std::string& p, const std::string& index) -> std::string {
     return t.lanes > 1 ? "vload" + lanes + "(" + index + ", " + p + ")" : p + "[" + index + "]";
   };
-  std::string s = "__kernel void BP_ENTRY(" + kernelgen::print_parameters(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
+  std::string s = "__kernel void BP_ENTRY(" +
+                  kernelgen::print_parameters(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
   s += ", __global uchar* base_a, ulong offset_a, __global uchar* base_b, ulong offset_b) {\n";
   s += kernelgen::print_declarations(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
-  s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) + ", j = (int)get_global_id(1);\n";
+  s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) +
+       ", j = (int)get_global_id(1);\n";
   s += "  if (i0 >= " + number(m) + ") return;\n";
   s += split(g.batch, 0, "(int)get_global_id(2)", "rest_batch");
   s += "  __global const " + element + "* restrict pa = (__global const " + element +
@@ -151,9 +158,11 @@ std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Fa
   s += "  for (int k = 0; k < " + number(g.depth) + "; ++k) {\n";
   for (std::int64_t v = 0; v < t.vectors; ++v)
     s += "    const " + vector + " b" + number(v) + " = " + load("pb", number(v)) + ";\n";
-  const std::string at = a.column_stride == 1 ? "k" : "(ulong)k * " + number(a.column_stride) + "UL";
+  const std::string at =
+      a.column_stride == 1 ? "k" : "(ulong)k * " + number(a.column_stride) + "UL";
   for (std::int64_t r = 0; r < t.rows; ++r) {
-    s += "    { const float a = " + load_element(a.tensor->storage, "p" + number(r) + "[" + at + "]") + ";";
+    s += "    { const float a = " +
+         load_element(a.tensor->storage, "p" + number(r) + "[" + at + "]") + ";";
     for (std::int64_t v = 0; v < t.vectors; ++v) {
       const std::string c = "c" + number(r) + "_" + number(v);
       s += " " + c + " = fma((" + vector + ")(a), b" + number(v) + ", " + c + ");";
@@ -171,10 +180,10 @@ std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Fa
   s += "  int " + column + " = j * " + number(t.columns()) + " + v * " + lanes + ";\n";
   const std::string x = "  const " + vector + " x = tile[r * " + number(t.vectors) + " + v];\n";
   if (t.lanes > 1) {
-    s += x + "  if (" + column + " + " + lanes + " <= " + number(g.columns) + ") {\n  const " + vector +
-         " x0 = x;\n" + store.wide + "  } else {\n  float lane[" + lanes + "];\n  vstore" + lanes +
-         "(x, 0, lane);\n  for (int l = 0; " + column + " < " + number(g.columns) + "; ++l, ++" +
-         column + ") {\n  const float x0 = lane[l];\n" + store.narrow + "  }\n  }\n";
+    s += x + "  if (" + column + " + " + lanes + " <= " + number(g.columns) + ") {\n  const " +
+         vector + " x0 = x;\n" + store.wide + "  } else {\n  float lane[" + lanes + "];\n  vstore" +
+         lanes + "(x, 0, lane);\n  for (int l = 0; " + column + " < " + number(g.columns) +
+         "; ++l, ++" + column + ") {\n  const float x0 = lane[l];\n" + store.narrow + "  }\n  }\n";
   } else {
     s += x + "  if (" + column + " < " + number(g.columns) + ") {\n  const float x0 = x;\n" +
          store.narrow + "  }\n";
@@ -246,8 +255,8 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   Draft epilogue(builder, outer);
   BP_SDK_RETURN_IF_ERROR(
       g.epilogue(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
-  const kernelgen::Printed product_text = kernelgen::name_entry(print_product(g, tile, m, a, *packed, epilogue,
-                                           static_cast<std::int64_t>(outer.size()) - 1));
+  const kernelgen::Printed product_text = kernelgen::name_entry(
+      print_product(g, tile, m, a, *packed, epilogue, static_cast<std::int64_t>(outer.size()) - 1));
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(a.tensor->argument);
   arguments.push_back(packed->argument);

@@ -1,5 +1,5 @@
-// Batched products C(b, m, n) = sum over k of A(b, m, k) B(b, k, n), in float32 registers, with what
-// follows point by point.
+// Batched products C(b, m, n) = sum over k of A(b, m, k) B(b, k, n), in float32 registers, with
+// what follows point by point.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,8 @@
 namespace backplane::opencl {
 
 // An element of a factor, as an expression of its indices in a draft.
-using Element = std::function<Expr(Draft& draft, std::span<const Expr> batch, Expr row, Expr column)>;
+using Element =
+    std::function<Expr(Draft& draft, std::span<const Expr> batch, Expr row, Expr column)>;
 
 struct Factor {
   Element element;

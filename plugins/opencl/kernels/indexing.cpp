@@ -11,7 +11,8 @@ using kernelgen::Op;
 Expr position(Draft& d, Expr raw, std::int64_t size) {
   Expressions& e = d.e();
   const kernelgen::Type t = e.type(raw);
-  const Expr wrapped = e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
+  const Expr wrapped =
+      e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
   return e.cast(e.clamped(wrapped, size), e.index_type());
 }
 
@@ -103,7 +104,8 @@ Status index_tensor(Builder& b) {
   std::size_t plain = 0;
   for (std::size_t i = 0; i < at.size(); ++i) {
     if (indices[i]) {
-      const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()), shared.end());
+      const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()),
+                        shared.end());
       at[i] = position(d, d.load(*indices[i], own), self->dims[i]);
     } else {
       const std::size_t axis = plain < place ? plain : plain + rank;
@@ -119,7 +121,8 @@ Status index_tensor(Builder& b) {
 // nearest element. Truth values select, which depends on data.
 std::optional<sdk::Refusal> refuse_index(const sdk::NodeView& node) {
   for (std::size_t i = 1; i < node.operand_count(); ++i)
-    if (node.has_operand(i) && (node.operand(i).dtype() == sdk::kBool || node.operand(i).dtype() == sdk::kUInt8))
+    if (node.has_operand(i) &&
+        (node.operand(i).dtype() == sdk::kBool || node.operand(i).dtype() == sdk::kUInt8))
       return refusal(BP_REFUSED_DTYPE, "indices by mask");
   if (node.operand(0).hint_elements() == 0)
     return refusal(BP_REFUSED_SHAPE, "a table of no elements");

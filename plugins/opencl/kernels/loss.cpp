@@ -12,10 +12,12 @@ struct Inputs {
   std::optional<TensorView> weight;
 };
 // The weight of a sample: 0 where its target is ignored.
-Expr sample_weight(Builder& b, Draft& d, const Inputs& in, Expr target, Expr column, kernelgen::Type t) {
+Expr sample_weight(Builder& b, Draft& d, const Inputs& in, Expr target, Expr column,
+                   kernelgen::Type t) {
   Expressions& e = d.e();
   const Expr one = in.weight ? e.cast(d.load(*in.weight, {column}), t) : e.constant(t, 1);
-  const Expr ignored = e.binary(Op::kEq, target, e.integer(e.type(target), b.step().int_or("ignore_index", -100)));
+  const Expr ignored =
+      e.binary(Op::kEq, target, e.integer(e.type(target), b.step().int_or("ignore_index", -100)));
   return e.select(ignored, e.constant(t, 0), one);
 }
 Expr column_of(Draft& d, Expr target, std::int64_t classes) {
@@ -80,7 +82,8 @@ Status nll_loss_backward(Builder& b) {
   Expressions& e = d.e();
   const Indices sample = rows ? Indices{d.outer()[0]} : Indices{};
   const Expr raw = d.load(in.target, in.target.dims.empty() ? Indices{} : sample);
-  const Expr column = column_of(d, raw, out.dims.back()), weight = sample_weight(b, d, in, raw, column, t);
+  const Expr column = column_of(d, raw, out.dims.back()),
+             weight = sample_weight(b, d, in, raw, column, t);
   Expr g = d.load(*grad, grad->dims.empty() ? Indices{} : sample);
   if (reduction == 1) g = e.div(g, d.load(*total, {}));
   const Expr here = e.both(e.binary(Op::kEq, d.outer().back(), column),

@@ -128,9 +128,9 @@ Status build_vector_product(Builder& b) {
   Indices index = d.outer();
   index.push_back(d.loop()[0]);
   const kernelgen::Type t = kernelgen::compute_type(b.result().storage);
-  Expr value = d.e().reduce(kernelgen::Reduction::kSum,
-                            d.e().mul(d.e().cast(d.load(*left, index), t),
-                                      d.e().cast(d.load(*right, {d.loop()[0]}), t)));
+  Expr value = d.e().reduce(
+      kernelgen::Reduction::kSum,
+      d.e().mul(d.e().cast(d.load(*left, index), t), d.e().cast(d.load(*right, {d.loop()[0]}), t)));
   if (kFirst == 1) {
     auto added = added_operand(b, 0);
     if (!added.ok()) return added.status();

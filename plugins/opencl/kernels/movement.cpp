@@ -6,8 +6,8 @@ namespace {
 
 using kernelgen::Op;
 
-#define BP_OPERAND(name, i)        \
-  auto name##_ = b.operand(i);     \
+#define BP_OPERAND(name, i)                   \
+  auto name##_ = b.operand(i);                \
   if (!name##_.ok()) return name##_.status(); \
   const TensorView& name = *name##_
 
@@ -93,7 +93,8 @@ Status roll(Builder& b) {
   if (in.dims.empty() || product(in.dims) == 0) {
   } else if (dims.empty()) {
     const Expr flat = flatten(d, d.outer(), out.dims);
-    index = unflatten(d, shifted(flat, shifts.empty() ? 0 : shifts[0], product(out.dims)), out.dims);
+    index =
+        unflatten(d, shifted(flat, shifts.empty() ? 0 : shifts[0], product(out.dims)), out.dims);
   } else {
     for (std::size_t i = 0; i < dims.size(); ++i) {
       const auto k = static_cast<std::size_t>(wrap_dim(dims[i], out.dims.size()));
@@ -157,25 +158,29 @@ Status slice_into(Builder& b, const TensorView& source, const TensorView* base, 
     inside = d.e().binary(Op::kEq, index[dim], d.index(start));
     index.erase(index.begin() + static_cast<std::ptrdiff_t>(dim));
   } else {
-    inside = d.e().both(inside, d.e().binary(Op::kEq, d.e().binary(Op::kMod, moved, d.index(step)), d.index(0)));
+    inside = d.e().both(
+        inside, d.e().binary(Op::kEq, d.e().binary(Op::kMod, moved, d.index(step)), d.index(0)));
     index[dim] = d.e().div(moved, d.index(step));
     inside = d.e().both(inside, d.e().binary(Op::kLt, index[dim], d.index(source.dims[dim])));
     index[dim] = d.e().clamped(index[dim], source.dims[dim]);
   }
-  const Expr value = product(source.dims) == 0 ? outside : d.e().select(inside, d.load(source, index), outside);
+  const Expr value =
+      product(source.dims) == 0 ? outside : d.e().select(inside, d.load(source, index), outside);
   d.store(out, d.outer(), value);
   return d.finish();
 }
 Status slice_backward(Builder& b) {
   BP_OPERAND(grad, 0);
   const std::size_t dim = dim_of(b, "dim", b.result().dims.size());
-  return slice_into(b, grad, nullptr, dim, b.step().int_or("start", 0), b.step().int_or("step", 1), false);
+  return slice_into(b, grad, nullptr, dim, b.step().int_or("start", 0), b.step().int_or("step", 1),
+                    false);
 }
 Status slice_scatter(Builder& b) {
   BP_OPERAND(base, 0);
   BP_OPERAND(source, 1);
   const std::size_t dim = dim_of(b, "dim", base.dims.size());
-  return slice_into(b, source, &base, dim, b.step().int_or("start", 0), b.step().int_or("step", 1), false);
+  return slice_into(b, source, &base, dim, b.step().int_or("start", 0), b.step().int_or("step", 1),
+                    false);
 }
 Status select_backward(Builder& b) {
   BP_OPERAND(grad, 0);
@@ -197,7 +202,8 @@ Status triangle(Builder& b) {
   Draft d(b, out.dims);
   const Expr row = d.e().add(d.outer()[rank - 2], d.index(b.step().int_or("diagonal", 0)));
   const Expr column = d.outer()[rank - 1];
-  const Expr kept = kUpper ? d.e().binary(Op::kLe, row, column) : d.e().binary(Op::kLe, column, row);
+  const Expr kept =
+      kUpper ? d.e().binary(Op::kLe, row, column) : d.e().binary(Op::kLe, column, row);
   d.store(out, d.outer(), d.e().select(kept, d.load(in, d.outer()), zero_of(d, out)));
   return d.finish();
 }
@@ -273,7 +279,8 @@ Status upsample_nearest(Builder& b) {
       const float scale = static_cast<float>(in.dims[k]) / static_cast<float>(out.dims[k]);
       const Expr at = d.e().mul(d.e().cast(index[k], kernelgen::Type::kF32),
                                 d.e().constant(kernelgen::Type::kF32, double{scale}));
-      index[k] = d.e().clamped(d.e().cast(d.e().unary(Op::kFloor, at), d.e().index_type()), in.dims[k]);
+      index[k] =
+          d.e().clamped(d.e().cast(d.e().unary(Op::kFloor, at), d.e().index_type()), in.dims[k]);
     }
   }
   d.store(out, d.outer(), d.load(in, index));

@@ -38,8 +38,10 @@ Status layer_norm_backward(Builder& b) {  // grad, input, mean, rstd, weight, bi
   if (b.wants(0)) BP_SDK_RETURN_IF_ERROR(add_points(b));
   Operands in = read_operands(b);
   BP_SDK_RETURN_IF_ERROR(std::move(in.status));
-  const TensorView &grad = *in.views[0], &input = *in.views[1], &mean = *in.views[2], &rstd = *in.views[3];
-  const std::size_t kept = b.step().ints("normalized_shape").size(), lead = input.dims.size() - kept;
+  const TensorView &grad = *in.views[0], &input = *in.views[1], &mean = *in.views[2],
+                   &rstd = *in.views[3];
+  const std::size_t kept = b.step().ints("normalized_shape").size(),
+                    lead = input.dims.size() - kept;
   const Shape row(input.dims.begin() + static_cast<std::ptrdiff_t>(lead), input.dims.end());
   const Shape rows(input.dims.begin(), input.dims.begin() + static_cast<std::ptrdiff_t>(lead));
   if (!b.wants(1) && !b.wants(2)) return {};
@@ -72,7 +74,8 @@ struct Channels {
   Shape others;
 };
 // Per channel: the product of a factor and a term, or a number where an operand is absent.
-Expr channel_value(Draft& d, const std::optional<TensorView>& view, Expr channel, Type t, double fallback) {
+Expr channel_value(Draft& d, const std::optional<TensorView>& view, Expr channel, Type t,
+                   double fallback) {
   return view ? d.e().cast(d.load(*view, {channel}), t) : d.e().constant(t, fallback);
 }
 
@@ -82,7 +85,8 @@ Status batch_norm(Builder& b, bool training, bool functional) {
   const TensorView& x = *in.views[0];
   in.views.resize(5);
   const Channels c(x.dims);
-  const double eps = b.step().node().real_or("eps", 1e-5), momentum = b.step().node().real_or("momentum", 0.1);
+  const double eps = b.step().node().real_or("eps", 1e-5),
+               momentum = b.step().node().real_or("momentum", 0.1);
   const Type t = kernelgen::compute_type(b.result(0).storage);
   const TensorView mean = b.scratch(t == Type::kF64 ? Storage::kF64 : Storage::kF32, {c.channels});
   const TensorView rstd = b.scratch(mean.storage, {c.channels});
@@ -122,8 +126,10 @@ Status batch_norm(Builder& b, bool training, bool functional) {
   Draft d(b, x.dims);
   Expressions& e = d.e();
   const Expr channel = d.outer()[1];
-  const Expr w = channel_value(d, in.views[1], channel, t, 1), bias = channel_value(d, in.views[2], channel, t, 0);
-  const Expr hat = e.mul(e.sub(e.cast(d.load(x, d.outer()), t), d.load(mean, {channel})), d.load(rstd, {channel}));
+  const Expr w = channel_value(d, in.views[1], channel, t, 1),
+             bias = channel_value(d, in.views[2], channel, t, 0);
+  const Expr hat = e.mul(e.sub(e.cast(d.load(x, d.outer()), t), d.load(mean, {channel})),
+                         d.load(rstd, {channel}));
   d.store(b.result(0), d.outer(), e.add(e.mul(hat, w), bias));
   return d.finish();
 }
@@ -149,8 +155,7 @@ Status batch_norm_backward(Builder& b) {
   const TensorView sum = b.scratch(kept, {c.channels}), dot = b.scratch(kept, {c.channels});
   const auto statistics = [&](Draft& d, Expr channel) -> std::pair<Expr, Expr> {
     Expressions& e = d.e();
-    if (training)
-      return {d.load(*in.views[5], {channel}), d.load(*in.views[6], {channel})};
+    if (training) return {d.load(*in.views[5], {channel}), d.load(*in.views[6], {channel})};
     const Expr var = e.cast(d.load(*in.views[4], {channel}), t);
     return {e.cast(d.load(*in.views[3], {channel}), t),
             e.unary(Op::kRsqrt, e.add(var, e.constant(t, eps)))};
@@ -162,7 +167,8 @@ Status batch_norm_backward(Builder& b) {
     const Indices at = Channels::at(d.loop(), channel);
     const auto [mu, rstd] = statistics(d, channel);
     const Expr g = d.load(grad, at), centered = e.sub(d.load(x, at), mu);
-    const Expr total = e.reduce(Reduction::kSum, g), product = e.mul(e.reduce(Reduction::kSum, e.mul(g, centered)), rstd);
+    const Expr total = e.reduce(Reduction::kSum, g),
+               product = e.mul(e.reduce(Reduction::kSum, e.mul(g, centered)), rstd);
     d.store(sum, {channel}, total);
     d.store(dot, {channel}, product);
     if (b.wants(1)) d.store(b.result(1), {channel}, product);
@@ -180,7 +186,8 @@ Status batch_norm_backward(Builder& b) {
     const Expr hat = e.mul(e.sub(d.load(x, d.outer()), mu), rstd);
     g = e.sub(g, e.mul(scale, e.add(d.load(sum, {channel}), e.mul(hat, d.load(dot, {channel})))));
   }
-  d.store(b.result(0), d.outer(), e.mul(g, e.mul(rstd, channel_value(d, in.views[2], channel, t, 1))));
+  d.store(b.result(0), d.outer(),
+          e.mul(g, e.mul(rstd, channel_value(d, in.views[2], channel, t, 1))));
   return d.finish();
 }
 
@@ -213,9 +220,11 @@ Status group_norm(Builder& b) {  // input, weight, bias
   Expressions& e = d.e();
   const Indices at = g.at(d, d.outer()[0], d.outer()[1], d.loop());
   const Expr scale = e.constant(t, 1.0 / static_cast<double>(product(g.loop)));
-  const Expr v = d.load(x, at), mu = e.mul(e.reduce(Reduction::kSum, v), scale), delta = e.sub(v, mu);
+  const Expr v = d.load(x, at), mu = e.mul(e.reduce(Reduction::kSum, v), scale),
+             delta = e.sub(v, mu);
   const Expr var = e.mul(e.reduce(Reduction::kSum, e.mul(delta, delta)), scale);
-  const Expr rstd = e.unary(Op::kRsqrt, e.add(var, e.constant(t, b.step().node().real_or("eps", 1e-5))));
+  const Expr rstd =
+      e.unary(Op::kRsqrt, e.add(var, e.constant(t, b.step().node().real_or("eps", 1e-5))));
   Expr y = e.mul(delta, rstd);
   if (in.views[1]) y = e.mul(y, d.load(*in.views[1], {at[1]}));
   if (in.views[2]) y = e.add(y, d.load(*in.views[2], {at[1]}));
@@ -228,7 +237,8 @@ Status group_norm_backward(Builder& b) {  // grad, input, mean, rstd, weight
   Operands in = read_operands(b);
   BP_SDK_RETURN_IF_ERROR(std::move(in.status));
   in.views.resize(5);
-  const TensorView &grad = *in.views[0], &x = *in.views[1], &mean = *in.views[2], &rstd = *in.views[3];
+  const TensorView &grad = *in.views[0], &x = *in.views[1], &mean = *in.views[2],
+                   &rstd = *in.views[3];
   const Groups g(b, x.dims);
   const Type t = kernelgen::compute_type(x.storage);
   if (b.wants(0)) {
@@ -236,7 +246,8 @@ Status group_norm_backward(Builder& b) {  // grad, input, mean, rstd, weight
     Expressions& e = d.e();
     const Indices at = g.at(d, d.outer()[0], d.outer()[1], d.loop());
     const Expr scale = e.constant(t, 1.0 / static_cast<double>(product(g.loop)));
-    const Expr r = d.load(rstd, d.outer()), hat = e.mul(e.sub(d.load(x, at), d.load(mean, d.outer())), r);
+    const Expr r = d.load(rstd, d.outer()),
+               hat = e.mul(e.sub(d.load(x, at), d.load(mean, d.outer())), r);
     Expr gy = d.load(grad, at);
     if (in.views[4]) gy = e.mul(gy, d.load(*in.views[4], {at[1]}));
     const Expr inner = e.mul(scale, e.add(e.reduce(Reduction::kSum, gy),

@@ -35,7 +35,9 @@ std::vector<std::size_t> row_dims(const NodeView& node) {
   std::sort(dims.begin(), dims.end());
   return dims;
 }
-bool is_row_op(const Operator& op) { return op.kind == Operator::kRow || op.kind == Operator::kFold; }
+bool is_row_op(const Operator& op) {
+  return op.kind == Operator::kRow || op.kind == Operator::kFold;
+}
 
 // Strides of a value along the dims of the group: 0 where it is broadcast. A fold that dropped its
 // dims lines up with the others.
@@ -83,8 +85,8 @@ class Lowering {
   const sdk::StepContext& step_;
   Shape wide_;
   std::vector<bool> is_row_;
-  std::vector<std::uint32_t> dropped_;             // results of folds without their dims
-  std::map<std::uint32_t, Access> inputs_, outputs_;  // by value
+  std::vector<std::uint32_t> dropped_;                  // results of folds without their dims
+  std::map<std::uint32_t, Access> inputs_, outputs_;    // by value
   std::vector<std::vector<std::size_t>> outer_, loop_;  // dims of each axis
   std::map<std::uint32_t, Expr> values_;
   const Indices* epilogue_axes_ = nullptr;
@@ -102,7 +104,9 @@ class Source final : public kernelgen::OperatorSource {
   std::int64_t operand_elements(std::size_t i) const override {
     return lowering_.step_.value(node_.operand_index(i)).elements();
   }
-  Storage result_storage(std::size_t i) const override { return *storage_of(node_.result(i).dtype()); }
+  Storage result_storage(std::size_t i) const override {
+    return *storage_of(node_.result(i).dtype());
+  }
   std::optional<kernelgen::Number> number(std::string_view name) const override {
     const bp_attribute* a = node_.attribute(name);
     if (a == nullptr) return std::nullopt;
@@ -221,8 +225,8 @@ void Lowering::emit(Draft& draft, std::uint32_t n) {
   for (std::size_t r = 0; r < results.size() && r < node.result_count(); ++r)
     if (results[r] != kernelgen::kNoExpr && node.result_index(r) != BP_NONE &&
         storage_of(node.result(r).dtype()))
-      values_[node.result_index(r)] = draft.e().cast(
-          results[r], kernelgen::compute_type(*storage_of(node.result(r).dtype())));
+      values_[node.result_index(r)] =
+          draft.e().cast(results[r], kernelgen::compute_type(*storage_of(node.result(r).dtype())));
 }
 
 Status Lowering::run() {
@@ -328,13 +332,14 @@ std::optional<sdk::Refusal> refuse_point_op(const NodeView& node) {
     const std::size_t rank = node.operand(0).rank();
     std::size_t last = SIZE_MAX;
     for (const std::size_t d : row_dims(node)) {
-      if (d >= std::max<std::size_t>(rank, 1)) return no(BP_REFUSED_ATTRIBUTE, "a dim out of range");
+      if (d >= std::max<std::size_t>(rank, 1))
+        return no(BP_REFUSED_ATTRIBUTE, "a dim out of range");
       if (d == last) return no(BP_REFUSED_ATTRIBUTE, "a dim twice");
       last = d;
     }
-    const bool sums = name == "aten.sum" || name == "aten.sum.dim_IntList" || name.starts_with("aten.prod") ||
-                      name.starts_with("aten.a") || name.starts_with("aten.max") ||
-                      name.starts_with("aten.min");
+    const bool sums = name == "aten.sum" || name == "aten.sum.dim_IntList" ||
+                      name.starts_with("aten.prod") || name.starts_with("aten.a") ||
+                      name.starts_with("aten.max") || name.starts_with("aten.min");
     if (!sums && !float_result) return no(BP_REFUSED_DTYPE, "floating point results only");
     if ((name == "aten.mse_loss" || name == "aten.l1_loss") && node.int_or("reduction", 1) == 0)
       return no(BP_REFUSED_ATTRIBUTE, "losses with a reduction only");

@@ -47,14 +47,15 @@ Expr taps(Draft& d, const Window& w, const TensorView& in, const Indices& axes, 
   return inside;
 }
 // Output positions whose windows hold the input position with tap `loop`.
-Expr holders(Draft& d, const Window& w, const Shape& out_dims, const Indices& axes, const Indices& loop,
-             Indices& out_at) {
+Expr holders(Draft& d, const Window& w, const Shape& out_dims, const Indices& axes,
+             const Indices& loop, Indices& out_at) {
   Expressions& e = d.e();
   out_at = lead(axes, w.dims());
   Expr inside = e.integer(kernelgen::Type::kBool, 1);
   for (std::size_t i = 0; i < w.dims(); ++i) {
     const std::size_t k = axes.size() - w.dims() + i;
-    const Expr at = e.sub(e.add(axes[k], d.index(w.padding[i])), e.mul(loop[i], d.index(w.dilation[i])));
+    const Expr at =
+        e.sub(e.add(axes[k], d.index(w.padding[i])), e.mul(loop[i], d.index(w.dilation[i])));
     const Expr o = e.div(at, d.index(w.stride[i]));
     const Expr whole = e.binary(Op::kEq, e.binary(Op::kMod, at, d.index(w.stride[i])), d.index(0));
     inside = e.both(inside, e.both(e.both(e.binary(Op::kLe, d.index(0), at), whole),
@@ -83,14 +84,18 @@ Status max_pool(Builder& b) {
   Draft p(b, out.dims, w.kernel);
   Expressions& pe = p.e();
   const Expr also = taps(p, w, *in, p.outer(), p.loop(), at);
-  const Expr first = pe.reduce(Reduction::kArgMax, pe.select(also, p.load(*in, at), pe.constant(t, -kInfinity)));
-  Expr rest = first, flat = pe.integer(kernelgen::Type::kI64, 0), unit = pe.integer(kernelgen::Type::kI64, 1);
+  const Expr first =
+      pe.reduce(Reduction::kArgMax, pe.select(also, p.load(*in, at), pe.constant(t, -kInfinity)));
+  Expr rest = first, flat = pe.integer(kernelgen::Type::kI64, 0),
+       unit = pe.integer(kernelgen::Type::kI64, 1);
   const auto whole = [&](std::int64_t v) { return pe.integer(kernelgen::Type::kI64, v); };
   for (std::size_t i = kDims; i-- > 0;) {
     const std::size_t k = out.dims.size() - kDims + i;
     const Expr tap = i == 0 ? rest : pe.binary(Op::kMod, rest, whole(w.kernel[i]));
     rest = pe.div(rest, whole(w.kernel[i]));
-    const Expr start = pe.sub(pe.mul(pe.cast(p.outer()[k], kernelgen::Type::kI64), whole(w.stride[i])), whole(w.padding[i]));
+    const Expr start =
+        pe.sub(pe.mul(pe.cast(p.outer()[k], kernelgen::Type::kI64), whole(w.stride[i])),
+               whole(w.padding[i]));
     const Expr place = pe.add(start, pe.mul(tap, whole(w.dilation[i])));
     flat = pe.add(flat, pe.mul(place, unit));
     unit = pe.mul(unit, whole(in->dims[k]));
@@ -111,15 +116,18 @@ Status max_pool_backward(Builder& b) {  // grad, self, indices
   const Expr inside = holders(d, w, grad->dims, d.outer(), d.loop(), at);
   Expr flat = e.integer(kernelgen::Type::kI64, 0);
   for (std::size_t k = out.dims.size() - kDims; k < out.dims.size(); ++k)
-    flat = e.add(e.mul(flat, e.integer(kernelgen::Type::kI64, out.dims[k])), e.cast(d.outer()[k], kernelgen::Type::kI64));
+    flat = e.add(e.mul(flat, e.integer(kernelgen::Type::kI64, out.dims[k])),
+                 e.cast(d.outer()[k], kernelgen::Type::kI64));
   const Expr chosen = e.both(inside, e.binary(Op::kEq, d.load(*indices, at), flat));
   const Expr value = d.load(*grad, at);
-  d.store(out, d.outer(), e.reduce(Reduction::kSum, e.select(chosen, value, e.constant(e.type(value), 0))));
+  d.store(out, d.outer(),
+          e.reduce(Reduction::kSum, e.select(chosen, value, e.constant(e.type(value), 0))));
   return d.finish();
 }
 
 // What the sum over the window at `axes` is divided by.
-Expr divisor(Builder& b, Draft& d, const Window& w, const Shape& in_dims, const Indices& axes, kernelgen::Type t) {
+Expr divisor(Builder& b, Draft& d, const Window& w, const Shape& in_dims, const Indices& axes,
+             kernelgen::Type t) {
   Expressions& e = d.e();
   const bp_attribute* fixed = b.step().node().attribute("divisor_override");
   if (fixed != nullptr) return e.constant(t, static_cast<double>(fixed->integer));
@@ -128,7 +136,8 @@ Expr divisor(Builder& b, Draft& d, const Window& w, const Shape& in_dims, const 
   for (std::size_t i = 0; i < w.dims(); ++i) {
     const std::size_t k = axes.size() - w.dims() + i;
     Expr start = e.sub(e.mul(axes[k], d.index(w.stride[i])), d.index(w.padding[i]));
-    Expr end = e.binary(Op::kMin, e.add(start, d.index(w.kernel[i])), d.index(in_dims[k] + w.padding[i]));
+    Expr end =
+        e.binary(Op::kMin, e.add(start, d.index(w.kernel[i])), d.index(in_dims[k] + w.padding[i]));
     if (!padded) {
       start = e.binary(Op::kMax, start, d.index(0));
       end = e.binary(Op::kMin, end, d.index(in_dims[k]));
@@ -173,7 +182,8 @@ Expr adaptive_start(Draft& d, Expr o, std::int64_t in, std::int64_t out) {
   return d.e().div(d.e().mul(o, d.index(in)), d.index(out));
 }
 Expr adaptive_end(Draft& d, Expr o, std::int64_t in, std::int64_t out) {
-  return d.e().div(d.e().add(d.e().mul(d.e().add(o, d.index(1)), d.index(in)), d.index(out - 1)), d.index(out));
+  return d.e().div(d.e().add(d.e().mul(d.e().add(o, d.index(1)), d.index(in)), d.index(out - 1)),
+                   d.index(out));
 }
 template <std::size_t kDims>
 Status adaptive_avg(Builder& b) {
@@ -183,7 +193,8 @@ Status adaptive_avg(Builder& b) {
   const std::size_t first = out.dims.size() - kDims;
   Shape widest;
   for (std::size_t k = first; k < out.dims.size(); ++k)
-    widest.push_back(in->dims[k] % out.dims[k] == 0 ? in->dims[k] / out.dims[k] : in->dims[k] / out.dims[k] + 2);
+    widest.push_back(in->dims[k] % out.dims[k] == 0 ? in->dims[k] / out.dims[k]
+                                                    : in->dims[k] / out.dims[k] + 2);
   Draft d(b, out.dims, widest);
   Expressions& e = d.e();
   const kernelgen::Type t = kernelgen::compute_type(in->storage);
@@ -218,7 +229,8 @@ Status adaptive_avg_backward(Builder& b) {  // grad, self
     const std::size_t k = first + i;
     const Expr start = adaptive_start(d, d.loop()[i], out.dims[k], windows[i]);
     const Expr end = adaptive_end(d, d.loop()[i], out.dims[k], windows[i]);
-    inside = e.both(inside, e.both(e.binary(Op::kLe, start, d.outer()[k]), e.binary(Op::kLt, d.outer()[k], end)));
+    inside = e.both(inside, e.both(e.binary(Op::kLe, start, d.outer()[k]),
+                                   e.binary(Op::kLt, d.outer()[k], end)));
     at.push_back(d.loop()[i]);
     count = e.mul(count, e.sub(end, start));
   }
@@ -228,7 +240,8 @@ Status adaptive_avg_backward(Builder& b) {  // grad, self
 }
 
 std::optional<sdk::Refusal> refuse_pool(const sdk::NodeView& node) {
-  if (!kernelgen::is_float(*storage_of(node.operand(0).dtype()))) return refusal(BP_REFUSED_DTYPE, "floats only");
+  if (!kernelgen::is_float(*storage_of(node.operand(0).dtype())))
+    return refusal(BP_REFUSED_DTYPE, "floats only");
   if (node.operand(0).hint_elements() == 0) return refusal(BP_REFUSED_SHAPE, "nothing to pool");
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// Writing at computed positions. One work-item walks the indices of its own columns in order: sums are
-// the same in every run, and no two work-items write one element.
+// Writing at computed positions. One work-item walks the indices of its own columns in order: sums
+// are the same in every run, and no two work-items write one element.
 #include "kernels/registry.h"
 
 namespace backplane::opencl {
@@ -11,7 +11,8 @@ using Mode = kernelgen::Store::Mode;
 Expr position(Draft& d, Expr raw, std::int64_t size) {
   Expressions& e = d.e();
   const kernelgen::Type t = e.type(raw);
-  const Expr wrapped = e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
+  const Expr wrapped =
+      e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
   return e.cast(e.clamped(wrapped, size), e.index_type());
 }
 
@@ -76,7 +77,9 @@ Status along_dim(Builder& b, Mode mode, bool index_is_vector) {
   Indices at = d.outer();
   at.insert(at.begin() + static_cast<std::ptrdiff_t>(dim), d.loop()[0]);
   const auto own = [&](const TensorView& t) { return t.dims.empty() ? Indices{} : at; };
-  const Expr raw = d.load(*index, index_is_vector ? (index->dims.empty() ? Indices{} : Indices{d.loop()[0]}) : own(*index));
+  const Expr raw =
+      d.load(*index, index_is_vector ? (index->dims.empty() ? Indices{} : Indices{d.loop()[0]})
+                                     : own(*index));
   const kernelgen::Type type = kernelgen::compute_type(out.storage);
   Expr value = source ? d.e().cast(d.load(*source, own(*source)), type)
                       : d.e().constant(type, b.step().node().real_or("value", 0));
@@ -125,13 +128,15 @@ Status index_put(Builder& b) {
   Draft d(b, outer, walked);
   const Indices shared(d.loop().begin(), d.loop().begin() + static_cast<std::ptrdiff_t>(rank));
   Indices target(out.dims.size()), whole(d.outer().begin(), d.outer().end());
-  whole.insert(whole.begin() + static_cast<std::ptrdiff_t>(std::min(place, whole.size())), shared.begin(), shared.end());
+  whole.insert(whole.begin() + static_cast<std::ptrdiff_t>(std::min(place, whole.size())),
+               shared.begin(), shared.end());
   for (std::size_t i = 0, plain = 0; i < target.size(); ++i) {
     if (!indices[i]) {
       target[i] = d.outer()[plain++];
       continue;
     }
-    const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()), shared.end());
+    const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()),
+                      shared.end());
     target[i] = position(d, d.load(*indices[i], own), out.dims[i]);
   }
   const Indices at(whole.end() - static_cast<std::ptrdiff_t>(values->dims.size()), whole.end());
@@ -148,17 +153,20 @@ std::optional<sdk::Refusal> refuse_scatter(const sdk::NodeView& node) {
     return refusal(BP_REFUSED_SHAPE, "a table of no elements");
   const bool put = node.op().find("index_put") != std::string_view::npos;
   for (std::size_t i = 1; i < node.operand_count(); ++i) {
-    const bool index = put ? i >= node.list_first() && i < node.list_first() + node.list_count() : i == 1;
+    const bool index =
+        put ? i >= node.list_first() && i < node.list_first() + node.list_count() : i == 1;
     if (index && node.has_operand(i) &&
         !(node.operand(i).dtype() == sdk::kInt64 || node.operand(i).dtype() == sdk::kInt32))
       return refusal(BP_REFUSED_DTYPE, "indices by mask");
   }
   if (node.bool_or("scale_grad_by_freq", false))
     return refusal(BP_REFUSED_ATTRIBUTE, "gradients scaled by frequency");
-  if (storage == Storage::kBool && (node.op() == "aten.scatter_add" || node.op() == "aten.index_add" || put))
+  if (storage == Storage::kBool &&
+      (node.op() == "aten.scatter_add" || node.op() == "aten.index_add" || put))
     return refusal(BP_REFUSED_DTYPE, "no sums of truth values");
   const bp_attribute* value = node.attribute("value");
-  if (value && value->kind == BP_ATTRIBUTE_STRING) return refusal(BP_REFUSED_DTYPE, "no complex numbers");
+  if (value && value->kind == BP_ATTRIBUTE_STRING)
+    return refusal(BP_REFUSED_DTYPE, "no complex numbers");
   return std::nullopt;
 }
 

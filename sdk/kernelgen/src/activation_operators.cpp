@@ -22,8 +22,7 @@ Expr gelu_gate(Emitter& m, Expr x) {
 }
 Expr normal_cdf(Emitter& m, Expr x) {
   Expressions& e = m.e;
-  return e.mul(m.number(0.5),
-               e.add(m.number(1), e.unary(Op::kErf, e.mul(x, m.number(kRootHalf)))));
+  return e.mul(m.number(0.5), e.add(m.number(1), e.unary(Op::kErf, e.mul(x, m.number(kRootHalf)))));
 }
 Results gelu(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
@@ -39,8 +38,8 @@ Results gelu_backward(Expressions& e, OperatorSource& s) {
     return {e.mul(g, e.add(normal_cdf(m, x), e.mul(x, pdf)))};
   }
   const Expr gate = gelu_gate(m, x);
-  const Expr slope = e.add(m.number(kRootTwoOverPi),
-                           e.mul(m.number(3 * kRootTwoOverPi * 0.044715), e.mul(x, x)));
+  const Expr slope =
+      e.add(m.number(kRootTwoOverPi), e.mul(m.number(3 * kRootTwoOverPi * 0.044715), e.mul(x, x)));
   const Expr bell = e.mul(e.mul(m.number(2), x), e.mul(gate, e.sub(m.number(1), gate)));
   return {e.mul(g, e.add(gate, e.mul(bell, slope)))};
 }
@@ -156,7 +155,8 @@ Results celu(Expressions& e, OperatorSource& s) {
 Results elu_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr g = m.in(0, m.type()), v = m.in(1, m.type());
-  const double alpha = m.real("alpha", 1), scale = m.real("scale", 1), in = m.real("input_scale", 1);
+  const double alpha = m.real("alpha", 1), scale = m.real("scale", 1),
+               in = m.real("input_scale", 1);
   const Expr slope =
       m.real("is_result", 0) != 0
           ? e.mul(e.add(v, m.number(alpha * scale)), m.number(in))
@@ -204,8 +204,7 @@ Results mish_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr g = m.in(0, m.type()), x = m.in(1, m.type());
   const Expr t = e.unary(Op::kTanh, soft_plus(m, x, 1, 20));
-  const Expr slope =
-      e.mul(e.mul(x, e.unary(Op::kSigmoid, x)), e.sub(m.number(1), e.mul(t, t)));
+  const Expr slope = e.mul(e.mul(x, e.unary(Op::kSigmoid, x)), e.sub(m.number(1), e.mul(t, t)));
   return {e.mul(g, e.add(t, slope))};
 }
 template <bool kSoft>
@@ -237,12 +236,12 @@ Results smooth_l1_loss_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr d = e.sub(m.in(1, m.type()), m.in(2, m.type()));
   const double beta = m.real("beta", 1);
-  const Expr side = e.select(e.binary(Op::kLt, m.number(0), d), m.number(1),
-                             e.select(e.binary(Op::kLt, d, m.number(0)), m.number(-1), m.number(0)));
-  const Expr slope =
-      beta == 0 ? side
-                : e.select(e.binary(Op::kLt, e.unary(Op::kAbs, d), m.number(beta)),
-                           e.div(d, m.number(beta)), side);
+  const Expr side =
+      e.select(e.binary(Op::kLt, m.number(0), d), m.number(1),
+               e.select(e.binary(Op::kLt, d, m.number(0)), m.number(-1), m.number(0)));
+  const Expr slope = beta == 0 ? side
+                               : e.select(e.binary(Op::kLt, e.unary(Op::kAbs, d), m.number(beta)),
+                                          e.div(d, m.number(beta)), side);
   return {e.mul(e.mul(slope, loss_scale(m, 1)), m.in(0, m.type()))};
 }
 Results binary_cross_entropy_backward(Expressions& e, OperatorSource& s) {

@@ -72,20 +72,21 @@ Expr floor_quotient(Emitter& m, Expr a, Expr b) {
   const Type t = m.type();
   if (!is_float(t)) {
     const Expr q = e.div(a, b), r = e.sub(a, e.mul(q, b)), zero = e.integer(t, 0);
-    const Expr low = e.both(e.binary(Op::kNe, r, zero),
-                            e.binary(Op::kNe, e.binary(Op::kLt, r, zero), e.binary(Op::kLt, b, zero)));
+    const Expr low =
+        e.both(e.binary(Op::kNe, r, zero),
+               e.binary(Op::kNe, e.binary(Op::kLt, r, zero), e.binary(Op::kLt, b, zero)));
     return e.sub(q, e.cast(low, t));
   }
   const Expr zero = e.constant(t, 0);
   const Expr mod = e.binary(Op::kFmod, a, b);
   Expr div = e.div(e.sub(a, mod), b);
-  const Expr adjust = e.both(e.binary(Op::kNe, mod, zero),
-                             e.binary(Op::kNe, e.binary(Op::kLt, b, zero), e.binary(Op::kLt, mod, zero)));
+  const Expr adjust =
+      e.both(e.binary(Op::kNe, mod, zero),
+             e.binary(Op::kNe, e.binary(Op::kLt, b, zero), e.binary(Op::kLt, mod, zero)));
   div = e.select(adjust, e.sub(div, e.constant(t, 1)), div);
   const Expr floored = e.unary(Op::kFloor, div);
-  const Expr nearest =
-      e.select(e.binary(Op::kLt, e.constant(t, 0.5), e.sub(div, floored)),
-               e.add(floored, e.constant(t, 1)), floored);
+  const Expr nearest = e.select(e.binary(Op::kLt, e.constant(t, 0.5), e.sub(div, floored)),
+                                e.add(floored, e.constant(t, 1)), floored);
   const Expr y = e.select(e.binary(Op::kEq, div, zero), e.mul(e.div(a, b), zero), nearest);
   return e.select(e.binary(Op::kEq, b, zero), e.div(a, b), y);
 }
@@ -107,9 +108,9 @@ Expr remainder_of(Emitter& m, Expr a, Expr b) {
   const Type t = m.type();
   const Expr zero = e.constant(t, 0);
   const Expr r = e.binary(is_float(t) ? Op::kFmod : Op::kMod, a, b);
-  const Expr other_sign = e.both(
-      e.binary(Op::kNe, r, zero),
-      e.binary(Op::kNe, e.binary(Op::kLt, r, zero), e.binary(Op::kLt, b, zero)));
+  const Expr other_sign =
+      e.both(e.binary(Op::kNe, r, zero),
+             e.binary(Op::kNe, e.binary(Op::kLt, r, zero), e.binary(Op::kLt, b, zero)));
   return m.wrap(e.select(other_sign, e.add(r, b), r));
 }
 Results remainder(Expressions& e, OperatorSource& s) {
@@ -211,15 +212,16 @@ Results sign(Expressions& e, OperatorSource& s) {
   const Type t = m.type();
   if (t == Type::kBool) return {m.in(0, t)};
   const Expr x = m.in(0, t), zero = e.constant(t, 0);
-  const Expr y = e.sub(e.cast(e.binary(Op::kLt, zero, x), t), e.cast(e.binary(Op::kLt, x, zero), t));
+  const Expr y =
+      e.sub(e.cast(e.binary(Op::kLt, zero, x), t), e.cast(e.binary(Op::kLt, x, zero), t));
   return {is_float(t) ? e.select(e.binary(Op::kNe, x, x), x, y) : y};
 }
 Results signbit(Expressions& e, OperatorSource& s) {
   const Type t = compute_type(s.operand_storage(0));
   const Expr x = s.operand(0), zero = e.constant(t, 0);
   if (!is_float(t)) return {e.binary(Op::kLt, x, zero)};
-  const Expr minus_zero = e.both(e.binary(Op::kEq, x, zero),
-                                 e.binary(Op::kLt, e.div(e.constant(t, 1), x), zero));
+  const Expr minus_zero =
+      e.both(e.binary(Op::kEq, x, zero), e.binary(Op::kLt, e.div(e.constant(t, 1), x), zero));
   return {e.binary(Op::kOr, e.binary(Op::kLt, x, zero), minus_zero)};
 }
 Results logical_not(Expressions& e, OperatorSource& s) {
@@ -265,7 +267,8 @@ Results nan_to_num(Expressions& e, OperatorSource& s) {
                                                  : double{std::numeric_limits<float>::max()};
   Expr y = e.select(e.binary(Op::kNe, x, x), m.attribute("nan", 0, t), x);
   y = e.select(e.binary(Op::kEq, x, m.number(kInfinity)), m.attribute("posinf", largest, t), y);
-  return {e.select(e.binary(Op::kEq, x, m.number(-kInfinity)), m.attribute("neginf", -largest, t), y)};
+  return {
+      e.select(e.binary(Op::kEq, x, m.number(-kInfinity)), m.attribute("neginf", -largest, t), y)};
 }
 Results frac(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
@@ -314,8 +317,8 @@ Results logaddexp(Expressions& e, OperatorSource& s) {
 Results xlogy(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr a = m.in(0, m.type(), "self"), b = m.in(s.has(1) ? 1 : 9, m.type(), "other");
-  const Expr y = e.select(e.binary(Op::kEq, a, m.number(0)), m.number(0),
-                          e.mul(a, e.unary(Op::kLog, b)));
+  const Expr y =
+      e.select(e.binary(Op::kEq, a, m.number(0)), m.number(0), e.mul(a, e.unary(Op::kLog, b)));
   return {e.select(e.binary(Op::kNe, b, b), m.number(kNan), y)};
 }
 Results copysign(Expressions& e, OperatorSource& s) {
@@ -324,7 +327,8 @@ Results copysign(Expressions& e, OperatorSource& s) {
   const Expr a = e.unary(Op::kAbs, m.in(0, t)), b = m.in(1, t, "other"), zero = m.number(0);
   const Expr minus_zero =
       e.both(e.binary(Op::kEq, b, zero), e.binary(Op::kLt, e.div(m.number(1), b), zero));
-  return {e.select(e.binary(Op::kOr, e.binary(Op::kLt, b, zero), minus_zero), e.unary(Op::kNeg, a), a)};
+  return {
+      e.select(e.binary(Op::kOr, e.binary(Op::kLt, b, zero), minus_zero), e.unary(Op::kNeg, a), a)};
 }
 Results heaviside(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

@@ -268,8 +268,7 @@ Expr Expressions::binary(Op op, Expr a, Expr b) {
 Expr Expressions::offset(std::span<const Expr> index, std::span<const std::int64_t> strides) {
   Expr sum = this->index(0);
   for (std::size_t i = 0; i < index.size(); ++i)
-    if (strides[i] != 0)
-      sum = add(sum, mul(cast(index[i], index_type_), this->index(strides[i])));
+    if (strides[i] != 0) sum = add(sum, mul(cast(index[i], index_type_), this->index(strides[i])));
   return sum;
 }
 Expr Expressions::inside(Expr e, std::int64_t limit) {

@@ -72,8 +72,8 @@ std::string decode(const Kernel& kernel, std::size_t count, const std::string& f
     if (a == 0) {
       out += "  " + type + " " + name + " = rest;\n";
     } else {
-      out += "  " + type + " " + name + " = rest % " + number(extents[a]) + ";\n  rest /= " +
-             number(extents[a]) + ";\n";
+      out += "  " + type + " " + name + " = rest % " + number(extents[a]) +
+             ";\n  rest /= " + number(extents[a]) + ";\n";
     }
   }
   return out;
@@ -88,7 +88,8 @@ std::string print_parameters(const Kernel& kernel, Dialect dialect) {
     out += (out.empty() ? "" : ", ") + std::string("BP_GLOBAL uchar* b") + n + ", ulong o" + n;
   }
   for (std::size_t i = 0; i < kernel.values.size(); ++i)
-    out += (out.empty() ? "" : ", ") + std::string("ulong s") + number(static_cast<std::int64_t>(i));
+    out +=
+        (out.empty() ? "" : ", ") + std::string("ulong s") + number(static_cast<std::int64_t>(i));
   (void)dialect;
   return out;
 }
@@ -147,15 +148,15 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     // A work-item computes `tile` points along the last outer axis, or whole rows of it.
     const std::int64_t length = outer > 0 ? extents[outer - 1] : 1;
     const std::int64_t rows = points / std::max<std::int64_t>(length, 1);
-    const std::int64_t tile_points = std::max<std::int64_t>(schedule.grain / std::max<std::int64_t>(row, 1), 1);
+    const std::int64_t tile_points =
+        std::max<std::int64_t>(schedule.grain / std::max<std::int64_t>(row, 1), 1);
     const bool split = outer > 0 && length > tile_points;
     std::int64_t tile = length;
     if (split) tile = (tile_points + schedule.lanes - 1) / schedule.lanes * schedule.lanes;
     const std::int64_t tiles = (length + tile - 1) / tile;
     const std::int64_t rows_per_item = split ? 1 : std::max<std::int64_t>(tile_points / length, 1);
     out.items = static_cast<std::uint64_t>((rows + rows_per_item - 1) / rows_per_item * tiles);
-    const std::string id =
-        dialect == Dialect::kC11 ? "item" : "(" + type + ")get_global_id(0)";
+    const std::string id = dialect == Dialect::kC11 ? "item" : "(" + type + ")get_global_id(0)";
     body += "  const " + type + " tile = " + id + " % " + number(tiles) + ";\n";
     body += "  const " + type + " first = " + id + " / " + number(tiles) + " * " +
             number(rows_per_item) + ";\n";
@@ -171,27 +172,31 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     if (outer > 1) body += decode(kernel, outer - 1, "row", type);
     if (outer > 0) {
       const std::string a = "a" + number(static_cast<std::int64_t>(outer - 1));
-      const std::string end = split ? "tile * " + number(tile) + " + " + number(tile) : number(length);
+      const std::string end =
+          split ? "tile * " + number(tile) + " + " + number(tile) : number(length);
       body += "  " + type + " " + a + " = tile * " + number(tile) + ";\n";
-      body += "  const " + type + " end = " +
-              (split ? "(" + end + " < " + number(length) + " ? " + end + " : " + number(length) + ")"
-                     : end) +
-              ";\n";
+      body +=
+          "  const " + type + " end = " +
+          (split ? "(" + end + " < " + number(length) + " ? " + end + " : " + number(length) + ")"
+                 : end) +
+          ";\n";
       if (lane_axis == outer - 1) {
-        body += "  for (; " + a + " + " + number(schedule.lanes) + " <= end; " + a + " += " +
-                number(schedule.lanes) + ") {\n" + printer.point(true) + "  }\n";
+        body += "  for (; " + a + " + " + number(schedule.lanes) + " <= end; " + a +
+                " += " + number(schedule.lanes) + ") {\n" + printer.point(true) + "  }\n";
       }
       const bool tail = lane_axis != outer - 1 || length % schedule.lanes != 0;
-      if (tail) body += "  for (; " + a + " < end; ++" + a + ") {\n" + printer.point(false) + "  }\n";
+      if (tail)
+        body += "  for (; " + a + " < end; ++" + a + ") {\n" + printer.point(false) + "  }\n";
     } else {
       body += printer.point(false);
     }
     body += "  }\n";
   }
-  std::string text = "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
-               print_parameters(kernel, dialect) + ") {\n" + print_declarations(kernel, dialect) +
-               (dialect == Dialect::kC11 ? "  const " + type + " item = (" + type + ")item_index;\n" : "") +
-               body + "}\n";
+  std::string text =
+      "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
+      print_parameters(kernel, dialect) + ") {\n" + print_declarations(kernel, dialect) +
+      (dialect == Dialect::kC11 ? "  const " + type + " item = (" + type + ")item_index;\n" : "") +
+      body + "}\n";
   Printed named = name_entry(std::move(text));
   out.text = std::move(named.text);
   out.entry = std::move(named.entry);

@@ -1,7 +1,7 @@
 // Kernels printed as C11, compiled by the host's compiler and run as programs of their own.
-#include <backplane/kernelgen/kernel.hpp>
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <backplane/kernelgen/kernel.hpp>
 
 #include <array>
 #include <cstdio>
@@ -21,8 +21,8 @@ std::string run_c(const std::string& source) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "k.c") << source;
   const std::string base = folder.string();
-  const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -o " + base + "/k " + base +
-                              "/k.c -lm 2>&1 && " + base + "/k";
+  const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -o " + base + "/k " +
+                              base + "/k.c -lm 2>&1 && " + base + "/k";
   std::string out;
   if (FILE* pipe = popen(command.c_str(), "r")) {
     std::array<char, 4096> buffer;
@@ -38,8 +38,8 @@ std::string run_c(const std::string& source) {
 std::string program(const Printed& k, const std::string& arrays, const std::string& arguments,
                     const std::string& print) {
   return print_library(Dialect::kC11, 1) + k.text + "#include <stdio.h>\n" + arrays +
-         "int main(void) {\n  for (size_t i = 0; i < " + std::to_string(k.items) + "; ++i) " + k.entry +
-         "(i, " + arguments + ");\n" + print + "  return 0;\n}\n";
+         "int main(void) {\n  for (size_t i = 0; i < " + std::to_string(k.items) + "; ++i) " +
+         k.entry + "(i, " + arguments + ");\n" + print + "  return 0;\n}\n";
 }
 std::vector<double> numbers(const std::string& text) {
   std::istringstream in(text);
@@ -65,7 +65,8 @@ TEST(Kernel, PointwiseWithBroadcastAndOffset) {
   const Printed p = print(k, Dialect::kC11, {});
   EXPECT_EQ(numbers(run_c(program(
                 p, "float a[] = {9, 1, 2, 3, 4, 5, 6}; int b[] = {10, 20, 30}; float c[6];\n",
-                "(uchar*)a, 4, (uchar*)b, 0, (uchar*)c, 0", "  for (int i = 0; i < 6; ++i) printf(\"%g \", c[i]);\n"))),
+                "(uchar*)a, 4, (uchar*)b, 0, (uchar*)c, 0",
+                "  for (int i = 0; i < 6; ++i) printf(\"%g \", c[i]);\n"))),
             (std::vector<double>{12, 24, 36, 18, 30, 42}));
 }
 
@@ -77,8 +78,9 @@ TEST(Kernel, SoftmaxOfRows) {
   const Expr power = e.unary(Op::kExp, e.sub(x, e.reduce(Reduction::kMax, x)));
   k.tensors = {Storage::kF32, Storage::kF32};
   k.stores = {{1, Storage::kF32, at, e.div(power, e.reduce(Reduction::kSum, power))}};
-  const auto y = numbers(run_c(program(print(k, Dialect::kC11, {}), "float a[] = {0, 0, 0, 1, 2, 1000}; float c[6];\n",
-                                       "(uchar*)a, 0, (uchar*)c, 0", "  for (int i = 0; i < 6; ++i) printf(\"%.9g \", c[i]);\n")));
+  const auto y = numbers(run_c(program(
+      print(k, Dialect::kC11, {}), "float a[] = {0, 0, 0, 1, 2, 1000}; float c[6];\n",
+      "(uchar*)a, 0, (uchar*)c, 0", "  for (int i = 0; i < 6; ++i) printf(\"%.9g \", c[i]);\n")));
   ASSERT_EQ(y.size(), 6U);
   EXPECT_NEAR(y[1], 1.0 / 3, 1e-7);
   EXPECT_EQ(y[5], 1);
@@ -93,9 +95,12 @@ TEST(Kernel, HalvesAreRoundedWhenStored) {
   k.tensors = {Storage::kF32, Storage::kBF16};
   k.stores = {{1, Storage::kBF16, e.axis(0), x}};
   // 1 + 2^-8 is a tie: to even. NaN stays NaN.
-  EXPECT_EQ(run_c(program(print(k, Dialect::kC11, {}), "float a[4]; unsigned short c[4];\n"
-                          "__attribute__((constructor)) static void fill(void) { a[0] = 1; a[1] = 1.00390625f; a[2] = NAN; a[3] = -INFINITY; }\n",
-                          "(uchar*)a, 0, (uchar*)c, 0", "  for (int i = 0; i < 4; ++i) printf(\"%x \", c[i]);\n")),
+  EXPECT_EQ(run_c(program(print(k, Dialect::kC11, {}),
+                          "float a[4]; unsigned short c[4];\n"
+                          "__attribute__((constructor)) static void fill(void) { a[0] = 1; a[1] = "
+                          "1.00390625f; a[2] = NAN; a[3] = -INFINITY; }\n",
+                          "(uchar*)a, 0, (uchar*)c, 0",
+                          "  for (int i = 0; i < 4; ++i) printf(\"%x \", c[i]);\n")),
             "3f80 3f80 7fc0 ff80 ");
 }
 
@@ -110,7 +115,8 @@ TEST(Kernel, PrintsTheSameTextEveryTime) {
     Expressions& e = k.expressions;
     const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{64, 1});
     k.tensors = {Storage::kF32, Storage::kF32};
-    k.stores = {{1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
+    k.stores = {
+        {1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
     return print(k, Dialect::kOpenCL, {}).text;
   };
   EXPECT_EQ(text(), text());
@@ -122,7 +128,8 @@ TEST(Kernel, GpuScheduleSharesARow) {
   Expressions& e = k.expressions;
   const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{1024, 1});
   k.tensors = {Storage::kF32, Storage::kF32};
-  k.stores = {{1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
+  k.stores = {
+      {1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
   Schedule gpu;
   gpu.gpu = true;
   const Printed p = print(k, Dialect::kOpenCL, gpu);
@@ -149,24 +156,30 @@ TEST(Math, ErrorsOfOwnFunctions) {
     const char *name, *reference;
     double ulp;
   };
-  constexpr Row kRows[] = {{"exp", "exp(x)", 1.5},     {"expm1", "expm1(x)", 2},
-                           {"log", "log(x)", 1.5},     {"log1p", "log1p(x)", 2.5},
-                           {"tanh", "tanh(x)", 3},     {"sigmoid", "1 / (1 + exp(-x))", 3.5},
+  constexpr Row kRows[] = {{"exp", "exp(x)", 1.5}, {"expm1", "expm1(x)", 2},
+                           {"log", "log(x)", 1.5}, {"log1p", "log1p(x)", 2.5},
+                           {"tanh", "tanh(x)", 3}, {"sigmoid", "1 / (1 + exp(-x))", 3.5},
                            {"erf", "erf(x)", 8}};
   std::string body = "#include <stdio.h>\nint main(void) {\n";
   for (const Row& r : kRows)
-    body += std::string("  { double worst = 0; for (uint64_t b = 0; b < (1ULL << 32); b += 4999) {\n") +
-            "    uint u = (uint)b; float f; memcpy(&f, &u, 4); if (f != f || isinf(f)) continue;\n" +
-            "    double x = f, want = " + r.reference + "; float got = bp_" + r.name + "_1(f);\n" +
-            "    if (want != want) { if (got == got) worst = INFINITY; continue; }\n" +
-            "    if (fabs(want) > 3.4e38 || isinf((float)want)) { if (!isinf(got)) worst = fmax(worst, 0); continue; }\n" +
-            "    float w = (float)want; if (fabs(want) < 1.2e-38) { if (fabs(got - want) > 1.5e-38) worst = INFINITY; continue; }\n" +
-            "    int exponent; frexp(want, &exponent); double ulp = ldexp(1.0, exponent - 24); (void)w;\n" +
-            "    worst = fmax(worst, fabs((double)got - want) / ulp); }\n    printf(\"%g \", worst); }\n";
+    body +=
+        std::string("  { double worst = 0; for (uint64_t b = 0; b < (1ULL << 32); b += 4999) {\n") +
+        "    uint u = (uint)b; float f; memcpy(&f, &u, 4); if (f != f || isinf(f)) continue;\n" +
+        "    double x = f, want = " + r.reference + "; float got = bp_" + r.name + "_1(f);\n" +
+        "    if (want != want) { if (got == got) worst = INFINITY; continue; }\n" +
+        "    if (fabs(want) > 3.4e38 || isinf((float)want)) { if (!isinf(got)) worst = fmax(worst, "
+        "0); continue; }\n" +
+        "    float w = (float)want; if (fabs(want) < 1.2e-38) { if (fabs(got - want) > 1.5e-38) "
+        "worst = INFINITY; continue; }\n" +
+        "    int exponent; frexp(want, &exponent); double ulp = ldexp(1.0, exponent - 24); "
+        "(void)w;\n" +
+        "    worst = fmax(worst, fabs((double)got - want) / ulp); }\n    printf(\"%g \", worst); "
+        "}\n";
   const std::string out = run_c(print_library(Dialect::kC11, 1) + body + "  return 0;\n}\n");
   const auto errors = numbers(out);
   ASSERT_EQ(errors.size(), std::size(kRows)) << out;
-  for (std::size_t i = 0; i < errors.size(); ++i) EXPECT_LE(errors[i], kRows[i].ulp) << kRows[i].name;
+  for (std::size_t i = 0; i < errors.size(); ++i)
+    EXPECT_LE(errors[i], kRows[i].ulp) << kRows[i].name;
 }
 
 }  // namespace

@@ -73,8 +73,8 @@ class PointPrinter {
   std::vector<std::map<Key, std::string>> scopes_;
   std::string out_;
   std::size_t indent_ = 1;
-  // Values that several passes over a row need and that are dear to compute: the first pass keeps them
-  // in private memory. By expression: that pass, 0 where it is not kept.
+  // Values that several passes over a row need and that are dear to compute: the first pass keeps
+  // them in private memory. By expression: that pass, 0 where it is not kept.
   std::vector<std::int32_t> kept_;
   std::int32_t pass_ = 0;  // reductions of this depth; one more than the deepest: the stores
 };

@@ -10,8 +10,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Expr sum(Emitter& m, Expr x) { return m.e.reduce(Reduction::kSum, x); }
 Expr mean(Emitter& m, Expr x) {
-  return m.e.mul(sum(m, x),
-                 m.e.constant(m.e.type(x), 1.0 / static_cast<double>(m.s.row_length())));
+  return m.e.mul(sum(m, x), m.e.constant(m.e.type(x), 1.0 / static_cast<double>(m.s.row_length())));
 }
 
 Results softmax(Expressions& e, OperatorSource& s) {
@@ -53,8 +52,8 @@ Results layer_norm(Expressions& e, OperatorSource& s) {
   if (s.has(2)) y = e.add(y, m.in(2, m.type()));
   return {y, center, rstd};
 }
-// grad, input, mean, rstd, weight, bias: the input's gradient. Those of weight and bias sum over the
-// other axes, in kernels of their own.
+// grad, input, mean, rstd, weight, bias: the input's gradient. Those of weight and bias sum over
+// the other axes, in kernels of their own.
 Results layer_norm_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Type t = compute_type(s.operand_storage(0));

@@ -1,5 +1,5 @@
-// The expressions that kernels are made of: a hash-consed graph of typed scalars. A kernel gives the
-// axes that they range over (kernel.hpp), a printer turns them into a language.
+// The expressions that kernels are made of: a hash-consed graph of typed scalars. A kernel gives
+// the axes that they range over (kernel.hpp), a printer turns them into a language.
 #pragma once
 
 #include <cstdint>
