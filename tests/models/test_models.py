@@ -206,6 +206,11 @@ def test_training_follows_eager(name: str) -> None:
     check_training(name, "cpu_onednn")
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_training_on_opencl(name: str) -> None:
+    check_training(name, "opencl")
+
+
 @pytest.mark.parametrize("name", ["bert", "resnet"])
 def test_training_on_reference(name: str) -> None:
     check_training(name, "reference")
