@@ -112,8 +112,7 @@ struct Columns {
 };
 
 Status forward(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
-               const std::optional<TensorView>& bias, std::int64_t groups) {
-  const TensorView out = b.result();
+               const std::optional<TensorView>& bias, std::int64_t groups, const TensorView& out) {
   const std::int64_t in_width = weight.dims[1], out_width = out.dims[1] / groups,
                      taps = product(w.kernel);
   const Shape places = spatial(out);
@@ -221,7 +220,7 @@ Status convolution(Builder& b) {  // input, weight, bias
   const std::int64_t groups = b.step().int_or("groups", 1);
   if (b.step().node().bool_or("transposed", false))
     return transposed(b, w, *x, *weight, bias, groups, b.result());
-  return forward(b, w, *x, *weight, bias, groups);
+  return forward(b, w, *x, *weight, bias, groups, b.result());
 }
 
 Status weight_gradient(Builder& b, const Window& w, const TensorView& grad, const TensorView& x,
@@ -264,9 +263,15 @@ Status convolution_backward(Builder& b) {  // grad, input, weight
     if (!view->ok()) return view->status();
   const Window w = read_window(b, *weight);
   const std::int64_t groups = b.step().int_or("groups", 1);
-  if (b.wants(0))
+  // A transposed convolution's gradients are a convolution's, the other way round.
+  const bool is_transposed = b.step().node().bool_or("transposed", false);
+  if (b.wants(0) && is_transposed)
+    BP_SDK_RETURN_IF_ERROR(forward(b, w, *grad, *weight, std::nullopt, groups, b.result(0)));
+  if (b.wants(0) && !is_transposed)
     BP_SDK_RETURN_IF_ERROR(transposed(b, w, *grad, *weight, std::nullopt, groups, b.result(0)));
-  if (b.wants(1)) BP_SDK_RETURN_IF_ERROR(weight_gradient(b, w, *grad, *x, b.result(1), groups));
+  if (b.wants(1))
+    BP_SDK_RETURN_IF_ERROR(weight_gradient(b, w, is_transposed ? *x : *grad,
+                                           is_transposed ? *grad : *x, b.result(1), groups));
   if (!b.wants(2)) return {};
   Shape others = spatial(*grad);
   others.insert(others.begin(), grad->dims[0]);
@@ -285,8 +290,6 @@ std::optional<sdk::Refusal> refuse_convolution(const sdk::NodeView& node) {
     return refusal(BP_REFUSED_SHAPE, "a batch and one to three dims");
   if (x.hint_elements() == 0 || weight.hint_elements() == 0)
     return refusal(BP_REFUSED_SHAPE, "nothing to convolve");
-  if (backward && node.bool_or("transposed", false))
-    return refusal(BP_REFUSED_ATTRIBUTE, "gradients of transposed convolutions");
   return std::nullopt;
 }
 

@@ -24,28 +24,51 @@ Expr column_of(Draft& d, Expr target, std::int64_t classes) {
   return d.e().cast(d.e().clamped(target, classes), d.e().index_type());
 }
 
-// self [N, C] or [C], target, weight: output, total weight
-Status nll_loss_forward(Builder& b) {
-  auto self = b.operand(0), target = b.operand(1);
+// Scores are [C], or [N, C, …]: samples are all dims but the classes'.
+Shape sample_dims(const Shape& scores) {
+  if (scores.size() < 2) return {};
+  Shape dims = scores;
+  dims.erase(dims.begin() + 1);
+  return dims;
+}
+Indices with_column(Indices sample, Expr column) {
+  sample.insert(sample.begin() + (sample.empty() ? 0 : 1), column);
+  return sample;
+}
+
+Result<Inputs> read_inputs(Builder& b, std::size_t scores) {
+  auto self = b.operand(scores), target = b.operand(scores + 1);
   if (!self.ok()) return self.status();
   if (!target.ok()) return target.status();
   Inputs in{*self, *target, std::nullopt};
-  if (b.step().has_operand(2)) {
-    auto weight = b.operand(2);
+  if (b.step().has_operand(scores + 2)) {
+    auto weight = b.operand(scores + 2);
     if (!weight.ok()) return weight.status();
     in.weight = *weight;
   }
-  const bool rows = in.scores.dims.size() == 2;
-  const std::int64_t reduction = b.step().int_or("reduction", 1), classes = in.scores.dims.back();
+  return in;
+}
+
+// self, target, weight: output, total weight
+Status nll_loss_forward(Builder& b) {
+  auto read = read_inputs(b, 0);
+  if (!read.ok()) return read.status();
+  const Inputs& in = *read;
+  const Shape samples = sample_dims(in.scores.dims);
+  const std::int64_t reduction = b.step().int_or("reduction", 1);
+  const std::int64_t classes = in.scores.dims[samples.empty() ? 0 : 1];
   const kernelgen::Type t = kernelgen::compute_type(in.scores.storage);
-  const std::int64_t samples = rows ? in.scores.dims[0] : 1;
-  const bool each = reduction == 0 && rows;
-  Draft d(b, each ? Shape{samples} : Shape{}, each ? Shape{} : Shape{samples});
+  const bool each = reduction == 0 && !samples.empty();
+  const Shape walked = samples.empty() ? Shape{1} : samples;
+  Draft d(b, each ? samples : Shape{}, each ? Shape{} : walked);
   Expressions& e = d.e();
-  const Expr sample = each ? d.outer()[0] : d.loop()[0];
-  const Expr raw = d.load(in.target, in.target.dims.empty() ? Indices{} : Indices{sample});
-  const Expr column = column_of(d, raw, classes), weight = sample_weight(b, d, in, raw, column, t);
-  const Expr score = d.load(in.scores, rows ? Indices{sample, column} : Indices{column});
+  const Indices sample = samples.empty() ? Indices{} : each ? d.outer() : d.loop();
+  const Expr raw = d.load(in.target, in.target.dims.empty() ? Indices{}
+                                     : samples.empty()      ? d.loop()
+                                                            : sample);
+  const Expr column = column_of(d, raw, classes);
+  const Expr weight = sample_weight(b, d, in, raw, column, t);
+  const Expr score = d.load(in.scores, with_column(sample, column));
   // An ignored sample counts nothing, whatever its score is.
   const Expr loss = e.select(e.binary(Op::kEq, weight, e.constant(t, 0)), e.constant(t, 0),
                              e.unary(Op::kNeg, e.mul(weight, score)));
@@ -65,47 +88,48 @@ Status nll_loss_forward(Builder& b) {
 
 // grad, self, target, weight, total weight
 Status nll_loss_backward(Builder& b) {
-  auto grad = b.operand(0), self = b.operand(1), target = b.operand(2), total = b.operand(4);
-  for (auto* view : {&grad, &self, &target, &total})
+  auto read = read_inputs(b, 1);
+  if (!read.ok()) return read.status();
+  const Inputs& in = *read;
+  auto grad = b.operand(0), total = b.operand(4);
+  for (auto* view : {&grad, &total})
     if (!view->ok()) return view->status();
-  Inputs in{*self, *target, std::nullopt};
-  if (b.step().has_operand(3)) {
-    auto weight = b.operand(3);
-    if (!weight.ok()) return weight.status();
-    in.weight = *weight;
-  }
   const TensorView out = b.result();
-  const bool rows = out.dims.size() == 2;
+  const bool rows = out.dims.size() > 1;
   const std::int64_t reduction = b.step().int_or("reduction", 1);
   const kernelgen::Type t = kernelgen::compute_type(out.storage);
   Draft d(b, out.dims);
   Expressions& e = d.e();
-  const Indices sample = rows ? Indices{d.outer()[0]} : Indices{};
-  const Expr raw = d.load(in.target, in.target.dims.empty() ? Indices{} : sample);
-  const Expr column = column_of(d, raw, out.dims.back()),
-             weight = sample_weight(b, d, in, raw, column, t);
+  Indices sample = d.outer();
+  sample.erase(sample.begin() + (rows ? 1 : 0));
+  const Expr own = d.outer()[rows ? 1 : 0];
+  const Indices of_target = rows ? sample : Indices(in.target.dims.size(), d.index(0));
+  const Expr raw = d.load(in.target, of_target);
+  const Expr column = column_of(d, raw, out.dims[rows ? 1 : 0]);
+  const Expr weight = sample_weight(b, d, in, raw, column, t);
   Expr g = d.load(*grad, grad->dims.empty() ? Indices{} : sample);
   if (reduction == 1) g = e.div(g, d.load(*total, {}));
-  const Expr here = e.both(e.binary(Op::kEq, d.outer().back(), column),
-                           e.binary(Op::kNe, weight, e.constant(t, 0)));
+  const Expr here =
+      e.both(e.binary(Op::kEq, own, column), e.binary(Op::kNe, weight, e.constant(t, 0)));
   d.store(out, d.outer(), e.select(here, e.unary(Op::kNeg, e.mul(g, weight)), e.constant(t, 0)));
   return d.finish();
 }
 
 std::optional<sdk::Refusal> refuse_loss(const sdk::NodeView& node) {
-  const std::size_t scores = node.op() == "aten.nll_loss_backward" ? 1 : 0;
+  const std::size_t scores = node.op().ends_with("backward") ? 1 : 0;
   if (!kernelgen::is_float(*storage_of(node.operand(scores).dtype())) ||
       !(node.operand(scores + 1).dtype() == sdk::kInt64))
     return refusal(BP_REFUSED_DTYPE, "floats and int64 targets only");
-  if (node.operand(scores).rank() < 1 || node.operand(scores).rank() > 2 ||
-      node.operand(scores).hint_elements() == 0)
-    return refusal(BP_REFUSED_SHAPE, "scores of one or two dims");
+  if (node.operand(scores).rank() < 1 || node.operand(scores).hint_elements() == 0)
+    return refusal(BP_REFUSED_SHAPE, "no scores");
   return std::nullopt;
 }
 
 constexpr KernelRow kRows[] = {
     {"aten.nll_loss_forward", nll_loss_forward, refuse_loss},
     {"aten.nll_loss_backward", nll_loss_backward, refuse_loss},
+    {"aten.nll_loss2d_forward", nll_loss_forward, refuse_loss},
+    {"aten.nll_loss2d_backward", nll_loss_backward, refuse_loss},
 };
 
 }  // namespace
