@@ -32,3 +32,4 @@ class PluginBackend:
 
 reference = PluginBackend("reference")
 cpu_onednn = PluginBackend("cpu_onednn")
+opencl = PluginBackend("opencl")

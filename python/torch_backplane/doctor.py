@@ -134,6 +134,22 @@ def _openmp() -> Iterator[Finding]:
         yield Finding("threads", text)
 
 
+def _opencl() -> Iterator[Finding]:
+    """PoCL's workers and libgomp's busy waiting fight where both run in turn on few cores."""
+    from torch_backplane import _C, reports
+
+    if not any(entry["name"] == "opencl" and not entry["error"] for entry in reports.plugins()):
+        return
+    try:
+        devices = _C.plugin_info("opencl")["devices"]
+    except _C.StatusError:
+        return  # said under its plugin
+    on_cores = any(device["name"].startswith(("pthread", "cpu", "basic")) for device in devices)
+    if on_cores and os.environ.get("OMP_WAIT_POLICY", "").upper() != "PASSIVE":
+        remedy = "for programs on plugin:opencl set OMP_WAIT_POLICY=PASSIVE before Python starts"
+        yield Finding("OpenCL", "a driver on the CPU's cores shares them with OpenMP", "ok", remedy)
+
+
 def cache_directory() -> pathlib.Path | None:
     """Where executables are kept between processes; None when that is switched off."""
     if os.environ.get("BACKPLANE_CACHE") == "0":
@@ -163,7 +179,7 @@ def _cache() -> Iterator[Finding]:
 def examine() -> list[Finding]:
     """All findings. A check that fails unexpectedly is an error of its own."""
     findings: list[Finding] = []
-    for check in (_versions, _extension, _backends, _plugins, _openmp, _cache):
+    for check in (_versions, _extension, _backends, _plugins, _openmp, _opencl, _cache):
         try:
             findings += check()
         except Exception as error:

@@ -21,6 +21,9 @@ ensure_debian() {
   need /usr/include/boost/dll.hpp libboost-dev
   need /usr/include/gtest/gtest.h libgtest-dev
   need /usr/include/gmock/gmock.h libgmock-dev
+  need /usr/include/CL/cl.h opencl-headers
+  need "/usr/lib/$(gcc -print-multiarch)/libOpenCL.so" ocl-icd-opencl-dev
+  need /etc/OpenCL/vendors/pocl.icd pocl-opencl-icd
   if [ "${1:-}" = lint ]; then
     need clang-format clang-format
     need clang-tidy clang-tidy

@@ -17,7 +17,7 @@ from models import zoo
 from models.compare import BFLOAT16, FLOAT32, Tolerance, assert_as_good, to_float64
 from torch import nn
 
-PLUGINS = ("cpu_onednn", "reference")
+PLUGINS = ("cpu_onednn", "opencl", "reference")
 STEPS = 30
 # These draw from PyTorch's generator, or their output's size depends on data: they stay with ATen.
 EXEMPT = re.compile(
@@ -95,7 +95,7 @@ def check_inference(name: str, plugin: str, bf16: bool, tolerance: Tolerance) ->
             second = tensors_of(compiled(**inputs))
     assert_as_good(first, eager, exact, tolerance)
     assert_as_good(second, eager, exact, tolerance)
-    if plugin == "cpu_onednn":
+    if plugin != "reference":
         assert_on_plugin(graphs)
 
 
@@ -114,7 +114,7 @@ def check_gradients(name: str, plugin: str, bf16: bool, tolerance: Tolerance) ->
             exact = {key: None if t is None else t.double() for key, t in expected.items()}
         actual = gradient_step(compile_for(plugin, module), module, inputs, bf16)
     assert_as_good(actual, expected, exact, tolerance)
-    if plugin == "cpu_onednn":
+    if plugin != "reference":
         assert_on_plugin(graphs)
 
 
@@ -204,6 +204,11 @@ def check_training(name: str, plugin: str) -> None:
 @pytest.mark.parametrize("name", zoo.names())
 def test_training_follows_eager(name: str) -> None:
     check_training(name, "cpu_onednn")
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_training_on_opencl(name: str) -> None:
+    check_training(name, "opencl")
 
 
 @pytest.mark.parametrize("name", ["bert", "resnet"])

@@ -1,0 +1,270 @@
+#include "device.h"
+
+#include "grouping.h"
+#include "kernels/point_group.h"
+#include "kernels/registry.h"
+#include "launch.h"
+#include "streams.h"
+
+namespace backplane::opencl {
+namespace {
+
+using sdk::NodeView;
+
+cl_command_queue queue_of(const Context& context, const sdk::Order& order) {
+  return order.stream() ? static_cast<ClStream*>(order.stream())->queue() : context.queue();
+}
+
+std::optional<sdk::Refusal> refuse(const DeviceFacts& facts, const NodeView& node) {
+  const std::string op(node.op());
+  // Attention draws only where it drops, which its own check refuses.
+  const bool attention = op.starts_with("aten._scaled_dot_product");
+  if ((node.raw().effects & ~(attention ? BP_EFFECT_RANDOM : 0)) != 0)
+    return refusal(BP_REFUSED_OP, op + " has effects");
+  const auto check = [&](const sdk::ValueView& v) -> std::optional<sdk::Refusal> {
+    if (is_absent(v)) return std::nullopt;
+    const auto storage = storage_of(v.dtype());
+    if (!storage) return refusal(BP_REFUSED_DTYPE, "element type not supported");
+    if (*storage == Storage::kF64 && !facts.has_fp64)
+      return refusal(BP_REFUSED_DTYPE, "the device has no float64");
+    if (v.rank() > 12) return refusal(BP_REFUSED_SHAPE, "more than 12 dims");
+    if (v.has(BP_VALUE_DATA_DEPENDENT))
+      return refusal(BP_REFUSED_DYNAMIC, "the size depends on data");
+    if (*storage == Storage::kF16 && v.has(BP_VALUE_HOST_SCALAR))
+      return refusal(BP_REFUSED_DTYPE, "a float16 number bound by value");
+    return std::nullopt;
+  };
+  for (std::size_t i = 0; i < node.operand_count(); ++i)
+    if (node.has_operand(i))
+      if (auto no = check(node.operand(i))) return no;
+  for (std::size_t i = 0; i < node.result_count(); ++i)
+    if (node.result_index(i) != BP_NONE)
+      if (auto no = check(node.result(i))) return no;
+  if (sdk::is_view_op(op)) {
+    if (op == "aten.view_as_complex" || op == "aten.view_as_real")
+      return refusal(BP_REFUSED_DTYPE, "no complex numbers");
+    return std::nullopt;
+  }
+  if (const KernelRow* row = find_kernel(op)) return row->refuse ? row->refuse(node) : std::nullopt;
+  if (is_point_op(node)) return refuse_point_op(node);
+  return refusal(BP_REFUSED_OP, "no kernel for " + op);
+}
+
+// The bindings of a call, with buffers around what lies in host memory.
+class HostBindings {
+ public:
+  HostBindings(const sdk::Execution& call, std::size_t inputs, std::size_t outputs)
+      : args_(call.raw()), outputs_(outputs) {
+    bindings_.reserve(inputs + outputs);
+    for (std::size_t i = 0; i < inputs; ++i) bindings_.push_back(call.input(i));
+    for (std::size_t i = 0; i < outputs; ++i) bindings_.push_back(call.output(i));
+  }
+  Status wrap(const Context& context) {
+    for (bp_binding& binding : bindings_) {
+      bp_range& range = binding.range;
+      if (range.buffer != nullptr || range.host == nullptr || range.size_bytes == 0) continue;
+      auto memory = context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes,
+                                      range.size_bytes);
+      if (!memory.ok()) return memory.status();
+      range.host = (*memory)->address();
+      range.offset_bytes = 0;
+      wrapped_.push_back(std::move(*memory));
+    }
+    return {};
+  }
+  const bp_execute_args& args() {
+    args_.inputs = bindings_.data();
+    args_.outputs = bindings_.data() + (bindings_.size() - outputs_);
+    args_.binding_stride = sizeof(bp_binding);
+    return args_;
+  }
+
+ private:
+  bp_execute_args args_;
+  std::size_t outputs_;
+  std::vector<bp_binding> bindings_;
+  std::vector<std::unique_ptr<Memory>> wrapped_;  // queued work keeps the buffers
+};
+
+// A program whose kernels are queued: execute returns before they have run.
+class ClExecutable final : public sdk::ProgramExecutable {
+ public:
+  ClExecutable(std::shared_ptr<Context> context, const sdk::Subgraph& graph,
+               std::vector<sdk::Step> steps, sdk::KernelFactory factory)
+      : ProgramExecutable(graph, std::move(steps), std::move(factory)),
+        context_(std::move(context)) {}
+
+  Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
+    auto bytes = ProgramExecutable::workspace_bytes(dims);
+    if (bytes.ok()) BP_SDK_RETURN_IF_ERROR(context_->build_pending());
+    return bytes;
+  }
+
+  Status execute(const sdk::Execution& call) override {
+    // Prepared before anything waits: building kernels at the first call takes long.
+    auto ready = instance({call.dims(), graph().dim_class_count()});
+    if (!ready.ok()) return ready.status();
+    BP_SDK_RETURN_IF_ERROR(context_->build_pending());
+    const sdk::Order order = call.order();
+    HostBindings bound(call, inputs.size(), outputs.size());
+    BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
+    Recorder recorder(queue_of(*context_, order), waits_of(order));
+    Recorder::current() = &recorder;
+    Status status = ProgramExecutable::execute(sdk::Execution(bound.args()));
+    Recorder::current() = nullptr;
+    // What was queued before a failure still runs; it must not outlive the call's buffers.
+    auto event = recorder.finish();
+    if (!event.ok()) return status.ok() ? event.status() : std::move(status);
+    if (!status.ok()) {
+      clWaitForEvents(1, &*event);
+      clReleaseEvent(*event);
+      return status;
+    }
+    return complete(order, *event, order.stream() == nullptr);
+  }
+
+ private:
+  std::shared_ptr<Context> context_;
+};
+
+}  // namespace
+
+Status complete(const sdk::Order& order, cl_event event, bool blocking) {
+  if (order.signal() != nullptr) {
+    static_cast<ClEvent*>(order.signal())->arm(event);
+    return {};
+  }
+  cl_int code = CL_SUCCESS, state = CL_COMPLETE;
+  if (blocking) {
+    code = clWaitForEvents(1, &event);
+    clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
+  }
+  clReleaseEvent(event);
+  if (state < 0) return driver_error("the device's work", state);
+  BP_CL_RETURN_IF_ERROR("clWaitForEvents", code);
+  return {};
+}
+
+std::vector<std::unique_ptr<ClDevice>> ClDevice::enumerate() {
+  std::vector<std::unique_ptr<ClDevice>> devices;
+  for (DeviceFacts& facts : find_devices())
+    devices.push_back(std::make_unique<ClDevice>(std::move(facts)));
+  return devices;
+}
+
+sdk::DeviceInfo ClDevice::info() const {
+  const DeviceFacts& f = context_->facts();
+  sdk::DeviceInfo info;
+  info.name = f.name;
+  info.kind = f.is_cpu ? BP_DEVICE_CPU : BP_DEVICE_GPU;
+  if (f.binds_host_memory) info.flags |= BP_DEVICE_BINDS_HOST_MEMORY;
+  info.architecture = f.version;
+  info.driver = f.vendor + " " + f.driver;
+  info.unique_id = "opencl:" + std::to_string(f.index);
+  info.memory_bytes = f.memory_bytes;
+  info.buffer_limit_bytes = f.buffer_limit_bytes;
+  info.alignment_bytes = 64;
+  // OpenCL says neither rates nor bandwidths: those of a usual device of its kind.
+  const double units = f.compute_units, clock = std::max<double>(f.clock_mhz, 1000) * 1e6;
+  const double lanes = f.is_cpu ? 64 : 128;
+  info.memory_bytes_per_s = f.is_cpu ? 40e9 : 500e9;
+  info.to_device_bytes_per_s = info.from_device_bytes_per_s = f.is_cpu ? 20e9 : 10e9;
+  info.copy_latency_ns = f.is_cpu ? 2000 : 15000;
+  info.launch_latency_ns = f.is_cpu ? 1000 : 4000;
+  info.rates = {{sdk::kFloat32, units * clock * lanes}, {sdk::kFloat64, units * clock * lanes / 2}};
+  return info;
+}
+
+Result<sdk::Buffer> ClDevice::allocate(std::size_t bytes, sdk::MemoryKind kind) {
+  if (kind != 0 && kind != BP_MEMORY_DEVICE)
+    return Status(BP_UNSUPPORTED, "the device has device memory only");
+  auto memory = context_->pool().take(std::max<std::size_t>(bytes, 1));
+  if (!memory.ok()) return memory.status();
+  Memory* raw = (*memory).release();
+  return sdk::Buffer(raw->address(), bytes, [raw, pool = context_->shared_pool()](void*) {
+    pool->give(std::unique_ptr<Memory>(raw));
+  });
+}
+
+Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
+  const std::size_t bytes = copy.bytes();
+  cl_command_queue queue = queue_of(*context_, order);
+  const std::vector<cl_event> waits = waits_of(order);
+  const auto wait_count = static_cast<cl_uint>(waits.size());
+  const cl_event* wait_list = waits.empty() ? nullptr : waits.data();
+  cl_event event = nullptr;
+  cl_int code = CL_SUCCESS;
+  const char* name = "clEnqueueMarkerWithWaitList";
+  const bool from_device = copy.source.buffer() != nullptr,
+             to_device = copy.target.buffer() != nullptr;
+  const Place source = from_device ? place_of(copy.source.data()) : Place{};
+  const Place target = to_device ? place_of(copy.target.data()) : Place{};
+  if (bytes == 0) {
+    code = clEnqueueMarkerWithWaitList(queue, wait_count, wait_list, &event);
+  } else if (from_device && to_device) {
+    name = "clEnqueueCopyBuffer";
+    code = clEnqueueCopyBuffer(queue, source.memory, target.memory, source.offset, target.offset,
+                               bytes, wait_count, wait_list, &event);
+  } else if (to_device) {
+    name = "clEnqueueWriteBuffer";
+    code = clEnqueueWriteBuffer(queue, target.memory, CL_FALSE, target.offset, bytes,
+                                copy.source.data(), wait_count, wait_list, &event);
+  } else if (from_device) {
+    name = "clEnqueueReadBuffer";
+    code = clEnqueueReadBuffer(queue, source.memory, CL_FALSE, source.offset, bytes,
+                               copy.target.data(), wait_count, wait_list, &event);
+  } else {
+    code = CL_INVALID_VALUE;
+  }
+  for (cl_event waited : waits) clReleaseEvent(waited);
+  BP_CL_RETURN_IF_ERROR(name, code);
+  BP_CL_RETURN_IF_ERROR("clFlush", clFlush(queue));
+  return complete(order, event, true);
+}
+
+sdk::Claims ClDevice::claims(const sdk::GraphView& graph) {
+  return sdk::claim_where(graph,
+                          [&](const NodeView& node) { return refuse(context_->facts(), node); });
+}
+
+Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& graph,
+                                                           const sdk::CompileOptions& options) {
+  BP_SDK_RETURN_IF_ERROR(context_->open());
+  for (std::size_t i = 0; i < graph.size(); ++i)
+    if (auto no = refuse(context_->facts(), graph[i])) return Status(BP_UNSUPPORTED, no->text);
+  if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
+  Grouping made = group_nodes(graph);
+  auto groups = std::make_shared<std::vector<Group>>(std::move(made.groups));
+  auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
+  for (std::size_t g = 0; g < groups->size(); ++g)
+    for (const std::uint32_t n : (*groups)[g].nodes) (*owner)[n] = g;
+  auto factory = [groups, owner, context = context_](
+                     const sdk::StepContext& step) -> Result<std::unique_ptr<sdk::Kernel>> {
+    Builder builder(*context, step);
+    if (step.step().is_copy()) return make_copy(builder);
+    if ((*groups)[(*owner)[step.step().nodes[0]]].kind == Group::kPoints)
+      return make_point_group(builder);
+    BP_SDK_RETURN_IF_ERROR(find_kernel(step.node().op())->build(builder));
+    return std::unique_ptr<sdk::Kernel>(builder.take());
+  };
+  return std::unique_ptr<sdk::Executable>(
+      std::make_unique<ClExecutable>(context_, graph, std::move(made.steps), factory));
+}
+
+Status ClDevice::counters(bp_device_counters& out) {
+  if (!context_->is_open()) return {};
+  out.live_bytes = context_->pool().live_bytes();
+  out.peak_bytes = context_->pool().peak_bytes();
+  return {};
+}
+
+Result<std::unique_ptr<sdk::Stream>> ClDevice::create_stream() {
+  auto queue = context_->create_queue();
+  if (!queue.ok()) return queue.status();
+  return std::unique_ptr<sdk::Stream>(std::make_unique<ClStream>(*queue));
+}
+Result<std::unique_ptr<sdk::Event>> ClDevice::create_event() {
+  return std::unique_ptr<sdk::Event>(std::make_unique<ClEvent>());
+}
+
+}  // namespace backplane::opencl

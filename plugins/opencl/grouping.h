@@ -1,0 +1,20 @@
+// Which nodes become one kernel.
+#pragma once
+
+#include <backplane/sdk/program.hpp>
+
+#include <vector>
+
+namespace backplane::opencl {
+
+struct Group {
+  enum Kind { kSingle, kPoints, kProduct } kind = kSingle;
+  std::vector<std::uint32_t> nodes;  // of a product: itself first, then its epilogue
+};
+struct Grouping {
+  std::vector<Group> groups;
+  std::vector<sdk::Step> steps;  // one a group, in an order that may run
+};
+Grouping group_nodes(const sdk::GraphView& graph);
+
+}  // namespace backplane::opencl

@@ -1,0 +1,98 @@
+// What the kernels of one step are built with.
+#pragma once
+
+#include <backplane/kernelgen/kernel.hpp>
+#include <backplane/sdk/program.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "context.h"
+#include "launch.h"
+
+namespace backplane::opencl {
+
+using kernelgen::Expr;
+using kernelgen::Expressions;
+using kernelgen::Storage;
+using sdk::TensorSpec;
+using sdk::operator==;  // of bp_dtype, which lies in no namespace
+using Shape = std::vector<std::int64_t>;
+using Indices = std::vector<Expr>;
+
+std::optional<Storage> storage_of(bp_dtype dtype);
+std::int64_t product(const Shape& dims);
+std::int64_t wrap_dim(std::int64_t dim, std::size_t rank);
+bool is_absent(const sdk::ValueView& v);  // a result nobody asked for
+
+// A tensor as a kernel reads or writes it: where it lies, and how.
+struct TensorView {
+  Argument argument;
+  Storage storage = Storage::kF32;
+  Shape dims, strides;
+};
+
+class Builder {
+ public:
+  Builder(Context& context, const sdk::StepContext& step);
+
+  const sdk::StepContext& step() const { return step_; }
+  Context& context() const { return context_; }
+  const kernelgen::Schedule& schedule() const { return schedule_; }
+  const std::string& label() const { return label_; }
+  LaunchList& launches() { return *launches_; }
+  std::unique_ptr<LaunchList> take() { return std::move(launches_); }
+
+  // Operand or result i of the step.
+  Result<TensorView> operand(std::size_t i);
+  TensorView result(std::size_t i = 0) const;
+  bool wants(std::size_t result) const;
+  // Dense memory of this call.
+  TensorView scratch(Storage storage, Shape dims);
+
+  // Launches a printed kernel.
+  void launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
+              std::array<std::size_t, 3> items, std::array<std::size_t, 3> group = {1, 1, 1});
+  Status fill_zero(const TensorView& dense);
+
+ private:
+  Context& context_;
+  const sdk::StepContext& step_;
+  kernelgen::Schedule schedule_;
+  std::string label_;
+  std::unique_ptr<LaunchList> launches_;
+};
+
+// One kernelgen kernel in the making. Axes: the outer ones, then the loop axes.
+class Draft {
+ public:
+  Draft(Builder& builder, const Shape& outer, const Shape& loop = {}, bool wide_index = false);
+
+  Expressions& e() { return kernel_.expressions; }
+  const Indices& outer() const { return outer_; }
+  const Indices& loop() const { return loop_; }
+  Expr index(std::int64_t v) { return e().index(v); }
+
+  // Element of a tensor; dims of size 1 take index 0.
+  Expr load(const TensorView& tensor, const Indices& index);
+  Expr load_at(const TensorView& tensor, Expr offset);
+  void store(const TensorView& tensor, const Indices& index, Expr value,
+             kernelgen::Store::Mode mode = kernelgen::Store::kPlain);
+  Status finish();  // prints and adds the launch
+
+  const kernelgen::Kernel& kernel() const { return kernel_; }
+  std::vector<Argument> arguments() const;
+
+ private:
+  std::size_t tensor(const TensorView& view);
+  Expr offset(const TensorView& tensor, const Indices& index);
+
+  Builder& builder_;
+  kernelgen::Kernel kernel_;
+  std::vector<Argument> tensors_, values_;
+  Indices outer_, loop_;
+};
+
+}  // namespace backplane::opencl

@@ -1,0 +1,305 @@
+// Convolutions as products: one factor is read through the window (im2col) while it is packed.
+#include "kernels/gemm.h"
+#include "kernels/registry.h"
+
+namespace backplane::opencl {
+namespace {
+
+using kernelgen::Op;
+
+struct Window {
+  Shape kernel, stride, padding, dilation;
+  std::size_t rank() const { return kernel.size(); }
+};
+Shape spread(Shape v, std::size_t rank, std::int64_t fallback) {
+  if (v.empty()) v.push_back(fallback);
+  if (v.size() == 1) v.resize(rank, v[0]);
+  return v;
+}
+Window read_window(const Builder& b, const TensorView& weight) {
+  Window w;
+  w.kernel.assign(weight.dims.begin() + 2, weight.dims.end());
+  w.stride = spread(b.step().ints("stride"), w.rank(), 1);
+  w.padding = spread(b.step().ints("padding"), w.rank(), 0);
+  w.dilation = spread(b.step().ints("dilation"), w.rank(), 1);
+  return w;
+}
+Shape spatial(const TensorView& t) { return {t.dims.begin() + 2, t.dims.end()}; }
+
+Indices unflatten(Draft& d, Expr flat, const Shape& dims) {
+  Indices index(dims.size());
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    index[i] = i == 0 ? flat : d.e().binary(Op::kMod, flat, d.index(dims[i]));
+    flat = d.e().div(flat, d.index(dims[i]));
+  }
+  return index;
+}
+// Splits off the leading index: flat = lead * product(dims) + rest.
+std::pair<Expr, Expr> split(Draft& d, Expr flat, std::int64_t size) {
+  return {d.e().div(flat, d.index(size)), d.e().binary(Op::kMod, flat, d.index(size))};
+}
+
+// t[n, channel, position…] or zero outside.
+Expr guarded(Draft& d, const TensorView& t, Expr n, Expr channel, const Indices& position,
+             Expr inside) {
+  Expressions& e = d.e();
+  Indices at = {n, channel};
+  for (std::size_t i = 0; i < position.size(); ++i) {
+    inside = e.both(inside, e.inside(position[i], t.dims[2 + i]));
+    at.push_back(e.clamped(position[i], t.dims[2 + i]));
+  }
+  const Expr value = d.load(t, at);
+  return e.select(inside, value, e.constant(e.type(value), 0));
+}
+// Where tap `k` of the window at `o` reads.
+Expr read_at(Draft& d, const Window& w, const TensorView& t, Expr n, Expr channel, const Indices& o,
+             const Indices& k) {
+  Indices position;
+  for (std::size_t i = 0; i < w.rank(); ++i) {
+    const Expr start = d.e().sub(d.e().mul(o[i], d.index(w.stride[i])), d.index(w.padding[i]));
+    position.push_back(d.e().add(start, d.e().mul(k[i], d.index(w.dilation[i]))));
+  }
+  return guarded(d, t, n, channel, position, d.e().integer(kernelgen::Type::kBool, 1));
+}
+// Which window reads `i` with tap `k`: (i + padding - k * dilation) / stride, where that is whole.
+Expr written_from(Draft& d, const Window& w, const TensorView& t, Expr n, Expr channel,
+                  const Indices& i, const Indices& k) {
+  Expressions& e = d.e();
+  Expr inside = e.integer(kernelgen::Type::kBool, 1);
+  Indices position;
+  for (std::size_t a = 0; a < w.rank(); ++a) {
+    const Expr at = e.sub(e.add(i[a], d.index(w.padding[a])), e.mul(k[a], d.index(w.dilation[a])));
+    inside =
+        e.both(inside,
+               e.both(e.binary(Op::kLe, d.index(0), at),
+                      e.binary(Op::kEq, e.binary(Op::kMod, at, d.index(w.stride[a])), d.index(0))));
+    position.push_back(e.div(at, d.index(w.stride[a])));
+  }
+  return guarded(d, t, n, channel, position, inside);
+}
+
+// A tensor [N, C, …] as axes (n, group, channel of the group, flat position), for stores.
+struct Columns {
+  Columns(const TensorView& t, std::int64_t groups) : tensor(t), width(t.dims[1] / groups) {
+    std::int64_t expected = t.strides.back();
+    for (std::size_t i = t.dims.size(); i-- > 2;) {
+      if (t.dims[i] == 1) continue;
+      flat = flat && t.strides[i] == expected;
+      expected = t.strides[i] * t.dims[i];
+    }
+    for (std::size_t i = t.dims.size(); i-- > 2;)
+      if (t.dims[i] != 1) {
+        step = t.strides[i];
+        break;
+      }
+    flat = flat && (step == t.strides.back() || product(spatial(t)) == 1);
+  }
+  void store(Draft& d, const Indices& axes, Expr value) const {
+    const Expr channel = d.e().add(d.e().mul(axes[1], d.index(width)), axes[2]);
+    if (flat) {
+      TensorView view = tensor;
+      view.dims = {tensor.dims[0], tensor.dims[1], product(spatial(tensor))};
+      view.strides = {tensor.strides[0], tensor.strides[1], step};
+      return d.store(view, {axes[0], channel, axes[3]}, value);
+    }
+    Indices at = unflatten(d, axes[3], spatial(tensor));
+    at.insert(at.begin(), {axes[0], channel});
+    d.store(tensor, at, value);
+  }
+  TensorView tensor;
+  std::int64_t width, step = 0;
+  bool flat = true;
+};
+
+Status forward(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
+               const std::optional<TensorView>& bias, std::int64_t groups, const TensorView& out) {
+  const std::int64_t in_width = weight.dims[1], out_width = out.dims[1] / groups,
+                     taps = product(w.kernel);
+  const Shape places = spatial(out);
+  Gemm g;
+  g.batch = {x.dims[0], groups};
+  g.rows = {out_width};
+  g.columns = product(places);
+  g.depth = in_width * taps;
+  TensorView flat = weight;
+  flat.dims = {groups, out_width, g.depth};
+  flat.strides = {weight.strides[0] * out_width, weight.strides[0], 1};
+  const bool dense = TensorSpec{sdk::kFloat32, weight.dims, weight.strides, {}}.contiguous();
+  if (dense) {
+    g.a = Factor::matrix(flat);
+    g.a.batched.insert(g.a.batched.begin(), false);
+    g.a.batch_strides.insert(g.a.batch_strides.begin(), 0);
+  }
+  // Used where the weight is packed, or where the product is too small for tiles.
+  g.a.batched = {false, groups > 1};
+  g.a.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
+    const auto [channel, tap] = split(d, column, taps);
+    Indices at = unflatten(d, tap, w.kernel);
+    at.insert(at.begin(), {d.e().add(d.e().mul(batch[1], d.index(out_width)), row), channel});
+    return d.load(weight, at);
+  };
+  g.b.batched = {true, groups > 1};
+  g.b.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
+    const auto [channel, tap] = split(d, row, taps);
+    const Expr own = d.e().add(d.e().mul(batch[1], d.index(in_width)), channel);
+    bool whole = taps == 1;
+    for (std::size_t i = 0; i < w.rank(); ++i)
+      whole = whole && w.stride[i] == 1 && w.padding[i] == 0;
+    const Columns columns(x, groups);
+    if (whole && columns.flat) {
+      TensorView view = x;
+      view.dims = {x.dims[0], x.dims[1], product(spatial(x))};
+      view.strides = {x.strides[0], x.strides[1], columns.step};
+      return d.load(view, {batch[0], own, column});
+    }
+    return read_at(d, w, x, batch[0], own, unflatten(d, column, places),
+                   unflatten(d, tap, w.kernel));
+  };
+  const Columns target(out, groups);
+  g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
+    if (bias) {
+      const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
+      value = d.e().add(value, d.load(*bias, {channel}));
+    }
+    target.store(d, axes, value);
+    return {};
+  };
+  return add_gemm(b, g);
+}
+
+// sum over channels of `x` and taps: what a transposed convolution computes, and the gradient of a
+// convolution's input. weight [channels of x, channels of out / groups, taps…].
+Status transposed(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
+                  const std::optional<TensorView>& bias, std::int64_t groups,
+                  const TensorView& out) {
+  const std::int64_t in_width = x.dims[1] / groups, out_width = weight.dims[1],
+                     taps = product(w.kernel);
+  const Shape places = spatial(out);
+  Gemm g;
+  g.batch = {x.dims[0], groups};
+  g.rows = {out_width};
+  g.columns = product(places);
+  g.depth = in_width * taps;
+  g.a.batched = {false, groups > 1};
+  g.a.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
+    const auto [channel, tap] = split(d, column, taps);
+    Indices at = unflatten(d, tap, w.kernel);
+    at.insert(at.begin(), {d.e().add(d.e().mul(batch[1], d.index(in_width)), channel), row});
+    return d.load(weight, at);
+  };
+  g.b.batched = {true, groups > 1};
+  g.b.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
+    const auto [channel, tap] = split(d, row, taps);
+    const Expr own = d.e().add(d.e().mul(batch[1], d.index(in_width)), channel);
+    return written_from(d, w, x, batch[0], own, unflatten(d, column, places),
+                        unflatten(d, tap, w.kernel));
+  };
+  const Columns target(out, groups);
+  g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
+    if (bias) {
+      const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
+      value = d.e().add(value, d.load(*bias, {channel}));
+    }
+    target.store(d, axes, value);
+    return {};
+  };
+  return add_gemm(b, g);
+}
+
+Status convolution(Builder& b) {  // input, weight, bias
+  auto x = b.operand(0), weight = b.operand(1);
+  if (!x.ok()) return x.status();
+  if (!weight.ok()) return weight.status();
+  std::optional<TensorView> bias;
+  if (b.step().has_operand(2)) {
+    auto view = b.operand(2);
+    if (!view.ok()) return view.status();
+    bias = std::move(*view);
+  }
+  const Window w = read_window(b, *weight);
+  const std::int64_t groups = b.step().int_or("groups", 1);
+  if (b.step().node().bool_or("transposed", false))
+    return transposed(b, w, *x, *weight, bias, groups, b.result());
+  return forward(b, w, *x, *weight, bias, groups, b.result());
+}
+
+Status weight_gradient(Builder& b, const Window& w, const TensorView& grad, const TensorView& x,
+                       const TensorView& out, std::int64_t groups) {
+  const std::int64_t in_width = out.dims[1], out_width = grad.dims[1] / groups,
+                     taps = product(w.kernel);
+  const Shape places = spatial(grad);
+  const std::int64_t count = product(places);
+  Gemm g;
+  g.batch = {groups};
+  g.rows = {out_width};
+  g.columns = in_width * taps;
+  g.depth = grad.dims[0] * count;
+  g.a.batched = g.b.batched = {groups > 1};
+  g.a.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
+    const auto [n, place] = split(d, column, count);
+    Indices at = unflatten(d, place, places);
+    at.insert(at.begin(), {n, d.e().add(d.e().mul(batch[0], d.index(out_width)), row)});
+    return d.load(grad, at);
+  };
+  g.b.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
+    const auto [n, place] = split(d, row, count);
+    const auto [channel, tap] = split(d, column, taps);
+    const Expr own = d.e().add(d.e().mul(batch[0], d.index(in_width)), channel);
+    return read_at(d, w, x, n, own, unflatten(d, place, places), unflatten(d, tap, w.kernel));
+  };
+  g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
+    const auto [channel, tap] = split(d, axes[2], taps);
+    Indices at = unflatten(d, tap, w.kernel);
+    at.insert(at.begin(), {d.e().add(d.e().mul(axes[0], d.index(out_width)), axes[1]), channel});
+    d.store(out, at, value);
+    return {};
+  };
+  return add_gemm(b, g);
+}
+
+Status convolution_backward(Builder& b) {  // grad, input, weight
+  auto grad = b.operand(0), x = b.operand(1), weight = b.operand(2);
+  for (auto* view : {&grad, &x, &weight})
+    if (!view->ok()) return view->status();
+  const Window w = read_window(b, *weight);
+  const std::int64_t groups = b.step().int_or("groups", 1);
+  // A transposed convolution's gradients are a convolution's, the other way round.
+  const bool is_transposed = b.step().node().bool_or("transposed", false);
+  if (b.wants(0) && is_transposed)
+    BP_SDK_RETURN_IF_ERROR(forward(b, w, *grad, *weight, std::nullopt, groups, b.result(0)));
+  if (b.wants(0) && !is_transposed)
+    BP_SDK_RETURN_IF_ERROR(transposed(b, w, *grad, *weight, std::nullopt, groups, b.result(0)));
+  if (b.wants(1))
+    BP_SDK_RETURN_IF_ERROR(weight_gradient(b, w, is_transposed ? *x : *grad,
+                                           is_transposed ? *grad : *x, b.result(1), groups));
+  if (!b.wants(2)) return {};
+  Shape others = spatial(*grad);
+  others.insert(others.begin(), grad->dims[0]);
+  Draft d(b, {grad->dims[1]}, others);
+  Indices at = d.loop();
+  at.insert(at.begin() + 1, d.outer()[0]);
+  d.store(b.result(2), d.outer(), d.e().reduce(kernelgen::Reduction::kSum, d.load(*grad, at)));
+  return d.finish();
+}
+
+std::optional<sdk::Refusal> refuse_convolution(const sdk::NodeView& node) {
+  const bool backward = node.op() == "aten.convolution_backward";
+  const sdk::ValueView x = node.operand(backward ? 1 : 0), weight = node.operand(backward ? 2 : 1);
+  if (!kernelgen::is_float(*storage_of(x.dtype()))) return refusal(BP_REFUSED_DTYPE, "floats only");
+  if (x.rank() < 3 || x.rank() != weight.rank())
+    return refusal(BP_REFUSED_SHAPE, "a batch and one to three dims");
+  if (x.hint_elements() == 0 || weight.hint_elements() == 0)
+    return refusal(BP_REFUSED_SHAPE, "nothing to convolve");
+  return std::nullopt;
+}
+
+constexpr KernelRow kRows[] = {
+    {"aten.convolution", convolution, refuse_convolution},
+    {"aten.convolution_backward", convolution_backward, refuse_convolution},
+};
+
+}  // namespace
+
+std::span<const KernelRow> convolution_kernels() { return kRows; }
+
+}  // namespace backplane::opencl

@@ -1,0 +1,145 @@
+// Reading at computed positions.
+#include "kernels/registry.h"
+
+namespace backplane::opencl {
+namespace {
+
+using kernelgen::Op;
+
+// An index from memory, negative ones counted from the end, brought inside: a kernel reads nothing
+// beyond its tensors, whatever the indices are.
+Expr position(Draft& d, Expr raw, std::int64_t size) {
+  Expressions& e = d.e();
+  const kernelgen::Type t = e.type(raw);
+  const Expr wrapped =
+      e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
+  return e.cast(e.clamped(wrapped, size), e.index_type());
+}
+
+Status embedding(Builder& b) {  // weight, indices
+  auto weight = b.operand(0), indices = b.operand(1);
+  if (!weight.ok()) return weight.status();
+  if (!indices.ok()) return indices.status();
+  const TensorView out = b.result();
+  Draft d(b, out.dims);
+  const Indices at(d.outer().begin(), d.outer().end() - 1);
+  const Expr row = position(d, d.load(*indices, at), weight->dims[0]);
+  d.store(out, d.outer(), d.load(*weight, {row, d.outer().back()}));
+  return d.finish();
+}
+
+Status index_select(Builder& b) {  // self, index
+  auto self = b.operand(0), index = b.operand(1);
+  if (!self.ok()) return self.status();
+  if (!index.ok()) return index.status();
+  const TensorView out = b.result();
+  Draft d(b, out.dims);
+  if (self->dims.empty()) {
+    d.store(out, d.outer(), d.load(*self, {}));
+    return d.finish();
+  }
+  const auto dim = static_cast<std::size_t>(wrap_dim(b.step().int_or("dim", 0), self->dims.size()));
+  Indices at = d.outer();
+  const Indices where = index->dims.empty() ? Indices{} : Indices{at[dim]};
+  at[dim] = position(d, d.load(*index, where), self->dims[dim]);
+  d.store(out, d.outer(), d.load(*self, at));
+  return d.finish();
+}
+
+Status gather(Builder& b) {  // self, index
+  auto self = b.operand(0), index = b.operand(1);
+  if (!self.ok()) return self.status();
+  if (!index.ok()) return index.status();
+  const TensorView out = b.result();
+  Draft d(b, out.dims);
+  const auto dim = static_cast<std::size_t>(wrap_dim(b.step().int_or("dim", 0), self->dims.size()));
+  Indices at = d.outer();
+  if (!self->dims.empty()) at[dim] = position(d, d.load(*index, d.outer()), self->dims[dim]);
+  d.store(out, d.outer(), d.load(*self, at));
+  return d.finish();
+}
+
+Status take(Builder& b) {
+  auto self = b.operand(0), index = b.operand(1);
+  if (!self.ok()) return self.status();
+  if (!index.ok()) return index.status();
+  const TensorView out = b.result();
+  Draft d(b, out.dims);
+  Expr flat = position(d, d.load(*index, d.outer()), product(self->dims));
+  Indices at(self->dims.size());
+  for (std::size_t i = at.size(); i-- > 0;) {
+    at[i] = i == 0 ? flat : d.e().binary(Op::kMod, flat, d.index(self->dims[i]));
+    flat = d.e().div(flat, d.index(self->dims[i]));
+  }
+  d.store(out, d.outer(), d.load(*self, at));
+  return d.finish();
+}
+
+// self, then one index (or none) per dim. Where the indexed dims are not next to each other, the
+// index's own dims come first.
+Status index_tensor(Builder& b) {
+  auto self = b.operand(0);
+  if (!self.ok()) return self.status();
+  const sdk::NodeView node = b.step().node();
+  const TensorView out = b.result();
+  std::vector<std::optional<TensorView>> indices(self->dims.size());
+  std::size_t rank = 0, first = SIZE_MAX, last = 0, used = 0;
+  for (std::size_t i = 0; i < node.list_count(); ++i) {
+    if (!b.step().has_operand(node.list_first() + i)) continue;
+    auto index = b.operand(node.list_first() + i);
+    if (!index.ok()) return index.status();
+    rank = std::max(rank, index->dims.size());
+    first = std::min(first, i);
+    last = i;
+    ++used;
+    indices[i] = std::move(*index);
+  }
+  const bool together = used == 0 || last - first + 1 == used;
+  const std::size_t place = together && used ? first : 0;
+  Draft d(b, out.dims);
+  const Indices& axes = d.outer();
+  const Indices shared(axes.begin() + static_cast<std::ptrdiff_t>(place),
+                       axes.begin() + static_cast<std::ptrdiff_t>(place + rank));
+  Indices at(self->dims.size());
+  std::size_t plain = 0;
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    if (indices[i]) {
+      const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()),
+                        shared.end());
+      at[i] = position(d, d.load(*indices[i], own), self->dims[i]);
+    } else {
+      const std::size_t axis = plain < place ? plain : plain + rank;
+      at[i] = axes[axis];
+      ++plain;
+    }
+  }
+  d.store(out, axes, d.load(*self, at));
+  return d.finish();
+}
+
+// Indices are read inside kernels, where they cannot be refused: what is out of range reads the
+// nearest element. Truth values select, which depends on data.
+std::optional<sdk::Refusal> refuse_index(const sdk::NodeView& node) {
+  for (std::size_t i = 1; i < node.operand_count(); ++i)
+    if (node.has_operand(i) &&
+        (node.operand(i).dtype() == sdk::kBool || node.operand(i).dtype() == sdk::kUInt8))
+      return refusal(BP_REFUSED_DTYPE, "indices by mask");
+  if (node.operand(0).hint_elements() == 0)
+    return refusal(BP_REFUSED_SHAPE, "a table of no elements");
+  return std::nullopt;
+}
+
+constexpr KernelRow kRows[] = {
+    {"aten.embedding", embedding, refuse_index},
+    {"aten.index_select", index_select, refuse_index},
+    {"aten.gather", gather, refuse_index},
+    {"aten.take", take, refuse_index},
+    {"aten.index.Tensor", index_tensor, refuse_index},
+    {"aten._unsafe_index.Tensor", index_tensor, refuse_index},
+};
+
+}  // namespace
+
+std::span<const KernelRow> indexing_kernels() { return kRows; }
+
+}  // namespace backplane::opencl

@@ -1,0 +1,31 @@
+// Groups of pointwise operators and of operators over rows, as one kernel.
+#pragma once
+
+#include "kernels/builder.h"
+
+namespace backplane::opencl {
+
+// The points that a group computes at: dims, and those of them that rows are made of.
+struct Space {
+  std::vector<bp_dim> wide;
+  std::vector<std::size_t> rows;
+  bool has_rows = false;
+};
+
+// Whether kernelgen's tables have all of the operator.
+bool is_point_op(const sdk::NodeView& node);
+Space space_of(const sdk::NodeView& node);
+std::optional<sdk::Refusal> refuse_point_op(const sdk::NodeView& node);
+
+// Adds the kernel of the step's nodes; results that no table gives are left to the caller.
+Status add_points(Builder& builder);
+Result<std::unique_ptr<sdk::Kernel>> make_point_group(Builder& builder);
+// One node alone; its operands and results are the step's as the node lists them.
+Result<std::unique_ptr<sdk::Kernel>> make_copy(Builder& builder);
+
+// Expressions of pointwise nodes after a product: `value` of the product's node is `external`.
+// `axes` are indices of the result's dims.
+Status emit_epilogue(Builder& builder, Draft& draft, std::span<const std::uint32_t> nodes,
+                     std::uint32_t product_value, Expr external, const Indices& axes);
+
+}  // namespace backplane::opencl

@@ -1,0 +1,75 @@
+// Kernels of a program: lists of launches whose arguments are bound at each call.
+#pragma once
+
+#include <backplane/sdk/program.hpp>
+
+#include <array>
+
+#include "context.h"
+
+namespace backplane::opencl {
+
+// Where the launches of the current thread's execute call go.
+class Recorder {
+ public:
+  Recorder(cl_command_queue queue, std::vector<cl_event> waits)
+      : queue_(queue), waits_(std::move(waits)) {}
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  Status launch(cl_kernel kernel, std::span<const std::size_t> items,
+                std::span<const std::size_t> group);
+  Status fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes);
+  // Completes with everything recorded; owned.
+  Result<cl_event> finish();
+  static Recorder*& current();
+
+ private:
+  cl_uint wait_count() const { return static_cast<cl_uint>(waits_.size()); }
+  const cl_event* waits() const { return waits_.empty() ? nullptr : waits_.data(); }
+  void keep(cl_event event);
+
+  cl_command_queue queue_;
+  std::vector<cl_event> waits_;  // of the first command
+  cl_event last_ = nullptr;
+};
+
+// One argument. Memory arguments are two of the kernel's: a buffer and an offset in bytes.
+struct Argument {
+  enum Kind : std::uint8_t { kOperand, kResult, kScratch, kMemory, kOperandValue, kBits } kind;
+  std::size_t index = 0;     // of the step's operand or result
+  std::uint64_t offset = 0;  // bytes; the value for kBits
+  std::shared_ptr<Memory> memory{};
+
+  static Argument operand(std::size_t i) { return {kOperand, i}; }
+  static Argument result(std::size_t i) { return {kResult, i}; }
+  static Argument scratch(std::uint64_t offset) { return {kScratch, 0, offset}; }
+  static Argument value(std::size_t i) { return {kOperandValue, i}; }
+};
+
+struct Launch {
+  std::shared_ptr<const Program> program;  // null: fills `arguments[0]` with zero bytes
+  std::vector<Argument> arguments;
+  std::array<std::size_t, 3> items{1, 1, 1}, group{1, 1, 1};
+  std::uint64_t fill_bytes = 0;
+};
+
+class LaunchList final : public sdk::Kernel {
+ public:
+  Status run(const sdk::KernelCall& call) const override;
+  std::uint64_t scratch_bytes() const override { return scratch_bytes_; }
+
+  void add(Launch launch) { launches_.push_back(std::move(launch)); }
+  // Scratch memory for the whole list; returns its offset.
+  std::uint64_t reserve(std::uint64_t bytes) {
+    const std::uint64_t at = scratch_bytes_;
+    scratch_bytes_ += (bytes + 63) / 64 * 64;
+    return at;
+  }
+
+ private:
+  std::vector<Launch> launches_;
+  std::uint64_t scratch_bytes_ = 0;
+};
+
+}  // namespace backplane::opencl

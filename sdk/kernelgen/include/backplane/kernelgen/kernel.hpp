@@ -1,0 +1,73 @@
+// A kernel: axes, tensors and stores of expressions; and its printed form.
+//
+//   outer axes   every point is computed independently
+//   loop axes    reductions run over all of them; stores may run over them too ("rows")
+//
+// A CPU schedule gives one work-item a tile of rows and computes in vectors; a GPU schedule gives
+// one work-item a point, or one work-group a row.
+#pragma once
+
+#include <backplane/kernelgen/expression.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace backplane::kernelgen {
+
+struct Store {
+  std::size_t tensor;
+  Storage storage;
+  Expr offset;  // in elements
+  Expr value;   // converted to the storage
+  // Over loop axes: one point after the other, because several may write one element; the outer
+  // axes must then keep their elements apart. kAdd adds to what is there.
+  enum Mode : std::uint8_t { kPlain, kOrdered, kAdd } mode = kPlain;
+};
+
+// Arguments, in this order: per tensor its base and an offset in bytes, then per value 64 bits.
+struct Kernel {
+  std::size_t outer_count = 0;  // of the expressions' axes; the rest are loop axes
+  Expressions expressions;
+  std::vector<Storage> tensors;  // stored ones included
+  std::vector<Storage> values;
+  std::vector<Store> stores;
+};
+
+enum class Dialect : std::uint8_t { kOpenCL, kCuda, kC11 };
+
+struct Schedule {
+  bool gpu = false;
+  std::int64_t lanes = 16;        // of vectors in a CPU schedule; 1: scalar code
+  std::int64_t grain = 16384;     // element operations of a work-item in a CPU schedule
+  std::int64_t group_size = 256;  // work-items of a group in a GPU schedule
+};
+
+struct Printed {
+  std::string text;         // one kernel, deterministic: equal kernels print equal text
+  std::string entry;        // its name, made of the text's hash
+  std::uint64_t items = 0;  // work-items to launch; 0: nothing to do
+  std::uint64_t group = 1;  // work-items of a group; items is a multiple
+};
+
+Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule);
+
+// What kernels' texts rely on: types, memory access, mathematical functions. It goes before them;
+// any number of texts may follow it in one program.
+std::string print_library(Dialect dialect, std::int64_t lanes);
+// The text with its entry named after its hash. `text` says "BP_ENTRY" for the name.
+Printed name_entry(std::string text);
+
+// Statements for the middle of another kernel's text (epilogues of products): computes the kernel's
+// stores at one point. Axes are variables a0, a1, …; externals x0, x1, …; tensors t0, t1, ….
+struct Fragment {
+  std::string wide;    // along `lane_axis`, `lanes` points; externals are vectors
+  std::string narrow;  // one point
+};
+Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_t lanes);
+// Parameters and the declarations of t0, t1, … and values, as print writes them.
+std::string print_parameters(const Kernel& kernel, Dialect dialect);
+std::string print_declarations(const Kernel& kernel, Dialect dialect);
+std::uint64_t hash_text(const std::string& text);
+
+}  // namespace backplane::kernelgen

@@ -1,0 +1,350 @@
+#include "functions.hpp"
+
+namespace backplane::kernelgen {
+namespace {
+
+// $F, $I: float and int of the width; $X: the width as a suffix.
+struct Function {
+  std::string_view name;
+  Op op;  // kConstant: called by others only
+  std::string_view text;
+};
+
+constexpr Function kFunctions[] = {
+    {"fmax", Op::kMax, R"(
+BP_FN $F bp_fmax_$X($F a, $F b) { return BP_SEL_$X(BP_OR_$X(a > b, a != a), a, b); }
+)"},
+    {"fmin", Op::kMin, R"(
+BP_FN $F bp_fmin_$X($F a, $F b) { return BP_SEL_$X(BP_OR_$X(a < b, a != a), a, b); }
+)"},
+    {"sign", Op::kConstant, R"(
+BP_FN $F bp_copysign_$X($F m, $F s) {
+  return BP_AF_$X((BP_AI_$X(m) & 0x7fffffff) | (BP_AI_$X(s) & (int)0x80000000));
+}
+BP_FN $F bp_abs_$X($F x) { return BP_AF_$X(BP_AI_$X(x) & 0x7fffffff); }
+)"},
+    // v * 2^n for integer n; two factors, so that subnormal results come out right.
+    {"scale", Op::kConstant, R"(
+BP_FN $F bp_scale_$X($F v, $F n) {
+  $I whole = BP_CI_$X(n);
+  $I low = whole >> 1;
+  $I high = whole - low;
+  return v * BP_AF_$X((low + 127) << 23) * BP_AF_$X((high + 127) << 23);
+}
+BP_FN $F bp_nearest_$X($F v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
+BP_FN $F bp_expm1_reduced_$X($F r) {
+  $F p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return p * (r * r) + r;
+}
+)"},
+    {"exp", Op::kExp, R"(
+BP_FN $F bp_exp_$X($F x) {
+  $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
+  v = BP_SEL_$X(v < -104.0f, ($F)(-104.0f), v);
+  $F n = bp_nearest_$X(v * 1.44269504088896341f);
+  $F r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
+  return bp_scale_$X(bp_expm1_reduced_$X(r) + 1.0f, n);
+}
+)"},
+    {"expm1", Op::kExpm1, R"(
+BP_FN $F bp_expm1_$X($F x) {
+  $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
+  v = BP_SEL_$X(v < -20.0f, ($F)(-20.0f), v);
+  $F n = bp_nearest_$X(v * 1.44269504088896341f);
+  $F r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
+  $F q = bp_expm1_reduced_$X(r);
+  $F power = bp_scale_$X(($F)(1.0f), BP_SEL_$X(n > 126.0f, ($F)(126.0f), n));
+  $F middle = power * q + (power - 1.0f);
+  $F large = bp_scale_$X(q + 1.0f, n) - 1.0f;
+  $F y = BP_SEL_$X(bp_abs_$X(n) > 24.0f, large, middle);
+  return BP_SEL_$X(n == 0.0f, BP_SEL_$X(x == 0.0f, x, q), y);
+}
+)"},
+    {"log", Op::kLog, R"(
+BP_FN $F bp_log_$X($F x) {
+  $F scaled = BP_SEL_$X(x < 0x1p-126f, x * 0x1p23f, x);
+  $I bits = BP_AI_$X(scaled);
+  $F e = BP_CF_$X(((bits >> 23) & 0xff) - 126);
+  e = BP_SEL_$X(x < 0x1p-126f, e - 23.0f, e);
+  $F m = BP_AF_$X((bits & 0x007fffff) | 0x3f000000);
+  e = BP_SEL_$X(m < 0.70710678118654752440f, e - 1.0f, e);
+  m = BP_SEL_$X(m < 0.70710678118654752440f, m + m, m) - 1.0f;
+  $F z = m * m;
+  $F p = m * 7.0376836292e-2f - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  $F y = p * m * z + e * -2.12194440e-4f - 0.5f * z;
+  y = m + y + e * 0.693359375f;
+  y = BP_SEL_$X(x == BP_INFINITY, x, y);
+  y = BP_SEL_$X(x == 0.0f, ($F)(-BP_INFINITY), y);
+  return BP_SEL_$X(BP_OR_$X(x < 0.0f, x != x), ($F)(BP_NAN), y);
+}
+)"},
+    // Kahan: the error of 1 + x is taken out of the logarithm.
+    {"log1p", Op::kLog1p, R"(
+BP_FN $F bp_log1p_$X($F x) {
+  $F u = x + 1.0f;
+  $F d = u - 1.0f;
+  $F l = bp_log_$X(u);
+  $F y = l * (x / BP_SEL_$X(d == 0.0f, ($F)(1.0f), d));
+  y = BP_SEL_$X(BP_OR_$X(u == BP_INFINITY, u == 0.0f), l, y);
+  return BP_SEL_$X(d == 0.0f, x, y);
+}
+)"},
+    {"tanh", Op::kTanh, R"(
+BP_FN $F bp_tanh_$X($F x) {
+  $F a = bp_abs_$X(x);
+  $F z = x * x;
+  $F p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  $F small = p * z * x + x;
+  $F capped = BP_SEL_$X(a > 10.0f, ($F)(10.0f), a);
+  $F large = bp_copysign_$X(1.0f - 2.0f / (bp_exp_$X(capped + capped) + 1.0f), x);
+  $F y = BP_SEL_$X(a < 0.625f, small, large);
+  return BP_SEL_$X(x != x, x, y);
+}
+)"},
+    {"sigmoid", Op::kSigmoid, R"(
+BP_FN $F bp_sigmoid_$X($F x) { return 1.0f / (1.0f + bp_exp_$X(-x)); }
+)"},
+    // A rational approximation on [-4, 4], beyond which the result is +-1 in float.
+    {"erf", Op::kErf, R"(
+BP_FN $F bp_erf_$X($F v) {
+  $F x = BP_SEL_$X(v > 4.0f, ($F)(4.0f), v);
+  x = BP_SEL_$X(x < -4.0f, ($F)(-4.0f), x);
+  $F z = x * x;
+  $F p = z * -2.72614225801306e-10f + 2.77068142495902e-08f;
+  p = p * z - 2.10102402082508e-06f;
+  p = p * z - 5.69250639462346e-05f;
+  p = p * z - 7.34990630326855e-04f;
+  p = p * z - 2.95459980854025e-03f;
+  p = p * z - 1.60960333262415e-02f;
+  $F q = z * -1.45660718464996e-05f - 2.13374055278905e-04f;
+  q = q * z - 1.68282697438203e-03f;
+  q = q * z - 7.37332916720468e-03f;
+  q = q * z - 1.42647390514189e-02f;
+  return x * (p / q);  // x * p could lose bits of a tiny x
+}
+)"},
+};
+
+const Function* find_function(Op op) {
+  for (const Function& f : kFunctions)
+    if (f.op == op && op != Op::kConstant) return &f;
+  return nullptr;
+}
+
+struct Library {
+  Op op;
+  std::string_view f32, f64, opencl;
+};
+constexpr Library kLibrary[] = {
+    {Op::kExp, "expf", "exp", "exp"},         {Op::kExpm1, "expm1f", "expm1", "expm1"},
+    {Op::kLog, "logf", "log", "log"},         {Op::kLog1p, "log1pf", "log1p", "log1p"},
+    {Op::kTanh, "tanhf", "tanh", "tanh"},     {Op::kErf, "erff", "erf", "erf"},
+    {Op::kErfc, "erfcf", "erfc", "erfc"},     {Op::kLgamma, "lgammaf", "lgamma", "lgamma"},
+    {Op::kSqrt, "sqrtf", "sqrt", "sqrt"},     {Op::kFloor, "floorf", "floor", "floor"},
+    {Op::kCeil, "ceilf", "ceil", "ceil"},     {Op::kTrunc, "truncf", "trunc", "trunc"},
+    {Op::kRound, "rintf", "rint", "rint"},    {Op::kSin, "sinf", "sin", "sin"},
+    {Op::kCos, "cosf", "cos", "cos"},         {Op::kTan, "tanf", "tan", "tan"},
+    {Op::kAsin, "asinf", "asin", "asin"},     {Op::kAcos, "acosf", "acos", "acos"},
+    {Op::kAtan, "atanf", "atan", "atan"},     {Op::kSinh, "sinhf", "sinh", "sinh"},
+    {Op::kCosh, "coshf", "cosh", "cosh"},     {Op::kAsinh, "asinhf", "asinh", "asinh"},
+    {Op::kAcosh, "acoshf", "acosh", "acosh"}, {Op::kAtanh, "atanhf", "atanh", "atanh"},
+    {Op::kExp2, "exp2f", "exp2", "exp2"},     {Op::kLog2, "log2f", "log2", "log2"},
+    {Op::kLog10, "log10f", "log10", "log10"}, {Op::kAbs, "fabsf", "fabs", "fabs"},
+    {Op::kPow, "powf", "pow", "pow"},         {Op::kAtan2, "atan2f", "atan2", "atan2"},
+    {Op::kFmod, "fmodf", "fmod", "fmod"},
+};
+
+void replace_all(std::string& text, std::string_view from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at)) {
+    text.replace(at, from.size(), to);
+    at += to.size();
+  }
+}
+
+constexpr std::string_view kOpenClPrelude = R"(
+#pragma OPENCL FP_CONTRACT ON
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+#define BP_FN
+#define BP_GLOBAL __global
+#define BP_KERNEL __kernel void
+#define BP_INFINITY INFINITY
+#define BP_NAN NAN
+#define BP_AI_1(x) as_int(x)
+#define BP_AF_1(x) as_float(x)
+#define BP_CI_1(x) ((int)(x))
+#define BP_CF_1(x) ((float)(x))
+#define BP_SEL_1(m, a, b) ((m) ? (a) : (b))
+#define BP_OR_1(a, b) ((a) || (b))
+#define BP_AI_16(x) as_int16(x)
+#define BP_AF_16(x) as_float16(x)
+#define BP_CI_16(x) convert_int16(x)
+#define BP_CF_16(x) convert_float16(x)
+#define BP_SEL_16(m, a, b) select(b, a, m)
+#define BP_OR_16(a, b) ((a) | (b))
+#define BP_IOTA_16 ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
+#define BP_LANES_16(T, f) ((T)(f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), \
+  f(a), f(b), f(c), f(d), f(e), f(f)))
+#define BP_F16_LOAD(p, i) vload_half(i, p)
+#define BP_F16_STORE(p, i, v) vstore_half_rte(v, i, p)
+#define BP_BITS_F32(s) as_float((int)(s))
+#define BP_BITS_F64(s) as_double(s)
+typedef half bp_half;
+)";
+constexpr std::string_view kC11Prelude = R"(
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+#define BP_FN static inline
+#define BP_GLOBAL
+#define BP_KERNEL void
+#define BP_INFINITY INFINITY
+#define BP_NAN NAN
+static inline int bp_as_int(float x) { int y; memcpy(&y, &x, 4); return y; }
+static inline float bp_as_float(int x) { float y; memcpy(&y, &x, 4); return y; }
+static inline double bp_as_double(ulong x) { double y; memcpy(&y, &x, 8); return y; }
+#define BP_AI_1(x) bp_as_int(x)
+#define BP_AF_1(x) bp_as_float(x)
+#define BP_CI_1(x) ((int)(x))
+#define BP_CF_1(x) ((float)(x))
+#define BP_SEL_1(m, a, b) ((m) ? (a) : (b))
+#define BP_OR_1(a, b) ((a) || (b))
+#define BP_F16_LOAD(p, i) ((float)(p)[i])
+#define BP_F16_STORE(p, i, v) ((p)[i] = (_Float16)(v))
+#define BP_BITS_F32(s) bp_as_float((int)(s))
+#define BP_BITS_F64(s) bp_as_double(s)
+typedef _Float16 bp_half;
+)";
+// Taken apart, because the layer check reads this file as C++.
+constexpr std::string_view kCudaPrelude =
+    "\n#"
+    R"(include <cuda_fp16.h>
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+#define BP_FN __device__ inline
+#define BP_GLOBAL
+#define BP_KERNEL extern "C" __global__ void
+#define BP_INFINITY __int_as_float(0x7f800000)
+#define BP_NAN __int_as_float(0x7fc00000)
+#define BP_AI_1(x) __float_as_int(x)
+#define BP_AF_1(x) __int_as_float(x)
+#define BP_CI_1(x) ((int)(x))
+#define BP_CF_1(x) ((float)(x))
+#define BP_SEL_1(m, a, b) ((m) ? (a) : (b))
+#define BP_OR_1(a, b) ((a) || (b))
+#define BP_F16_LOAD(p, i) __half2float((p)[i])
+#define BP_F16_STORE(p, i, v) ((p)[i] = __float2half_rn(v))
+#define BP_BITS_F32(s) __int_as_float((int)(s))
+#define BP_BITS_F64(s) __longlong_as_double((long long)(s))
+typedef __half bp_half;
+)";
+// Rounds to the nearest bfloat16, ties to even; NaN stays NaN.
+constexpr std::string_view kCommonPrelude = R"(
+BP_FN float bp_from_bf16_1(ushort x) { return BP_AF_1((int)((uint)x << 16)); }
+BP_FN ushort bp_to_bf16_1(float x) {
+  uint u = (uint)BP_AI_1(x);
+  uint r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return (ushort)(x != x ? 0x7fc0u : r);
+}
+)";
+constexpr std::string_view kWidePrelude = R"(
+BP_FN float16 bp_from_bf16_16(ushort16 x) { return as_float16(convert_uint16(x) << 16); }
+BP_FN ushort16 bp_to_bf16_16(float16 x) {
+  uint16 u = as_uint16(x);
+  uint16 r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return convert_ushort16(select(r, (uint16)(0x7fc0u), x != x));
+}
+)";
+
+}  // namespace
+
+bool is_own_function(Op op) { return find_function(op) != nullptr; }
+std::string_view own_function_name(Op op) { return find_function(op)->name; }
+
+std::string own_functions(std::int64_t lanes) {
+  std::string out;
+  for (const Function& f : kFunctions) {  // callees stand before their callers
+    std::string text(f.text);
+    replace_all(text, "$F", type_name(Type::kF32, lanes));
+    replace_all(text, "$I", type_name(Type::kI32, lanes));
+    replace_all(text, "$X", std::to_string(lanes));
+    out += text;
+  }
+  return out;
+}
+
+std::string_view library_function(Op op, Type type, Dialect dialect) {
+  for (const Library& row : kLibrary)
+    if (row.op == op)
+      return dialect == Dialect::kOpenCL ? row.opencl : type == Type::kF64 ? row.f64 : row.f32;
+  return {};
+}
+
+std::string type_name(Type type, std::int64_t lanes) {
+  std::string name = type == Type::kF32   ? "float"
+                     : type == Type::kF64 ? "double"
+                     : type == Type::kI64 ? "long"
+                                          : "int";
+  return lanes > 1 ? name + std::to_string(lanes) : name;
+}
+
+std::string_view storage_name(Storage storage, Dialect dialect) {
+  (void)dialect;
+  switch (storage) {
+    case Storage::kF32:
+      return "float";
+    case Storage::kF64:
+      return "double";
+    case Storage::kF16:
+      return "bp_half";
+    case Storage::kBF16:
+      return "ushort";
+    case Storage::kI64:
+      return "long";
+    case Storage::kI32:
+      return "int";
+    case Storage::kI16:
+      return "short";
+    case Storage::kI8:
+      return "signed char";
+    default:
+      return "uchar";
+  }
+}
+
+std::string print_library(Dialect dialect, std::int64_t lanes) {
+  std::string out(dialect == Dialect::kOpenCL ? kOpenClPrelude
+                  : dialect == Dialect::kCuda ? kCudaPrelude
+                                              : kC11Prelude);
+  out += kCommonPrelude;
+  out += own_functions(1);
+  if (dialect == Dialect::kOpenCL && lanes > 1) {
+    out += kWidePrelude;
+    out += own_functions(lanes);
+  }
+  return out;
+}
+
+}  // namespace backplane::kernelgen

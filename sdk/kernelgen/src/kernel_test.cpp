@@ -1,0 +1,186 @@
+// Kernels printed as C11, compiled by the host's compiler and run as programs of their own.
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <backplane/kernelgen/kernel.hpp>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace backplane::kernelgen {
+namespace {
+
+// What the program prints; an error's text where it does not compile.
+std::string run_c(const std::string& source) {
+  static int count = 0;
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("kernelgen-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "k.c") << source;
+  const std::string base = folder.string();
+  const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -o " + base + "/k " +
+                              base + "/k.c -lm 2>&1 && " + base + "/k";
+  std::string out;
+  if (FILE* pipe = popen(command.c_str(), "r")) {
+    std::array<char, 4096> buffer;
+    for (std::size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+      out.append(buffer.data(), n);
+    pclose(pipe);
+  }
+  std::filesystem::remove_all(folder);
+  return out;
+}
+
+// Calls the kernel for each of its items; `main_body` declares the tensors and prints.
+std::string program(const Printed& k, const std::string& arrays, const std::string& arguments,
+                    const std::string& print) {
+  return print_library(Dialect::kC11, 1) + k.text + "#include <stdio.h>\n" + arrays +
+         "int main(void) {\n  for (size_t i = 0; i < " + std::to_string(k.items) + "; ++i) " +
+         k.entry + "(i, " + arguments + ");\n" + print + "  return 0;\n}\n";
+}
+std::vector<double> numbers(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<double> out;
+  for (double v = 0; in >> v;) out.push_back(v);
+  return out;
+}
+
+Kernel two_axes(std::int64_t rows, std::int64_t columns, std::size_t outer) {
+  Kernel k;
+  k.outer_count = outer;
+  k.expressions = Expressions({rows, columns});
+  return k;
+}
+
+TEST(Kernel, PointwiseWithBroadcastAndOffset) {
+  Kernel k = two_axes(2, 3, 2);
+  Expressions& e = k.expressions;
+  const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{3, 1});
+  const Expr a = e.load(0, Storage::kF32, at), b = e.load(1, Storage::kI32, e.axis(1));
+  k.tensors = {Storage::kF32, Storage::kI32, Storage::kF32};
+  k.stores = {{2, Storage::kF32, at, e.add(e.mul(a, e.constant(Type::kF32, 2)), b)}};
+  const Printed p = print(k, Dialect::kC11, {});
+  EXPECT_EQ(numbers(run_c(program(
+                p, "float a[] = {9, 1, 2, 3, 4, 5, 6}; int b[] = {10, 20, 30}; float c[6];\n",
+                "(uchar*)a, 4, (uchar*)b, 0, (uchar*)c, 0",
+                "  for (int i = 0; i < 6; ++i) printf(\"%g \", c[i]);\n"))),
+            (std::vector<double>{12, 24, 36, 18, 30, 42}));
+}
+
+TEST(Kernel, SoftmaxOfRows) {
+  Kernel k = two_axes(2, 3, 1);
+  Expressions& e = k.expressions;
+  const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{3, 1});
+  const Expr x = e.load(0, Storage::kF32, at);
+  const Expr power = e.unary(Op::kExp, e.sub(x, e.reduce(Reduction::kMax, x)));
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, at, e.div(power, e.reduce(Reduction::kSum, power))}};
+  const auto y = numbers(run_c(program(
+      print(k, Dialect::kC11, {}), "float a[] = {0, 0, 0, 1, 2, 1000}; float c[6];\n",
+      "(uchar*)a, 0, (uchar*)c, 0", "  for (int i = 0; i < 6; ++i) printf(\"%.9g \", c[i]);\n")));
+  ASSERT_EQ(y.size(), 6U);
+  EXPECT_NEAR(y[1], 1.0 / 3, 1e-7);
+  EXPECT_EQ(y[5], 1);
+}
+
+TEST(Kernel, HalvesAreRoundedWhenStored) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({4});
+  Expressions& e = k.expressions;
+  const Expr x = e.load(0, Storage::kF32, e.axis(0));
+  k.tensors = {Storage::kF32, Storage::kBF16};
+  k.stores = {{1, Storage::kBF16, e.axis(0), x}};
+  // 1 + 2^-8 is a tie: to even. NaN stays NaN.
+  EXPECT_EQ(run_c(program(print(k, Dialect::kC11, {}),
+                          "float a[4]; unsigned short c[4];\n"
+                          "__attribute__((constructor)) static void fill(void) { a[0] = 1; a[1] = "
+                          "1.00390625f; a[2] = NAN; a[3] = -INFINITY; }\n",
+                          "(uchar*)a, 0, (uchar*)c, 0",
+                          "  for (int i = 0; i < 4; ++i) printf(\"%x \", c[i]);\n")),
+            "3f80 3f80 7fc0 ff80 ");
+}
+
+TEST(Kernel, NothingToDo) {
+  Kernel k = two_axes(0, 3, 2);
+  EXPECT_EQ(print(k, Dialect::kC11, {}).items, 0U);
+}
+
+TEST(Kernel, PrintsTheSameTextEveryTime) {
+  const auto text = [] {
+    Kernel k = two_axes(64, 64, 1);
+    Expressions& e = k.expressions;
+    const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{64, 1});
+    k.tensors = {Storage::kF32, Storage::kF32};
+    k.stores = {
+        {1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
+    return print(k, Dialect::kOpenCL, {}).text;
+  };
+  EXPECT_EQ(text(), text());
+  EXPECT_NE(text().find("vload16"), std::string::npos);  // along the row
+}
+
+TEST(Kernel, GpuScheduleSharesARow) {
+  Kernel k = two_axes(8, 1024, 1);
+  Expressions& e = k.expressions;
+  const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{1024, 1});
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {
+      {1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
+  Schedule gpu;
+  gpu.gpu = true;
+  const Printed p = print(k, Dialect::kOpenCL, gpu);
+  EXPECT_EQ(p.items, 8 * p.group);
+  EXPECT_NE(p.text.find("__local"), std::string::npos);
+}
+
+TEST(Expressions, IndexArithmeticFolds) {
+  Expressions e({4, 8});
+  const Expr flat = e.add(e.mul(e.axis(0), e.index(8)), e.axis(1));
+  EXPECT_EQ(e.bound(flat), 31);
+  EXPECT_EQ(e.div(e.axis(1), e.index(8)), e.index(0));
+  EXPECT_EQ(e.binary(Op::kMod, e.axis(1), e.index(8)), e.axis(1));
+  EXPECT_EQ(e.inside(flat, 32), e.integer(Type::kBool, 1));
+  std::int64_t stride = 0;
+  EXPECT_TRUE(e.stride(flat, 0, stride));
+  EXPECT_EQ(stride, 8);
+  EXPECT_EQ(e.axis(1), e.axis(1));  // one node
+}
+
+// Largest errors in units of the last place over a dense sweep of all floats.
+TEST(Math, ErrorsOfOwnFunctions) {
+  struct Row {
+    const char *name, *reference;
+    double ulp;
+  };
+  constexpr Row kRows[] = {{"exp", "exp(x)", 1.5}, {"expm1", "expm1(x)", 2},
+                           {"log", "log(x)", 1.5}, {"log1p", "log1p(x)", 2.5},
+                           {"tanh", "tanh(x)", 3}, {"sigmoid", "1 / (1 + exp(-x))", 3.5},
+                           {"erf", "erf(x)", 8}};
+  std::string body = "#include <stdio.h>\nint main(void) {\n";
+  for (const Row& r : kRows)
+    body +=
+        std::string("  { double worst = 0; for (uint64_t b = 0; b < (1ULL << 32); b += 4999) {\n") +
+        "    uint u = (uint)b; float f; memcpy(&f, &u, 4); if (f != f || isinf(f)) continue;\n" +
+        "    double x = f, want = " + r.reference + "; float got = bp_" + r.name + "_1(f);\n" +
+        "    if (want != want) { if (got == got) worst = INFINITY; continue; }\n" +
+        "    if (fabs(want) > 3.4e38 || isinf((float)want)) { if (!isinf(got)) worst = fmax(worst, "
+        "0); continue; }\n" +
+        "    float w = (float)want; if (fabs(want) < 1.2e-38) { if (fabs(got - want) > 1.5e-38) "
+        "worst = INFINITY; continue; }\n" +
+        "    int exponent; frexp(want, &exponent); double ulp = ldexp(1.0, exponent - 24); "
+        "(void)w;\n" +
+        "    worst = fmax(worst, fabs((double)got - want) / ulp); }\n    printf(\"%g \", worst); "
+        "}\n";
+  const std::string out = run_c(print_library(Dialect::kC11, 1) + body + "  return 0;\n}\n");
+  const auto errors = numbers(out);
+  ASSERT_EQ(errors.size(), std::size(kRows)) << out;
+  for (std::size_t i = 0; i < errors.size(); ++i)
+    EXPECT_LE(errors[i], kRows[i].ulp) << kRows[i].name;
+}
+
+}  // namespace
+}  // namespace backplane::kernelgen

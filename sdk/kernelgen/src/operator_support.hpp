@@ -1,0 +1,52 @@
+// Shared by the operator tables.
+#pragma once
+
+#include <backplane/kernelgen/operators.hpp>
+
+#include <span>
+
+namespace backplane::kernelgen {
+
+using Results = std::vector<Expr>;
+
+// Short forms over one node.
+struct Emitter {
+  Expressions& e;
+  OperatorSource& s;
+
+  Type type(std::size_t result = 0) const { return compute_type(s.result_storage(result)); }
+  Expr in(std::size_t i, Type as) { return e.cast(s.operand(i), as); }
+  // Operand i, or the number in the attribute of that name.
+  Expr in(std::size_t i, Type as, std::string_view name) {
+    return s.has(i) ? in(i, as) : attribute(name, 0, as);
+  }
+  Expr attribute(std::string_view name, double fallback, Type as) {
+    const auto n = s.number(name);
+    if (!n) return e.constant(as, fallback);
+    if (!n->is_real) return e.integer(as, n->integer);
+    return e.constant(as, n->real);
+  }
+  double real(std::string_view name, double fallback) const {
+    const auto n = s.number(name);
+    return !n ? fallback : n->is_real ? n->real : static_cast<double>(n->integer);
+  }
+  // The type in which operand i is compared with operand j or with a number.
+  Type common(std::size_t i, std::size_t j, std::string_view name) {
+    const Type a = compute_type(s.operand_storage(i));
+    if (s.has(j)) return promote(a, compute_type(s.operand_storage(j)));
+    const auto n = s.number(name);
+    if (n && n->is_real && !is_float(a)) return Type::kF32;
+    return a == Type::kBool ? Type::kI32 : a;
+  }
+  Expr number(double v) { return e.constant(type(), v); }
+  Expr wrap(Expr x) {
+    const Storage storage = s.result_storage(0);
+    return e.narrow(e.cast(x, compute_type(storage)), storage);
+  }
+};
+
+std::span<const Operator> arithmetic_operators();
+std::span<const Operator> activation_operators();
+std::span<const Operator> row_operators();
+
+}  // namespace backplane::kernelgen

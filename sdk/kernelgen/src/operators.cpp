@@ -1,0 +1,18 @@
+#include <unordered_map>
+
+#include "operator_support.hpp"
+
+namespace backplane::kernelgen {
+
+const Operator* find_operator(std::string_view name) {
+  static const auto all = [] {
+    std::unordered_map<std::string_view, const Operator*> map;
+    for (const auto table : {arithmetic_operators(), activation_operators(), row_operators()})
+      for (const Operator& op : table) map.emplace(op.name, &op);
+    return map;
+  }();
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : found->second;
+}
+
+}  // namespace backplane::kernelgen

@@ -1,0 +1,362 @@
+#include "printer.hpp"
+
+#include <algorithm>
+
+#include "functions.hpp"
+#include "printer_names.hpp"
+
+namespace backplane::kernelgen {
+namespace {
+
+constexpr std::int64_t kLongestKept = 4096;  // elements of a row in private memory
+bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op::kPow; }
+
+}  // namespace
+
+PointPrinter::PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
+                           std::int64_t lanes, bool grouped)
+    : kernel_(kernel),
+      e_(kernel.expressions),
+      dialect_(dialect),
+      lane_axis_(lane_axis),
+      lanes_(lanes),
+      grouped_(grouped) {
+  analyse();
+}
+
+// Which axes each expression depends on, and how many reductions stand under it.
+void PointPrinter::analyse() {
+  const std::size_t axes = e_.extents().size();
+  for (std::size_t a = kernel_.outer_count; a < axes; ++a) loop_mask_ |= std::uint64_t{1} << a;
+  masks_.assign(e_.size(), 0);
+  depths_.assign(e_.size(), 0);
+  for (std::size_t i = 0; i < e_.size(); ++i) {  // operands come before their users
+    const Node& n = e_.node(static_cast<Expr>(i));
+    if (n.op == Op::kAxis) masks_[i] = std::uint64_t{1} << n.index;
+    // An external is what the surrounding text computed for this very point.
+    if (n.op == Op::kExternal && lane_axis_ != kNoAxis) masks_[i] = std::uint64_t{1} << lane_axis_;
+    for (const Expr operand : {n.a, n.b, n.c}) {
+      if (operand == kNoExpr) continue;
+      masks_[i] |= mask(operand);
+      depths_[i] = std::max(depths_[i], depth(operand));
+    }
+    if (n.op == Op::kReduce) {
+      masks_[i] &= ~loop_mask_;
+      ++depths_[i];
+    }
+  }
+  std::vector<bool> needed(e_.size(), false);
+  for (const Store& s : kernel_.stores)
+    needed[static_cast<std::size_t>(s.offset)] = needed[static_cast<std::size_t>(s.value)] = true;
+  for (std::size_t i = e_.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    const Node& n = e_.node(static_cast<Expr>(i));
+    for (const Expr operand : {n.a, n.b, n.c})
+      if (operand != kNoExpr) needed[static_cast<std::size_t>(operand)] = true;
+    if (n.op == Op::kReduce) reductions_.push_back(static_cast<Expr>(i));
+  }
+  std::reverse(reductions_.begin(), reductions_.end());
+  choose_kept();
+}
+
+// What is computed inside the loops for `e`.
+void PointPrinter::mark_reached(Expr e, std::vector<bool>& reached) const {
+  const auto i = static_cast<std::size_t>(e);
+  if (reached[i] || !in_loops(e)) return;
+  reached[i] = true;
+  const Node& n = e_.node(e);
+  for (const Expr operand : {n.a, n.b, n.c})
+    if (operand != kNoExpr) mark_reached(operand, reached);
+}
+
+void PointPrinter::choose_kept() {
+  kept_.assign(e_.size(), 0);
+  if (!lanes_in_loop() || grouped_ || e_.extents().size() != kernel_.outer_count + 1 ||
+      e_.extents().back() > kLongestKept)
+    return;
+  std::int32_t deepest = 0;
+  for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
+  std::vector<std::int32_t> first(e_.size(), 0), passes(e_.size(), 0);
+  for (std::int32_t pass = 1; pass <= deepest + 1; ++pass) {
+    std::vector<bool> reached(e_.size(), false);
+    for (const Expr r : reductions_)
+      if (depth(r) == pass) mark_reached(e_.node(r).a, reached);
+    if (pass == deepest + 1)
+      for (const Store& s : kernel_.stores) mark_reached(s.value, reached);
+    for (std::size_t i = 0; i < e_.size(); ++i) {
+      if (!reached[i]) continue;
+      ++passes[i];
+      if (first[i] == 0) first[i] = pass;
+    }
+  }
+  for (std::size_t i = 0; i < e_.size(); ++i) {
+    const Node& n = e_.node(static_cast<Expr>(i));
+    if (passes[i] > 1 && n.type == Type::kF32 && is_dear(n.op)) kept_[i] = first[i];
+  }
+}
+
+void PointPrinter::line(const std::string& statement) {
+  out_.append(indent_ * 2, ' ');
+  out_ += statement;
+  out_ += '\n';
+}
+void PointPrinter::open(const std::string& head) {
+  line(head + " {");
+  ++indent_;
+  scopes_.emplace_back();
+}
+void PointPrinter::close() {
+  --indent_;
+  scopes_.pop_back();
+  line("}");
+}
+
+// What does not change inside the loops is computed before them.
+void PointPrinter::hoist(Expr e, bool wide) {
+  const Node& n = e_.node(e);
+  if (n.op == Op::kConstant || n.op == Op::kAxis || n.op == Op::kExternal) return;
+  if (!in_loops(e)) {
+    ref(e, wide && varies(e));
+    return;
+  }
+  if (n.op == Op::kReduce) return;
+  if (n.op == Op::kLoad) {
+    std::int64_t stride = 0;
+    if (wide && lane_axis_ != kNoAxis && e_.stride(n.a, lane_axis_, stride) && stride <= 1)
+      return hoist(n.a, false);
+  }
+  for (const Expr operand : {n.a, n.b, n.c})
+    if (operand != kNoExpr) hoist(operand, wide);
+}
+
+template <class Body>
+void PointPrinter::loops(Body&& body, bool wide_outside) {
+  const std::size_t axes = e_.extents().size(), first = kernel_.outer_count;
+  const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
+  for (std::size_t a = first; a + 1 < axes; ++a) {
+    const std::string name = axis_name(a);
+    open("for (" + std::string(index) + name + " = 0; " + name + " < " + number(e_.extents()[a]) +
+         "; ++" + name + ")");
+  }
+  const std::size_t last = axes - 1;
+  const std::string name = axis_name(last), limit = number(e_.extents()[last]);
+  const std::string declared = std::string(index) + name;
+  if (lanes_in_loop()) {
+    line("{");
+    line(declared + " = 0;");
+    open("for (; " + name + " + " + number(lanes_) + " <= " + limit + "; " + name +
+         " += " + number(lanes_) + ")");
+    body(true);
+    close();
+    if (e_.extents()[last] % lanes_ != 0) {
+      open("for (; " + name + " < " + limit + "; ++" + name + ")");
+      body(false);
+      close();
+    }
+    line("}");
+  } else {
+    const std::string start = grouped_ ? "(" + std::string(index) + ")get_local_id(0)" : "0";
+    const std::string step =
+        grouped_ ? name + " += (" + std::string(index) + ")get_local_size(0)" : "++" + name;
+    open("for (" + declared + " = " + start + "; " + name + " < " + limit + "; " + step + ")");
+    body(wide_outside);
+    close();
+  }
+  for (std::size_t a = first; a + 1 < axes; ++a) close();
+}
+
+void PointPrinter::join_lanes(Expr r) {
+  const Node& n = e_.node(r);
+  const auto how = static_cast<Reduction>(n.index);
+  const std::string name = variable("r", r), all = variable("q", r);
+  if (how == Reduction::kSum && lanes_ == 16) {
+    const std::string t = type_name(n.type, 1);
+    line(t + "8 " + all + "_8 = " + all + ".lo + " + all + ".hi;");
+    line(t + "4 " + all + "_4 = " + all + "_8.lo + " + all + "_8.hi;");
+    line(t + "2 " + all + "_2 = " + all + "_4.lo + " + all + "_4.hi;");
+    line(name + " = " + name + " + (" + all + "_2.x + " + all + "_2.y);");
+    return;
+  }
+  for (std::int64_t i = 0; i < lanes_; ++i)
+    line(name + " = " + combine(how, n.type, name, all + ".s" + kLaneDigits[i], false) + ";");
+}
+
+// A tree in local memory; every work-item gets the result.
+void PointPrinter::join_group(Expr r) {
+  const Node& n = e_.node(r);
+  const auto how = static_cast<Reduction>(n.index);
+  const std::string name = variable("r", r), type = type_name(n.type, 1);
+  const std::string shared = "((__local " + type + "*)shared)";
+  line("barrier(CLK_LOCAL_MEM_FENCE);");
+  line(shared + "[get_local_id(0)] = " + name + ";");
+  open("for (int half_size = (int)get_local_size(0) / 2; half_size > 0; half_size /= 2)");
+  line("barrier(CLK_LOCAL_MEM_FENCE);");
+  open("if ((int)get_local_id(0) < half_size)");
+  const std::string a = shared + "[get_local_id(0)]", b = shared + "[get_local_id(0) + half_size]";
+  line(a + " = " + combine(how, n.type, a, b, false) + ";");
+  close();
+  close();
+  line("barrier(CLK_LOCAL_MEM_FENCE);");
+  line(name + " = " + shared + "[0];");
+}
+
+void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) {
+  const bool lanes = lanes_in_loop();
+  for (const Expr r : reductions) {
+    const Node& n = e_.node(r);
+    const auto how = static_cast<Reduction>(n.index);
+    const bool vector = wide && varies(r);
+    const Type type = e_.type(n.a);
+    const std::string start = initial(how, type), name = variable("r", r);
+    hoist(n.a, wide || lanes);
+    const auto widened = [&](const std::string& s, Type t) { return vector ? splat(t, s) : s; };
+    line(type_name(type, vector ? lanes_ : 1) + " " + name + " = " + widened(start, type) + ";");
+    if (is_position(how))
+      line(type_name(Type::kI64, vector ? lanes_ : 1) + " p" + number(r) + " = " +
+           widened("0L", Type::kI64) + ";");
+    if (lanes)
+      line(type_name(type, lanes_) + " " + variable("q", r) + " = " + splat(type, start) + ";");
+  }
+  loops(
+      [&](bool inside) {
+        for (const Expr r : reductions) {
+          const Node& n = e_.node(r);
+          const auto how = static_cast<Reduction>(n.index);
+          const bool vector = lanes ? inside : wide && varies(r);
+          const Type type = e_.type(n.a);
+          const std::string name = variable(lanes && inside ? "q" : "r", r);
+          const std::string value = ref(n.a, vector);
+          if (!is_position(how)) {
+            line(name + " = " + combine(how, type, name, value, vector) + ";");
+            continue;
+          }
+          std::string at = "0L";
+          for (std::size_t a = kernel_.outer_count; a < e_.extents().size(); ++a)
+            at = "(" + at + " * " + number(e_.extents()[a]) + "L + (long)" + axis_name(a) + ")";
+          const std::string op = how == Reduction::kArgMax ? " > " : " < ";
+          const std::string better = "((" + value + op + name + ")" + (vector ? " | " : " || ") +
+                                     "((" + value + " != " + value + ")" +
+                                     (vector ? " & " : " && ") + "(" + name + " == " + name + ")))";
+          const std::string position = "p" + number(r);
+          if (vector) {
+            const std::string wide_mask =
+                is_wide_type(type) ? better : "convert_long" + number(lanes_) + "(" + better + ")";
+            line(position + " = select(" + position + ", " + splat(Type::kI64, at) + ", " +
+                 wide_mask + ");");
+            line(name + " = select(" + name + ", " + value + ", " + better + ");");
+          } else {
+            open("if " + better);
+            line(position + " = " + at + ";");
+            line(name + " = " + value + ";");
+            close();
+          }
+        }
+      },
+      wide);
+  for (const Expr r : reductions) {
+    const Node& n = e_.node(r);
+    if (lanes) join_lanes(r);
+    if (grouped_) join_group(r);
+    const bool vector = wide && varies(r);
+    const char* prefix = is_position(static_cast<Reduction>(n.index)) ? "p" : "r";
+    scopes_.back()[{r, vector}] = variable(prefix, r);
+  }
+}
+
+void PointPrinter::store(const Store& s, bool wide) {
+  const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
+  const bool bf16 = s.storage == Storage::kBF16, f16 = s.storage == Storage::kF16;
+  const std::string type(storage_name(s.storage, dialect_));
+  const auto one = [&](const std::string& at, const std::string& value) {
+    if (f16) return "BP_F16_STORE(" + t + ", " + at + ", " + value + ");";
+    return t + "[" + at +
+           "] = " + (bf16 ? "bp_to_bf16_1(" + value + ")" : "(" + type + ")(" + value + ")") + ";";
+  };
+  if (s.mode == Store::kAdd) return add_to(s, wide);
+  if (!wide || !(varies(s.offset) || varies(s.value))) {
+    line(one(ref(s.offset, false), ref(s.value, false)));
+    return;
+  }
+  const std::string value = ref(s.value, true), w = number(lanes_);
+  std::int64_t stride = 0;
+  if (e_.stride(s.offset, lane_axis_, stride) && stride == 1) {
+    const std::string at = ", 0, " + t + " + " + ref(s.offset, false) + ");";
+    if (f16) return line("vstore_half" + w + "_rte(" + value + at);
+    if (bf16) return line("vstore" + w + "(bp_to_bf16_" + w + "(" + value + ")" + at);
+    const bool same = s.storage == Storage::kF32 || s.storage == Storage::kF64 ||
+                      s.storage == Storage::kI64 || s.storage == Storage::kI32;
+    const std::string small = s.storage == Storage::kI8 ? "char" : type;
+    return line("vstore" + w + "(" + (same ? value : "convert_" + small + w + "(" + value + ")") +
+                at);
+  }
+  const std::string at = ref(s.offset, true);
+  for (std::int64_t i = 0; i < lanes_; ++i) {
+    const std::string lane = std::string(".s") + kLaneDigits[i];
+    line(one(at + lane, value + lane));
+  }
+}
+
+// The storage is float32 or of integers: sums in halves would round at every addition.
+void PointPrinter::add_to(const Store& s, bool wide) {
+  const std::string t = variable("t", static_cast<std::int64_t>(s.tensor)), w = number(lanes_);
+  const std::string type(storage_name(s.storage, dialect_));
+  if (!wide || !varies(s.offset)) {
+    const std::string at = t + "[" + ref(s.offset, false) + "]";
+    return line(at + " = (" + type + ")(" + at + " + " + ref(s.value, false) + ");");
+  }
+  const std::string value = ref(s.value, true);
+  std::int64_t stride = 0;
+  if (e_.stride(s.offset, lane_axis_, stride) && stride == 1 && storage_bytes(s.storage) >= 4) {
+    const std::string at = "0, " + t + " + " + ref(s.offset, false);
+    return line("vstore" + w + "(vload" + w + "(" + at + ") + " + value + ", " + at + ");");
+  }
+  const std::string at = ref(s.offset, true);
+  for (std::int64_t i = 0; i < lanes_; ++i) {
+    const std::string lane = std::string(".s") + kLaneDigits[i], where = t + "[" + at + lane + "]";
+    line(where + " = (" + type + ")(" + where + " + " + value + lane + ");");
+  }
+}
+
+std::string PointPrinter::point(bool wide) {
+  out_.clear();
+  scopes_.assign(1, {});
+  std::int32_t deepest = 0;
+  for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
+  for (std::size_t i = 0; i < kept_.size(); ++i)
+    if (kept_[i] != 0)
+      line("float " + variable("k", static_cast<std::int64_t>(i)) + "[" +
+           number(e_.extents().back()) + "];");
+  for (std::int32_t d = 1; d <= deepest; ++d) {
+    pass_ = d;
+    std::vector<Expr> now;
+    for (const Expr r : reductions_)
+      if (depth(r) == d) now.push_back(r);
+    if (!now.empty()) reduce_phase(now, wide);
+  }
+  pass_ = deepest + 1;
+  bool rows = false;
+  for (const Store& s : kernel_.stores) {
+    if (in_loops(s.offset) || in_loops(s.value)) {
+      rows = true;
+    } else if (grouped_) {
+      open("if (get_local_id(0) == 0)");
+      store(s, false);
+      close();
+    } else {
+      store(s, wide);
+    }
+  }
+  if (rows) {
+    for (const Store& s : kernel_.stores)
+      if (in_loops(s.offset) || in_loops(s.value)) hoist(s.value, wide || lanes_in_loop());
+    loops(
+        [&](bool inside) {
+          for (const Store& s : kernel_.stores)
+            if (in_loops(s.offset) || in_loops(s.value)) store(s, inside);
+        },
+        wide);
+  }
+  return out_;
+}
+
+}  // namespace backplane::kernelgen

@@ -1,0 +1,82 @@
+// Prints the statements that compute a kernel's stores at one point, or at a vector of points.
+#pragma once
+
+#include <backplane/kernelgen/kernel.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace backplane::kernelgen {
+
+class PointPrinter {
+ public:
+  static constexpr std::size_t kNoAxis = SIZE_MAX;
+
+  // `lane_axis`: the axis that vectors run along (an outer axis, or the last loop axis).
+  // `grouped`: a work-group shares the last loop axis.
+  PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis, std::int64_t lanes,
+               bool grouped);
+
+  // With `wide`, and lanes along an outer axis, at `lanes` points; else at one.
+  std::string point(bool wide);
+
+ private:
+  using Key = std::pair<Expr, bool>;
+
+  bool varies(Expr e) const { return lane_axis_ != kNoAxis && (mask(e) >> lane_axis_ & 1) != 0; }
+  std::uint64_t mask(Expr e) const { return masks_[static_cast<std::size_t>(e)]; }
+  std::int32_t depth(Expr e) const { return depths_[static_cast<std::size_t>(e)]; }
+  bool in_loops(Expr e) const { return (mask(e) & loop_mask_) != 0; }
+  bool lanes_in_loop() const { return lane_axis_ != kNoAxis && lane_axis_ >= kernel_.outer_count; }
+
+  void analyse();
+  void choose_kept();
+  void mark_reached(Expr e, std::vector<bool>& reached) const;
+  std::string ref(Expr e, bool wide);
+  std::string text(Expr e, bool wide);
+  std::string text_binary(const Node& n, bool wide);
+  std::string text_unary(const Node& n, bool wide);
+  std::string text_load(const Node& n, bool wide);
+  std::string text_cast(const std::string& from, Type from_type, Type to, bool wide);
+  std::string call_own(Op op, bool wide, const std::string& arguments);
+  std::string literal(const Node& n) const;
+  std::string splat(Type type, const std::string& value) const;
+  std::string truth(const std::string& comparison, Type of, bool wide) const;
+  std::string combine(Reduction how, Type type, const std::string& a, const std::string& b,
+                      bool wide);
+  std::string initial(Reduction how, Type type) const;
+
+  void line(const std::string& statement);
+  void open(const std::string& head);
+  void close();
+  // Prints `body` inside the loops over the loop axes; twice where vectors leave a tail.
+  template <class Body>
+  void loops(Body&& body, bool wide_outside);
+  void hoist(Expr e, bool wide);
+  void reduce_phase(const std::vector<Expr>& reductions, bool wide);
+  void join_lanes(Expr r);
+  void join_group(Expr r);
+  void store(const Store& s, bool wide);
+  void add_to(const Store& s, bool wide);
+
+  const Kernel& kernel_;
+  const Expressions& e_;
+  Dialect dialect_;
+  std::size_t lane_axis_;
+  std::int64_t lanes_;
+  bool grouped_;
+  std::uint64_t loop_mask_ = 0;
+  std::vector<std::uint64_t> masks_;
+  std::vector<std::int32_t> depths_;
+  std::vector<Expr> reductions_;
+  std::vector<std::map<Key, std::string>> scopes_;
+  std::string out_;
+  std::size_t indent_ = 1;
+  // Values that several passes over a row need and that are dear to compute: the first pass keeps
+  // them in private memory. By expression: that pass, 0 where it is not kept.
+  std::vector<std::int32_t> kept_;
+  std::int32_t pass_ = 0;  // reductions of this depth; one more than the deepest: the stores
+};
+
+}  // namespace backplane::kernelgen

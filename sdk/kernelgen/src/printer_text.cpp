@@ -1,0 +1,305 @@
+// Expressions as text.
+#include <cmath>
+#include <cstdio>
+
+#include "functions.hpp"
+#include "printer.hpp"
+#include "printer_names.hpp"
+
+namespace backplane::kernelgen {
+
+std::string PointPrinter::splat(Type type, const std::string& value) const {
+  return "((" + type_name(type, lanes_) + ")(" + value + "))";
+}
+
+std::string PointPrinter::literal(const Node& n) const {
+  if (!is_float(n.type)) {
+    if (n.type != Type::kI64)
+      return n.integer < 0 ? "(" + number(n.integer) + ")" : number(n.integer);
+    if (n.integer == INT64_MIN) return "(-9223372036854775807L - 1L)";
+    return "(" + number(n.integer) + "L)";
+  }
+  const char* suffix = n.type == Type::kF32 ? "f" : "";
+  if (std::isnan(n.real)) return n.type == Type::kF32 ? "BP_NAN" : "((double)BP_NAN)";
+  if (std::isinf(n.real)) {
+    const std::string one = n.type == Type::kF32 ? "BP_INFINITY" : "((double)BP_INFINITY)";
+    return n.real < 0 ? "(-" + one + ")" : one;
+  }
+  const double v = n.type == Type::kF32 ? static_cast<double>(static_cast<float>(n.real)) : n.real;
+  if (std::isinf(v)) return v < 0 ? "(-BP_INFINITY)" : "BP_INFINITY";
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%a%s", v, suffix);
+  return std::signbit(v) ? "(" + std::string(buffer) + ")" : buffer;
+}
+
+// A comparison as 0 or 1: scalars give that already, vectors give -1 in the operands' width.
+std::string PointPrinter::truth(const std::string& comparison, Type of, bool wide) const {
+  if (!wide) return comparison;
+  const std::string& c = comparison;
+  if (is_wide_type(of)) return "(convert_int" + number(lanes_) + c + " & 1)";
+  return "(" + c + " & 1)";
+}
+
+std::string PointPrinter::ref(Expr e, bool wide) {
+  const Node& n = e_.node(e);
+  if (n.op == Op::kConstant) return wide ? splat(n.type, literal(n)) : literal(n);
+  if (wide && !varies(e)) return splat(n.type, ref(e, false));
+  if (n.op == Op::kAxis && !wide) return axis_name(static_cast<std::size_t>(n.index));
+  if (n.op == Op::kExternal) return variable("x", n.index);
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
+    if (const auto found = scope->find({e, wide}); found != scope->end()) return found->second;
+  const std::int32_t keeper = kept_[static_cast<std::size_t>(e)];
+  const std::string kept = variable("k", e), place = axis_name(e_.extents().size() - 1);
+  const std::string w = number(lanes_);
+  const std::string value = keeper == 0 || pass_ == keeper ? text(e, wide)
+                            : wide ? "vload" + w + "(0, " + kept + " + " + place + ")"
+                                   : kept + "[" + place + "]";
+  const std::string name = variable(wide ? "w" : "v", e);
+  line(type_name(n.type, wide ? lanes_ : 1) + " " + name + " = " + value + ";");
+  if (keeper != 0 && pass_ == keeper)
+    line(wide ? "vstore" + w + "(" + name + ", 0, " + kept + " + " + place + ");"
+              : kept + "[" + place + "] = " + name + ";");
+  scopes_.back()[{e, wide}] = name;
+  return name;
+}
+
+std::string PointPrinter::text(Expr e, bool wide) {
+  const Node& n = e_.node(e);
+  switch (n.op) {
+    case Op::kAxis: {
+      const std::string base = axis_name(static_cast<std::size_t>(n.index));
+      if (n.type == Type::kI64)
+        return "(" + splat(n.type, base) + " + convert_long" + number(lanes_) + "(BP_IOTA_" +
+               number(lanes_) + "))";
+      return "(" + splat(n.type, base) + " + BP_IOTA_" + number(lanes_) + ")";
+    }
+    case Op::kLoad:
+      return text_load(n, wide);
+    case Op::kValue: {
+      const std::string s = variable("s", n.index);
+      const auto storage = static_cast<Storage>(n.integer);
+      if (storage == Storage::kF32) return "BP_BITS_F32(" + s + ")";
+      if (storage == Storage::kF64) return "BP_BITS_F64(" + s + ")";
+      if (storage == Storage::kBF16) return "bp_from_bf16_1((ushort)" + s + ")";
+      if (storage == Storage::kF16) return "bp_from_f16(" + s + ")";
+      return "(" + type_name(n.type, 1) + ")(" + std::string(storage_name(storage, dialect_)) +
+             ")" + s;
+    }
+    case Op::kCast:
+      return text_cast(ref(n.a, wide), e_.type(n.a), n.type, wide);
+    case Op::kNarrow: {
+      const auto storage = static_cast<Storage>(n.index);
+      const std::string a = ref(n.a, wide);
+      const std::string small = storage == Storage::kI8   ? "char"
+                                : storage == Storage::kU8 ? "uchar"
+                                                          : "short";
+      if (wide)
+        return "convert_int" + number(lanes_) + "(convert_" + small + number(lanes_) + "(" + a +
+               "))";
+      return "(int)(" + std::string(storage_name(storage, dialect_)) + ")" + a;
+    }
+    case Op::kSelect: {
+      const std::string c = ref(n.a, wide), a = ref(n.b, wide), b = ref(n.c, wide);
+      if (!wide) return "(" + c + " ? " + a + " : " + b + ")";
+      if (is_wide_type(n.type))
+        return "select(" + b + ", " + a + ", convert_long" + number(lanes_) + "(-" + c + "))";
+      return "select(" + b + ", " + a + ", -" + c + ")";
+    }
+    case Op::kReduce:
+      return "0 /* reduction outside its loop */";
+    default:
+      return is_unary(n.op) ? text_unary(n, wide) : text_binary(n, wide);
+  }
+}
+
+std::string PointPrinter::text_cast(const std::string& from, Type from_type, Type to, bool wide) {
+  (void)from_type;
+  if (wide) return "convert_" + type_name(to, lanes_) + "(" + from + ")";
+  return "(" + type_name(to, 1) + ")" + from;
+}
+
+std::string PointPrinter::call_own(Op op, bool wide, const std::string& arguments) {
+  const std::int64_t width = wide ? lanes_ : 1;
+  return "bp_" + std::string(own_function_name(op)) + "_" + number(width) + "(" + arguments + ")";
+}
+
+std::string PointPrinter::text_unary(const Node& n, bool wide) {
+  const std::string a = ref(n.a, wide);
+  switch (n.op) {
+    case Op::kNeg:
+      return "-" + a;
+    case Op::kNot:
+      return wide ? "(1 - " + a + ")" : "!" + a;
+    case Op::kBitNot:
+      return "~" + a;
+    case Op::kRsqrt: {
+      const std::string root(library_function(Op::kSqrt, n.type, dialect_));
+      return (n.type == Type::kF32 ? "1.0f / " : "1.0 / ") + root + "(" + a + ")";
+    }
+    case Op::kAbs:
+      if (!is_float(n.type))
+        return wide ? "convert_" + type_name(n.type, lanes_) + "(abs(" + a + "))"
+                    : "(" + a + " < 0 ? -" + a + " : " + a + ")";
+      break;
+    case Op::kSigmoid:
+      if (n.type == Type::kF64) return "1.0 / (1.0 + exp(-" + a + "))";
+      break;
+    default:
+      break;
+  }
+  if (n.type == Type::kF32 && is_own_function(n.op)) return call_own(n.op, wide, a);
+  return std::string(library_function(n.op, n.type, dialect_)) + "(" + a + ")";
+}
+
+std::string PointPrinter::text_binary(const Node& n, bool wide) {
+  const Type of = e_.type(n.a);
+  const std::string a = ref(n.a, wide), b = ref(n.b, wide);
+  const auto infix = [&](const char* op) { return "(" + a + op + b + ")"; };
+  switch (n.op) {
+    case Op::kAdd:
+      return infix(" + ");
+    case Op::kSub:
+      return infix(" - ");
+    case Op::kMul:
+      return infix(" * ");
+    case Op::kDiv:
+    case Op::kMod: {
+      const char* op = n.op == Op::kDiv ? " / " : " % ";
+      const Node& divisor = e_.node(n.b);
+      if (is_float(of) || (divisor.op == Op::kConstant && divisor.integer != 0)) return infix(op);
+      if (wide) {
+        const std::string zero = "(" + b + " == 0)", type = type_name(of, lanes_);
+        return "select((" + a + op + "select(" + b + ", (" + type + ")(1), " + zero + ")), (" +
+               type + ")(0), " + zero + ")";
+      }
+      return "(" + b + " == 0 ? 0 : " + a + op + b + ")";
+    }
+    case Op::kMin:
+    case Op::kMax: {
+      const bool largest = n.op == Op::kMax;
+      if (of == Type::kF32) return call_own(n.op, wide, a + ", " + b);
+      const char* op = largest ? " > " : " < ";
+      if (of == Type::kF64) {
+        if (wide)
+          return "select(" + b + ", " + a + ", (" + a + op + b + ") | (" + a + " != " + a + "))";
+        return "((" + a + op + b + ") || (" + a + " != " + a + ") ? " + a + " : " + b + ")";
+      }
+      if (wide) return std::string(largest ? "max(" : "min(") + a + ", " + b + ")";
+      return "(" + a + op + b + " ? " + a + " : " + b + ")";
+    }
+    case Op::kLt:
+      return truth(infix(" < "), of, wide);
+    case Op::kLe:
+      return truth(infix(" <= "), of, wide);
+    case Op::kEq:
+      return truth(infix(" == "), of, wide);
+    case Op::kNe:
+      return truth(infix(" != "), of, wide);
+    case Op::kAnd:
+      return infix(" & ");
+    case Op::kOr:
+      return infix(" | ");
+    case Op::kXor:
+      return infix(" ^ ");
+    case Op::kShl:
+      return infix(" << ");
+    case Op::kShr:
+      return infix(" >> ");
+    default:
+      return std::string(library_function(n.op, n.type, dialect_)) + "(" + a + ", " + b + ")";
+  }
+}
+
+std::string PointPrinter::text_load(const Node& n, bool wide) {
+  const auto storage = static_cast<Storage>(n.integer);
+  const std::string t = variable("t", n.index);
+  const auto one = [&](const std::string& at) -> std::string {
+    switch (storage) {
+      case Storage::kBF16:
+        return "bp_from_bf16_1(" + t + "[" + at + "])";
+      case Storage::kF16:
+        return "BP_F16_LOAD(" + t + ", " + at + ")";
+      case Storage::kI16:
+      case Storage::kI8:
+      case Storage::kU8:
+      case Storage::kBool:
+        return "(int)" + t + "[" + at + "]";
+      default:
+        return t + "[" + at + "]";
+    }
+  };
+  if (!wide) return one(ref(n.a, false));
+  std::int64_t stride = 0;
+  const bool known = e_.stride(n.a, lane_axis_, stride);
+  if (known && stride == 0) return splat(n.type, one(ref(n.a, false)));
+  const std::string w = number(lanes_);
+  if (known && stride == 1) {
+    const std::string at = t + " + " + ref(n.a, false);
+    switch (storage) {
+      case Storage::kBF16:
+        return "bp_from_bf16_" + w + "(vload" + w + "(0, " + at + "))";
+      case Storage::kF16:
+        return "vload_half" + w + "(0, " + at + ")";
+      case Storage::kI16:
+      case Storage::kI8:
+      case Storage::kU8:
+      case Storage::kBool:
+        return "convert_int" + w + "(vload" + w + "(0, " + at + "))";
+      default:
+        return "vload" + w + "(0, " + at + ")";
+    }
+  }
+  const std::string at = ref(n.a, true);
+  std::string lanes;
+  for (std::int64_t i = 0; i < lanes_; ++i)
+    lanes += (i ? ", " : "") + one(at + ".s" + kLaneDigits[i]);
+  return "(" + type_name(n.type, lanes_) + ")(" + lanes + ")";
+}
+
+std::string PointPrinter::initial(Reduction how, Type type) const {
+  Node n;
+  n.type = type;
+  switch (how) {
+    case Reduction::kSum:
+      break;
+    case Reduction::kProduct:
+      n.real = 1;
+      n.integer = 1;
+      break;
+    case Reduction::kMax:
+    case Reduction::kArgMax:
+      n.real = -INFINITY;
+      n.integer = type == Type::kI64 ? INT64_MIN : INT32_MIN;
+      if (type == Type::kI32) return "(-2147483647 - 1)";
+      break;
+    default:
+      n.real = INFINITY;
+      n.integer = type == Type::kI64 ? INT64_MAX : INT32_MAX;
+      break;
+  }
+  return literal(n);
+}
+
+std::string PointPrinter::combine(Reduction how, Type type, const std::string& a,
+                                  const std::string& b, bool wide) {
+  switch (how) {
+    case Reduction::kSum:
+      return a + " + " + b;
+    case Reduction::kProduct:
+      return a + " * " + b;
+    default:
+      break;
+  }
+  const bool largest = how == Reduction::kMax || how == Reduction::kArgMax;
+  if (type == Type::kF32) return call_own(largest ? Op::kMax : Op::kMin, wide, a + ", " + b);
+  const std::string op = largest ? " > " : " < ";
+  if (type == Type::kF64) {
+    if (wide)
+      return "select(" + b + ", " + a + ", (" + a + op + b + ") | (" + a + " != " + a + "))";
+    return "((" + a + op + b + ") || (" + a + " != " + a + ") ? " + a + " : " + b + ")";
+  }
+  if (wide) return (largest ? "max(" : "min(") + a + ", " + b + ")";
+  return "(" + a + op + b + " ? " + a + " : " + b + ")";
+}
+
+}  // namespace backplane::kernelgen
