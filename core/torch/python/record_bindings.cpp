@@ -108,6 +108,7 @@ std::unique_ptr<Recording> record_program(const py::object& callable, const py::
     const py::gil_scoped_release no_gil;
     made->result = record::record(program, tensors, options);
   }
+  if (!made->result.ok()) PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
   made->record_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
           .count();
@@ -119,14 +120,13 @@ Result<std::vector<std::string>> scan_module(const py::object& module) {
   const py::object higher_order = py::module_::import("torch._ops").attr("HigherOrderOperator");
   std::vector<std::string> names;
   const py::list nodes(module.attr("graph").attr("nodes"));
-  for (const py::handle node : nodes) {
-    const std::string kind = py::str(node.attr("op"));
-    const py::object target = node.attr("target");
-    if (kind == "call_function" && py::isinstance(target, higher_order))
+  for (const py::handle node : nodes)
+    if (const py::object target = node.attr("target"); py::isinstance(target, higher_order))
       return Status(Code::kUnsupported,
                     "the higher-order operator " + std::string(py::str(target)));
-    if (kind != "get_attr") continue;
-    const std::string name = py::str(target);
+  for (const py::handle node : nodes) {
+    if (std::string(py::str(node.attr("op"))) != "get_attr") continue;
+    const std::string name = py::str(node.attr("target"));
     const py::object value = py::module_::import("operator").attr("attrgetter")(name)(module);
     if (!THPVariable_Check(value.ptr()))
       return Status(Code::kUnsupported, "the attribute '" + name + "' is no tensor");
@@ -145,16 +145,17 @@ std::unique_ptr<Recording> record_fx(const py::object& module, const py::list& a
   // As torch.func.functional_call, less GraphModule's printing of errors.
   const py::object hold =
       py::module_::import("torch.nn.utils.stateless").attr("_reparametrize_module");
-  py::list all(arguments);
-  options.argument_names.resize(arguments.size());
-  for (std::size_t i = 0; i < arguments.size(); ++i)
+  const std::size_t own = arguments.size();
+  py::list all;
+  for (const py::handle item : arguments) all.append(item);
+  options.argument_names.resize(own);
+  for (std::size_t i = 0; i < own; ++i)
     if (options.argument_names[i].empty())
       options.argument_names[i] = "primals_" + std::to_string(i + 1);
   for (const std::string& name : *captured) {
     all.append(attribute(name)(module));
     options.argument_names.push_back(name);
   }
-  const std::size_t own = arguments.size();
   const py::cpp_function call([&](const py::args& given) {
     py::dict values;
     for (std::size_t i = 0; i < captured->size(); ++i)
@@ -237,7 +238,7 @@ py::tuple replay(const Recording& recording, const py::list& list) {
   if (!replayed->ok()) throw py::value_error(replayed->status().message());
   py::list outputs;
   for (const at::Tensor& tensor : (*replayed)->outputs) outputs.append(tensor_or_none(tensor));
-  return py::make_tuple(outputs, (*replayed)->differences);
+  return py::make_tuple(outputs, (*replayed)->differences, (*replayed)->restrided);
 }
 
 std::vector<std::string> operators(const Recording& recording) {

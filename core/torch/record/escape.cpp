@@ -2,10 +2,14 @@
 //
 #include "core/torch/record/escape.h"
 
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -16,45 +20,96 @@ namespace backplane::record {
 
 namespace {
 
-struct Escape {
-  const char* owner;  // module and type, empty: a function of the module
-  const char* name;
+enum class What : std::uint8_t {
+  kMemory,  // of a tensor: the object of the method, or the first argument of the function
+  kSeed,    // of a generator, whichever it is
+  kState,   // the same, unless it is the state that the generator has: a checkpoint restores it
 };
-constexpr std::array<Escape, 4> kEscapes{{
-    {"TensorBase", "numpy"},
-    {"TensorBase", "data_ptr"},
-    {"", "_to_dlpack"},
-    {"", "_to_dlpack_versioned"},
+
+struct Escape {
+  const char* owner;  // type in torch._C; empty: a function of that module
+  const char* name;
+  What what;
+};
+constexpr std::array<Escape, 8> kEscapes{{
+    {"TensorBase", "numpy", What::kMemory},
+    {"TensorBase", "data_ptr", What::kMemory},
+    {"", "_to_dlpack", What::kMemory},
+    {"", "_to_dlpack_versioned", What::kMemory},
+    {"Generator", "manual_seed", What::kSeed},
+    {"Generator", "seed", What::kSeed},
+    {"Generator", "set_state", What::kState},
+    {"Generator", "graphsafe_set_state", What::kSeed},
 }};
 
 std::array<PyCFunction, kEscapes.size()> g_originals{};
-
-PyObject* refuse(const char* name) {
-  const std::string reason =
-      std::string(name) + "() reads the memory of a tensor while the program is being recorded";
-  if (Session* session = Session::current()) session->note_error(reason.c_str());
-  PyErr_SetString(PyExc_RuntimeError, reason.c_str());
-  return nullptr;
-}
 
 bool is_value(PyObject* object) {
   return object && THPVariable_Check(object) && find_wrapped_value(THPVariable_Unpack(object));
 }
 
-// The tensor is `self` of a method, or the first argument of a function.
+bool has_state(PyObject* generator, PyObject* state) {
+  if (!state || !THPVariable_Check(state)) return false;
+  at::Generator held = reinterpret_cast<THPGenerator*>(generator)->cdata;
+  const std::lock_guard<std::mutex> lock(held.mutex());
+  const at::Tensor now = held.get_state();
+  const at::Tensor& wanted = THPVariable_Unpack(state);
+  return !is_value(state) && wanted.is_cpu() && wanted.is_contiguous() &&
+         now.nbytes() == wanted.nbytes() &&
+         std::memcmp(now.const_data_ptr(), wanted.const_data_ptr(), now.nbytes()) == 0;
+}
+
+enum class Verdict : std::uint8_t { kPass, kNothingToDo, kRaised };
+
+// `argument`: the first.
+Verdict judge(const Escape& escape, PyObject* self, PyObject* argument) {
+  Session* const session = Session::current();
+  std::string reason = std::string(escape.name) + "() ";
+  switch (escape.what) {
+    case What::kMemory:
+      if (!is_value(self) && !is_value(argument)) return Verdict::kPass;
+      reason += "reads the memory of a tensor while the program is being recorded";
+      break;
+    case What::kState:
+      if (session && has_state(self, argument)) return Verdict::kNothingToDo;
+      [[fallthrough]];
+    case What::kSeed:
+      if (!session) return Verdict::kPass;
+      reason += "sets a random generator while the program is being recorded";
+      break;
+  }
+  if (session) session->note_error(reason.c_str());
+  PyErr_SetString(PyExc_RuntimeError, reason.c_str());
+  return Verdict::kRaised;
+}
+
 template <std::size_t kIndex>
 PyObject* with_keywords(PyObject* self, PyObject* arguments, PyObject* keywords) {
   PyObject* const first = arguments && PyTuple_Check(arguments) && PyTuple_GET_SIZE(arguments) > 0
                               ? PyTuple_GET_ITEM(arguments, 0)
                               : nullptr;
-  if (is_value(self) || is_value(first)) return refuse(kEscapes[kIndex].name);
+  switch (judge(kEscapes[kIndex], self, first)) {
+    case Verdict::kRaised:
+      return nullptr;
+    case Verdict::kNothingToDo:
+      return Py_NewRef(self);
+    case Verdict::kPass:
+      break;
+  }
   return reinterpret_cast<PyCFunctionWithKeywords>(
       reinterpret_cast<void (*)()>(g_originals[kIndex]))(self, arguments, keywords);
 }
 
 template <std::size_t kIndex>
 PyObject* without_keywords(PyObject* self, PyObject* argument) {
-  if (is_value(self) || is_value(argument)) return refuse(kEscapes[kIndex].name);
+  switch (judge(kEscapes[kIndex], self, argument)) {
+    case Verdict::kRaised:
+      return nullptr;
+    case Verdict::kNothingToDo:
+      return Py_NewRef(self);
+    case Verdict::kPass:
+      break;
+  }
   return g_originals[kIndex](self, argument);
 }
 

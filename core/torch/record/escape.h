@@ -6,7 +6,7 @@
 
 namespace backplane::record {
 
-// Once per process; needs the GIL. Costs other tensors one test of a bit per call.
+// Once per process; needs the GIL. Other tensors pay a test of one bit per call.
 Status guard_escapes();
 
 }  // namespace backplane::record

@@ -88,11 +88,10 @@ class Recorder {
     if (info_.generator_argument >= 0 &&
         !stack_[base_ + static_cast<std::size_t>(info_.generator_argument)].isNone())
       session_.refuse(info_.name + " draws from a generator of its own");
-    if (!info_.is_random) return;
     // What a checkpoint recomputes in the backward must draw the forward's numbers once more, which
     // a graph cannot say.
-    if (session_.in_backward) session_.refuse(info_.name + " draws random numbers in the backward");
-    session_.check_random_state();
+    if (info_.is_random && session_.in_backward)
+      session_.refuse(info_.name + " draws random numbers in the backward");
   }
 
   // Numbers or shapes that come from values are known where the values are.

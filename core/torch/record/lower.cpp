@@ -52,7 +52,7 @@ class Lowering {
       if (!live[i]) continue;
       const Call& call = tape_.calls[i];
       if (Status status = add_call(call); !status.ok())
-        return std::move(status).with_context("while lowering a call of " + call.info->name);
+        return std::move(status).with_context("lowering a call of " + call.info->name);
     }
     if (options_.forward_call_count >= tape_.calls.size())
       out_.forward_node_count = out_.graph.nodes.size();
@@ -154,7 +154,7 @@ class Lowering {
         operands.push_back(id);
       }
     }
-    if (takes_offset(call.info->name)) make_offset_relative(call, attributes);
+    if (takes_offset(call.info->name)) BP_RETURN_IF_ERROR(make_offset_relative(call, attributes));
 
     std::vector<ir::TensorType> types;
     types.reserve(call.results.size());
@@ -192,17 +192,24 @@ class Lowering {
     return count;
   }
 
-  // Values carry no storage offset: the attribute counts from operand 0's own start.
-  void make_offset_relative(const Call& call, std::vector<ir::Attribute>& attributes) const {
-    const std::int64_t offset = tape_.values[call.operands[0]].meta.storage_offset();
-    if (offset == 0) return;
-    for (ir::Attribute& a : attributes)
-      if (a.name == "storage_offset") {
-        if (const auto* dim = std::get_if<ir::Dim>(&a.value))
-          a.value = ir::Dim(dim->number() - offset);
-        else
-          a.value = ir::Dim(0);  // none: where the operand starts
-      }
+  // Values carry no storage offset: the attribute counts from operand 0's own start. An input's
+  // memory before and behind what it shows is not the graph's.
+  Status make_offset_relative(const Call& call, std::vector<ir::Attribute>& attributes) const {
+    const at::Tensor& operand = tape_.values[call.operands[0]].meta;
+    const std::int64_t start = operand.storage_offset();
+    std::int64_t absolute = start;
+    for (ir::Attribute& a : attributes) {
+      if (a.name != "storage_offset") continue;
+      if (const auto* dim = std::get_if<ir::Dim>(&a.value)) absolute = dim->number();
+      a.value = ir::Dim(absolute - start);
+    }
+    if (absolute == start) return {};
+    for (const ValueNumber input : options_.inputs) {
+      const at::Tensor& root = tape_.values[input].meta;
+      if (root.storage().is_alias_of(operand.storage()) && absolute < root.storage_offset())
+        return Status(Code::kUnsupported, call.info->name + " reads in front of an argument");
+    }
+    return {};
   }
 
   static std::string value_name(const OperatorInfo& info) {

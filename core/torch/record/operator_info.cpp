@@ -43,18 +43,23 @@ std::string ir_name(const c10::FunctionSchema& schema) {
 }
 
 // Their shape depends on the shapes and numbers given alone, and zeros are valid values for them.
-constexpr std::array<std::string_view, 11> kRunOnZeros{
-    "aten._ctc_loss",
-    "aten._ctc_loss_backward",
-    "aten.histc",
-    "aten.linalg_lstsq",
-    "aten.geqrf",
-    "aten.multi_margin_loss",
-    "aten.multilabel_margin_loss_forward",
-    "aten.multilabel_margin_loss_backward",
-    "aten.fractional_max_pool3d",
-    "aten.fractional_max_pool3d_backward",
-    "aten.multi_margin_loss_backward",
+constexpr std::array kRunOnZeros{
+    std::string_view("aten._ctc_loss"),
+    std::string_view("aten._ctc_loss_backward"),
+    std::string_view("aten._embedding_bag"),
+    std::string_view("aten._embedding_bag_forward_only"),
+    std::string_view("aten._histogramdd_bin_edges"),
+    std::string_view("aten._histogramdd_from_bin_cts"),
+    std::string_view("aten._histogramdd_from_bin_tensors"),
+    std::string_view("aten.fractional_max_pool3d"),
+    std::string_view("aten.fractional_max_pool3d_backward"),
+    std::string_view("aten.geqrf"),
+    std::string_view("aten.histogram.bin_ct"),
+    std::string_view("aten.histogram.bins_tensor"),
+    std::string_view("aten.multi_margin_loss"),
+    std::string_view("aten.multi_margin_loss_backward"),
+    std::string_view("aten.multilabel_margin_loss_backward"),
+    std::string_view("aten.multilabel_margin_loss_forward"),
 };
 
 // PyTorch lists the origin of each kernel, and a Python one by its file.

@@ -162,7 +162,6 @@ class Recording {
   }
 
   Status finish_forward() {
-    session_->check_random_state();
     forward_call_count_ = session_->tape.calls.size();
     new_values_.resize(handed_.size(), kNoValue);
     for (std::size_t h = 0; h < handed_.size(); ++h) {
@@ -287,7 +286,6 @@ class Recording {
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined())
         gradients_[handed_of_input[i]] = value_of(gradients[i], "a gradient");
-    session_->check_random_state();
   }
 
   Result<Recorded> finish() {

@@ -1,9 +1,9 @@
 #include "core/torch/record/replay.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "core/ir/text.h"
@@ -14,18 +14,28 @@ namespace backplane::record {
 
 namespace {
 
-bool fits(const at::Tensor& tensor, const ir::TensorType& type) {
+bool has_shape(const at::Tensor& tensor, const ir::TensorType& type) {
   if (tensor.scalar_type() != bridge::to_scalar_type(type.dtype) ||
       tensor.dim() != static_cast<std::int64_t>(type.rank()))
     return false;
+  for (std::size_t d = 0; d < type.rank(); ++d)
+    if (tensor.size(static_cast<std::int64_t>(d)) != type.dims[d].number()) return false;
+  return true;
+}
+
+bool has_strides(const at::Tensor& tensor, const ir::TensorType& type) {
+  if (tensor.numel() == 0) return true;
   for (std::size_t d = 0; d < type.rank(); ++d) {
     const auto dim = static_cast<std::int64_t>(d);
-    if (tensor.size(dim) != type.dims[d].number()) return false;
-    if (tensor.size(dim) > 1 && tensor.numel() > 0 &&
-        tensor.stride(dim) != type.strides[d].number())
-      return false;
+    if (tensor.size(dim) > 1 && tensor.stride(dim) != type.strides[d].number()) return false;
   }
   return true;
+}
+
+at::Tensor laid_out(const at::Tensor& tensor, const ir::TensorType& type) {
+  std::vector<std::int64_t> strides;
+  for (const ir::Dim stride : type.strides) strides.push_back(stride.number());
+  return at::empty_strided(tensor.sizes(), strides, tensor.options()).copy_(tensor);
 }
 
 // The same memory with offset zero: attributes of the IR count from a tensor's own start.
@@ -46,11 +56,12 @@ Result<Replayed> replay(const Recorded& recorded, std::span<const at::Tensor> in
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> values = recorded.constants;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!fits(inputs[i], graph.values[graph.inputs[i]].type))
+    const ir::TensorType& type = graph.values[graph.inputs[i]].type;
+    if (!has_shape(inputs[i], type))
       return Status(Code::kInvalidArgument, "Input " + std::to_string(i) +
-                                                " has another type, shape or strides than the "
-                                                "graph was recorded for.");
-    values[graph.inputs[i]] = inputs[i];
+                                                " has another dtype or shape than the graph was "
+                                                "recorded for.");
+    values[graph.inputs[i]] = has_strides(inputs[i], type) ? inputs[i] : laid_out(inputs[i], type);
   }
   std::vector<std::size_t> last_use(graph.values.size(), 0);
   for (ir::NodeId n = 0; n < graph.nodes.size(); ++n)
@@ -70,13 +81,19 @@ Result<Replayed> replay(const Recorded& recorded, std::span<const at::Tensor> in
       operands.push_back(counts_offset ? rebased(tensor) : tensor);
     }
     std::vector<at::Tensor> results = runner.run(operands, {});
-    bool same = true;
+    bool same_shape = true, same_strides = true;
     for (std::size_t i = 0; i < results.size(); ++i) {
-      const ir::ValueId value = node.results[i];
-      if (results[i].defined()) same = same && fits(results[i], graph.values[value].type);
-      values[value] = std::move(results[i]);
+      const ir::TensorType& type = graph.values[node.results[i]].type;
+      at::Tensor& result = values[node.results[i]] = std::move(results[i]);
+      if (!result.defined()) continue;
+      const bool has_same_shape = has_shape(result, type);
+      same_shape = same_shape && has_same_shape;
+      if (!has_same_shape || has_strides(result, type)) continue;
+      same_strides = false;
+      result = laid_out(result, type);
     }
-    if (!same) out.differences.push_back(ir::print_node(graph, n));
+    if (!same_shape) out.differences.push_back(ir::print_node(graph, n));
+    if (!same_strides) out.restrided.push_back(ir::print_node(graph, n));
     for (const ir::ValueId operand : node.operands)
       if (operand != ir::kNone && last_use[operand] == n &&
           graph.values[operand].kind == ir::ValueKind::kResult)

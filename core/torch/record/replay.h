@@ -12,12 +12,15 @@ namespace backplane::record {
 
 struct Replayed {
   std::vector<at::Tensor> outputs;  // of the graph
-  // Nodes whose result had another dtype, shape or strides than recorded, as the printer writes
-  // them.
+  // Nodes, as the printer writes them, whose result had another dtype or shape than recorded.
   std::vector<std::string> differences;
+  // Nodes whose result had other strides: PyTorch's shape functions do not know those of every
+  // kernel. It was laid out as recorded, which the runtime does too.
+  std::vector<std::string> restrided;
 };
 
-// `inputs`: the graph's, arguments first, then tangents. ATen's own exceptions pass.
+// `inputs`: the graph's, arguments first, then tangents; laid out as recorded where their strides
+// are others. ATen's own exceptions pass.
 Result<Replayed> replay(const Recorded& recorded, std::span<const at::Tensor> inputs);
 
 }  // namespace backplane::record

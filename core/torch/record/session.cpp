@@ -1,11 +1,8 @@
 #include "core/torch/record/session.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/version.h>
 
 #include <atomic>
-#include <cstring>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -27,20 +24,9 @@ std::uint64_t next_number() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-at::Tensor random_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
-  return a.nbytes() == b.nbytes() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-}
-
 }  // namespace
 
-Session::Session() : number_(next_number()), random_state_(random_state()) {}
+Session::Session() : number_(next_number()) {}
 
 Session* Session::current() { return static_cast<Session*>(c10::ThreadLocalDebugInfo::get(kSlot)); }
 
@@ -110,11 +96,6 @@ void Session::refuse(std::string reason) {
 
 void Session::note_error(const char* text) {
   if (refusal_.empty()) refusal_ = text;
-}
-
-void Session::check_random_state() {
-  if (!same_bytes(random_state_, random_state()))
-    refuse("the program sets the state of the random generator");
 }
 
 }  // namespace backplane::record

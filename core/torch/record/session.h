@@ -62,12 +62,8 @@ class Session final : public c10::DebugInfoBase {
   void note_error(const char* text);
   const std::string& refusal() const { return refusal_; }
 
-  // Random numbers are drawn when the graph runs; a state set meanwhile would be lost.
-  void check_random_state();
-
  private:
   std::uint64_t number_;
-  at::Tensor random_state_;
   std::string refusal_;
 };
 

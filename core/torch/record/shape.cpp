@@ -1,6 +1,6 @@
 #include "core/torch/record/shape.h"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -62,24 +62,35 @@ bool try_composite(const OperatorInfo& info, torch::jit::Stack& stack) {
   }
 }
 
-at::Tensor zeros_like_meta(const at::Tensor& meta) {
+at::Tensor zeros_of(const at::Tensor& meta) {
   if (!meta.defined() || !meta.is_meta()) return meta;
-  return at::zeros(meta.sizes(), meta.options().device(at::kCPU));
+  return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU)).zero_();
 }
 
-// Contiguous zeros: what comes out is contiguous for these operators whatever went in.
 void run_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
   const BelowRecording below;
   const std::size_t base = stack.size() - info.argument_count();
   for (std::size_t i = 0; i < info.argument_count(); ++i) {
     c10::IValue& value = stack[base + i];
-    if (info.arguments[i] == ArgumentKind::kTensor && value.isTensor())
-      value = zeros_like_meta(value.toTensor());
+    if (info.arguments[i] == ArgumentKind::kTensor && value.isTensor()) {
+      value = zeros_of(value.toTensor());
+    } else if (info.arguments[i] == ArgumentKind::kTensorList && value.isTensorList()) {
+      c10::List<at::Tensor> zeros;
+      for (const at::Tensor& meta : value.toTensorVector()) zeros.push_back(zeros_of(meta));
+      value = std::move(zeros);
+    }
   }
   info.handle.callBoxed(&stack);
-  for (std::size_t i = base; i < stack.size(); ++i)
-    if (c10::IValue& value = stack[i]; value.isTensor() && value.toTensor().defined())
+  for (std::size_t i = base; i < stack.size(); ++i) {
+    c10::IValue& value = stack[i];
+    if (value.isTensor() && value.toTensor().defined()) {
       value = meta_like(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> metas;
+      for (const at::Tensor& tensor : value.toTensorVector()) metas.push_back(meta_like(tensor));
+      value = std::move(metas);
+    }
+  }
 }
 
 bool is_allocation(const OperatorInfo& info) {
