@@ -114,7 +114,7 @@ PROGRAMS = {
     "views and writes": (with_views, [leaf(5, 6)]),
     "constants": (with_constants, [leaf(4)]),
     "vmap": (lambda x, w: torch.vmap(lambda row: (row @ w).sum())(x), [leaf(3, 4), leaf(4, 4)]),
-    "func.grad": (lambda x: torch.func.grad(lambda r: (r * r).sum())(x), [torch.randn(4)]),
+    "func.grad": (torch.func.grad(lambda r: (r * r).sum()), [torch.randn(4)]),
     "dropout": (lambda x: F.dropout(x, 0.3) + torch.rand(4), [leaf(4, 4)]),
     "unused argument": (lambda x, y: x.sin(), [leaf(4), leaf(4)]),
     "some outputs differentiable": (

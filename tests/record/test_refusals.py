@@ -52,7 +52,7 @@ REFUSED = {
     "asarray": (lambda x: torch.from_numpy(numpy.asarray(x)), f"numpy() {MEMORY}"),
     "data_ptr": (lambda x: x + x.data_ptr(), f"data_ptr() {MEMORY}"),
     "dlpack": (torch.from_dlpack, MEMORY),
-    "to_dlpack": (lambda x: torch.utils.dlpack.to_dlpack(x), MEMORY),
+    "to_dlpack": (torch.utils.dlpack.to_dlpack, MEMORY),
     "storage": (lambda x: x + x.untyped_storage().data_ptr(), "data pointer"),
     "tolist": (lambda x: x * x.tolist()[0], ""),
     "item": (lambda x: x * x[0].item(), f"aten._local_scalar_dense {VALUES}"),

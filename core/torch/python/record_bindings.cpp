@@ -226,19 +226,73 @@ py::list outputs_of(const Recording& recording) {
   return out;
 }
 
-py::tuple replay(const Recording& recording, const py::list& list) {
+py::tuple replay_graph(const ir::Graph& graph, const std::vector<at::Tensor>& constants,
+                       const py::list& list) {
   std::vector<at::Tensor> inputs;
   for (const py::handle item : list) inputs.push_back(THPVariable_Unpack(item.ptr()));
   std::optional<Result<record::Replayed>> replayed;
   {
-    const Recorded& recorded = recording.get();
     const py::gil_scoped_release no_gil;
-    replayed.emplace(record::replay(recorded, inputs));
+    replayed.emplace(record::replay(graph, constants, inputs));
   }
   if (!replayed->ok()) throw py::value_error(replayed->status().message());
   py::list outputs;
   for (const at::Tensor& tensor : (*replayed)->outputs) outputs.append(tensor_or_none(tensor));
   return py::make_tuple(outputs, (*replayed)->differences, (*replayed)->restrided);
+}
+
+py::tuple replay(const Recording& recording, const py::list& inputs) {
+  return replay_graph(recording.get().graph, recording.get().constants, inputs);
+}
+
+// A joint graph cut in two; both halves can be replayed.
+struct Halves {
+  partition::JointCut cut;
+  std::vector<at::Tensor> forward_constants, backward_constants;
+  std::vector<std::string> saved_names, recomputed_operators;
+  std::string explanation;
+};
+
+std::vector<at::Tensor> moved_constants(const std::vector<at::Tensor>& constants,
+                                        const std::vector<ir::ValueId>& ids,
+                                        const ir::Graph& graph) {
+  std::vector<at::Tensor> moved(graph.values.size());
+  for (ir::ValueId v = 0; v < constants.size(); ++v)
+    if (constants[v].defined() && ids[v] != ir::kNone) moved[ids[v]] = constants[v];
+  return moved;
+}
+
+std::unique_ptr<Halves> cut(const Recording& recording, double memory_budget) {
+  const Recorded& recorded = recording.get();
+  partition::JointCutOptions options;
+  options.memory_budget = memory_budget;
+  Result<partition::JointCut> made = partition::cut_joint(recorded.graph, recorded.border, options);
+  if (!made.ok()) throw py::value_error(made.status().message());
+  auto halves = std::make_unique<Halves>();
+  halves->explanation = partition::explain(recorded.graph, *made);
+  for (const partition::SavedValue& saved : made->saved)
+    halves->saved_names.push_back(recorded.graph.values[saved.value].name);
+  for (const ir::NodeId n : made->recomputed)
+    halves->recomputed_operators.emplace_back(recorded.graph.nodes[n].op->name);
+  halves->forward_constants = moved_constants(recorded.constants, made->forward_ids, made->forward);
+  halves->backward_constants =
+      moved_constants(recorded.constants, made->backward_ids, made->backward);
+  halves->cut = std::move(*made);
+  return halves;
+}
+
+py::list saved_of(const Halves& halves) {
+  py::list out;
+  for (std::size_t i = 0; i < halves.saved_names.size(); ++i) {
+    const partition::SavedValue& saved = halves.cut.saved[i];
+    py::dict one;
+    one["name"] = halves.saved_names[i];
+    one["is_argument"] = saved.is_argument;
+    one["forward_position"] = saved.forward_position;
+    one["bytes"] = saved.bytes;
+    out.append(one);
+  }
+  return out;
 }
 
 std::vector<std::string> operators(const Recording& recording) {
@@ -292,7 +346,28 @@ void register_record(py::module_& module) {
                              [](const Recording& r) { return r.get().python_shapes; })
       .def("verify", [](const Recording& r) { return ir::verify(r.get().graph).to_string(); })
       // ATen's errors keep their Python types (IndexError, ...).
-      .def("replay", torch::wrap_pybind_function(replay), py::arg("inputs"));
+      .def("replay", torch::wrap_pybind_function(replay), py::arg("inputs"))
+      .def("cut", cut, py::arg("memory_budget") = 1.0);
+
+  py::class_<Halves>(module, "JointCut")
+      .def_property_readonly("forward_text",
+                             [](const Halves& h) { return ir::print(h.cut.forward); })
+      .def_property_readonly("backward_text",
+                             [](const Halves& h) { return ir::print(h.cut.backward); })
+      .def_property_readonly("saved", saved_of)
+      .def_property_readonly("saved_bytes", [](const Halves& h) { return h.cut.saved_bytes; })
+      .def_readonly("recomputed", &Halves::recomputed_operators)
+      .def_readonly("explanation", &Halves::explanation)
+      .def("replay_forward",
+           torch::wrap_pybind_function([](const Halves& h, const py::list& inputs) {
+             return replay_graph(h.cut.forward, h.forward_constants, inputs);
+           }),
+           py::arg("inputs"))
+      .def("replay_backward",
+           torch::wrap_pybind_function([](const Halves& h, const py::list& inputs) {
+             return replay_graph(h.cut.backward, h.backward_constants, inputs);
+           }),
+           py::arg("inputs"));
 
   module.def(
       "record",

@@ -314,6 +314,7 @@ class Recording {
     std::vector<ArgumentInfo> infos(handed_.size());
     for (std::size_t h = 0; h < handed_.size(); ++h)
       if (new_values_[h] != kNoValue) infos[h].new_value = add_output(new_values_[h]);
+    recorded_.border = {handed_.size(), lowering.outputs.size()};
     for (std::size_t h = 0; h < handed_.size(); ++h) {
       ArgumentInfo& info = infos[h];
       info.graph_input = static_cast<std::uint32_t>(h);

@@ -13,6 +13,7 @@
 
 #include "core/base/status.h"
 #include "core/ir/graph.h"
+#include "core/partition/joint_cut.h"
 #include "core/torch/record/session.h"
 
 namespace backplane::record {
@@ -52,6 +53,7 @@ struct OutputInfo {
 struct Recorded {
   ir::Graph graph;
   std::size_t forward_node_count = 0;  // nodes before it are the forward
+  partition::JointBorder border;
   std::vector<ArgumentInfo> arguments;
   std::vector<OutputInfo> outputs;
   std::vector<at::Tensor> constants;  // as Lowered::constants

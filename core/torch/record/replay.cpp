@@ -47,14 +47,15 @@ at::Tensor rebased(const at::Tensor& tensor) {
 
 }  // namespace
 
-Result<Replayed> replay(const Recorded& recorded, std::span<const at::Tensor> inputs) {
-  const ir::Graph& graph = recorded.graph;
+Result<Replayed> replay(const ir::Graph& graph, std::span<const at::Tensor> constants,
+                        std::span<const at::Tensor> inputs) {
   if (inputs.size() != graph.inputs.size())
     return Status(Code::kInvalidArgument, "The graph has " + std::to_string(graph.inputs.size()) +
                                               " inputs, " + std::to_string(inputs.size()) +
                                               " were given.");
   const at::AutoDispatchBelowADInplaceOrView below;
-  std::vector<at::Tensor> values = recorded.constants;
+  std::vector<at::Tensor> values(constants.begin(), constants.end());
+  values.resize(graph.values.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ir::TensorType& type = graph.values[graph.inputs[i]].type;
     if (!has_shape(inputs[i], type))

@@ -1,12 +1,14 @@
 // A recorded graph run by ATen, node by node: the oracle that a recording is held against.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/torch/record/recorder.h"
+#include "core/ir/graph.h"
 
 namespace backplane::record {
 
@@ -19,8 +21,9 @@ struct Replayed {
   std::vector<std::string> restrided;
 };
 
-// `inputs`: the graph's, arguments first, then tangents; laid out as recorded where their strides
-// are others. ATen's own exceptions pass.
-Result<Replayed> replay(const Recorded& recorded, std::span<const at::Tensor> inputs);
+// `constants`: by value of the graph, as Lowered::constants. `inputs` are laid out as recorded
+// where their strides are others. ATen's own exceptions pass.
+Result<Replayed> replay(const ir::Graph& graph, std::span<const at::Tensor> constants,
+                        std::span<const at::Tensor> inputs);
 
 }  // namespace backplane::record
