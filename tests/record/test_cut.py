@@ -41,6 +41,33 @@ def run_halves(recording: Any, cut: Any, arguments: list[torch.Tensor]) -> list[
     ]
 
 
+@pytest.mark.parametrize("devices", [[], [("reference", 0)], [("cpu_onednn", 0)]])
+def test_halves_run_on_plugins(devices: list[tuple[str, int]]) -> None:
+    """What the recorder makes goes through passes, partitioner and runtime unchanged."""
+    from torch_backplane import backend
+
+    backend.STATE.search_plugins()
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Flatten(), nn.Linear(8 * 4 * 4, 10), nn.GELU(), nn.LayerNorm(10)]
+    program = helpers.ModelProgram(nn.Sequential(*layers), {"input": torch.randn(2, 3, 8, 8)})
+    recording = helpers.check(program, *program.arguments)
+    cut = recording.cut()
+    forward, backward = cut.compile(devices)
+    if devices:
+        assert forward.report()["plugin_nodes"] > 4
+    inputs = [helpers.copy_tensor(a) for a in program.arguments]
+    tangent = torch.randn(2, 10)
+    values = forward(list(inputs))
+    saved = [
+        (inputs if value["is_argument"] else values)[value["forward_position"]]
+        for value in cut.saved
+    ]
+    actual = values[: -sum(not v["is_argument"] for v in cut.saved)] + backward([*saved, tangent])
+    expected, _, _ = recording.replay([*inputs, tangent])
+    for got, want in zip(actual, expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 def two_cosines(x: torch.Tensor) -> torch.Tensor:
     return x.cos().cos()
 

@@ -14,6 +14,10 @@
 
 #include "core/ir/text.h"
 #include "core/ir/verifier.h"
+#include "core/runtime/device.h"
+#include "core/runtime/plugin.h"
+#include "core/runtime/registry.h"
+#include "core/torch/compiler/compiled_function.h"
 #include "core/torch/record/escape.h"
 #include "core/torch/record/recorder.h"
 #include "core/torch/record/replay.h"
@@ -281,6 +285,41 @@ std::unique_ptr<Halves> cut(const Recording& recording, double memory_budget) {
   return halves;
 }
 
+// The graph as the compiler takes one from TorchDynamo: every input a tensor, every output given.
+std::unique_ptr<compiler::CompiledFunction> compile_graph(
+    const ir::Graph& graph, const std::vector<std::pair<std::string, int>>& devices,
+    runtime::Role role) {
+  fx::Imported imported;
+  imported.graph = graph;
+  for (std::uint32_t i = 0; i < graph.inputs.size(); ++i)
+    imported.arguments.push_back({fx::Argument::Kind::kTensor, i});
+  for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) imported.outputs.emplace_back(i);
+  std::vector<runtime::Device*> targets;
+  for (const auto& [name, index] : devices) {
+    Result<runtime::Plugin*> plugin = runtime::Registry::instance().find(name);
+    if (!plugin.ok()) throw py::value_error(plugin.status().message());
+    Result<runtime::Device*> device = (*plugin)->device(static_cast<std::uint32_t>(index));
+    if (!device.ok()) throw py::value_error(device.status().message());
+    targets.push_back(*device);
+  }
+  compiler::FunctionOptions options;
+  options.compile.role = role;
+  std::optional<Result<std::unique_ptr<compiler::CompiledFunction>>> made;
+  {
+    const py::gil_scoped_release no_gil;
+    made.emplace(compiler::CompiledFunction::compile(std::move(imported), targets, options));
+  }
+  if (!made->ok()) throw py::value_error(made->status().message());
+  return std::move(**made);
+}
+
+py::tuple compile_halves(const Halves& halves,
+                         const std::vector<std::pair<std::string, int>>& devices) {
+  return py::make_tuple(
+      compile_graph(halves.cut.forward, devices, runtime::Role::kForward),
+      compile_graph(halves.cut.backward, devices, runtime::Role::kBackward));
+}
+
 py::list saved_of(const Halves& halves) {
   py::list out;
   for (std::size_t i = 0; i < halves.saved_names.size(); ++i) {
@@ -358,6 +397,8 @@ void register_record(py::module_& module) {
       .def_property_readonly("saved_bytes", [](const Halves& h) { return h.cut.saved_bytes; })
       .def_readonly("recomputed", &Halves::recomputed_operators)
       .def_readonly("explanation", &Halves::explanation)
+      // Forward and backward as compiled functions over tensors: boxed, as those of compile_fx.
+      .def("compile", compile_halves, py::arg("devices"))
       .def("replay_forward",
            torch::wrap_pybind_function([](const Halves& h, const py::list& inputs) {
              return replay_graph(h.cut.forward, h.forward_constants, inputs);
