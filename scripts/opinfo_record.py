@@ -27,6 +27,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--op", action="append", help="entries by name or pattern")
     parser.add_argument("--samples", type=int, help="of each entry; all if not given")
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--json", type=Path, help="file for the summary and every single check")
     return parser.parse_args(argv)
 
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.op:
         names = [n for n in names if any(fnmatch.fnmatch(n, pattern) for pattern in options.op)]
     started = time.monotonic()
-    checks = recording.run(names, options.samples)
+    checks = recording.run(names, options.samples, getattr(torch, options.dtype))
     found = recording.summary(checks)
     if options.json:
         found["checks"] = [vars(check) for check in checks]

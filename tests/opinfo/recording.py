@@ -74,9 +74,8 @@ def check_sample(name: str, number: int, sample: entries.Sample, grad: bool) -> 
     return out
 
 
-def check_entry(name: str, limit: int | None) -> Iterator[Check]:
-    entry = entries.database()[name]
-    wanted = [c for c in entries.cases(entry, torch.float32) if c.column in ("float", "backward")]
+def check_entry(name: str, limit: int | None, dtype: torch.dtype) -> Iterator[Check]:
+    wanted = entries.cases(entry := entries.database()[name], dtype)
     if not wanted:
         return
     case = wanted[-1]  # with gradients, where there are some
@@ -94,23 +93,25 @@ def check_entry(name: str, limit: int | None) -> Iterator[Check]:
         return
 
 
-def _work(names: list[str], limit: int | None, pipe: Connection) -> None:
+def _work(names: list[str], limit: int | None, dtype: torch.dtype, pipe: Connection) -> None:
     without_seeds()
     for name in names:
         pipe.send(("begin", name))
-        for check in check_entry(name, limit):
+        for check in check_entry(name, limit, dtype):
             pipe.send(("check", check))
     pipe.send(("end", None))
 
 
-def run(names: Iterable[str], limit: int | None = None) -> list[Check]:
+def run(
+    names: Iterable[str], limit: int | None = None, dtype: torch.dtype = torch.float32
+) -> list[Check]:
     """All checks of the entries, one after the other in a process that is replaced if it dies."""
     context = multiprocessing.get_context("fork")
     rest = list(names)
     checks: list[Check] = []
     while rest:
         receive, send = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(rest, limit, send), daemon=True)
+        worker = context.Process(target=_work, args=(rest, limit, dtype, send), daemon=True)
         worker.start()
         send.close()
         current, ended = rest[0], False

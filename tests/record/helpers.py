@@ -58,8 +58,10 @@ class Eager:
 
 def nearly_same(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     """Where a kernel sums in another order from call to call."""
+    loose = actual.dtype in (torch.bfloat16, torch.float16)
+    relative, absolute = (2e-2, 1e-2) if loose else (1e-4, 1e-5)
     return actual.dtype == expected.dtype and torch.allclose(
-        actual, expected, rtol=1e-4, atol=1e-5, equal_nan=True
+        actual, expected, rtol=relative, atol=absolute, equal_nan=True
     )
 
 

@@ -48,6 +48,18 @@ def test_inference_mode() -> None:
     assert recording.forward_node_count == len(recording.operators) == 2
 
 
+def test_grad_mode_that_stays() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torch.set_grad_enabled(False)
+        return y * x
+
+    recording = helpers.record(program, [leaf(3)])
+    assert torch.is_grad_enabled()
+    assert not recording.grad_mode_after
+    assert not recording.outputs[0]["requires_grad"]
+
+
 class Exp(torch.autograd.Function):
     """Its backward is deliberately not the derivative."""
 

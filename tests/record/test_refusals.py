@@ -164,6 +164,23 @@ def test_recording_inside_of_a_recording() -> None:
     assert recording.ok
 
 
+def test_interrupts_pass() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _C.record(program, [X])
+    helpers.check(lambda x: x * 2, X)
+
+
+def test_dual_tensors() -> None:
+    import torch.autograd.forward_ad as forward_ad
+
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.randn(3), torch.randn(3))
+        assert "forward-mode" in helpers.reason(lambda x: x * 2, dual)
+
+
 def test_a_tensor_that_outlives_its_recording() -> None:
     kept = []
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -100,18 +101,25 @@ std::unique_ptr<Recording> record_program(const py::object& callable, const py::
     made->result = std::move(status);
     return made;
   }
+  std::exception_ptr interrupt;  // no fault of the program: goes on to the caller
   const record::Program program = [&](const std::vector<at::Tensor>& given) {
     const py::gil_scoped_acquire gil;
     py::tuple inputs(given.size());
     for (std::size_t i = 0; i < given.size(); ++i) inputs[i] = tensor_or_none(given[i]);
     std::vector<c10::IValue> results;
-    flatten(callable(*inputs), results);
+    try {
+      flatten(callable(*inputs), results);
+    } catch (const py::error_already_set& error) {
+      if (!error.matches(PyExc_Exception)) interrupt = std::current_exception();
+      throw;
+    }
     return results;
   };
   {
     const py::gil_scoped_release no_gil;
     made->result = record::record(program, tensors, options);
   }
+  if (interrupt) std::rethrow_exception(interrupt);
   if (!made->result.ok()) PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
   made->record_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
@@ -315,9 +323,8 @@ std::unique_ptr<compiler::CompiledFunction> compile_graph(
 
 py::tuple compile_halves(const Halves& halves,
                          const std::vector<std::pair<std::string, int>>& devices) {
-  return py::make_tuple(
-      compile_graph(halves.cut.forward, devices, runtime::Role::kForward),
-      compile_graph(halves.cut.backward, devices, runtime::Role::kBackward));
+  return py::make_tuple(compile_graph(halves.cut.forward, devices, runtime::Role::kForward),
+                        compile_graph(halves.cut.backward, devices, runtime::Role::kBackward));
 }
 
 py::list saved_of(const Halves& halves) {
@@ -380,6 +387,8 @@ void register_record(py::module_& module) {
       .def_property_readonly("call_count", [](const Recording& r) { return r.get().call_count; })
       .def_property_readonly("arguments", arguments_of)
       .def_property_readonly("outputs", outputs_of)
+      .def_property_readonly("grad_mode_after",
+                             [](const Recording& r) { return r.get().grad_mode_after; })
       .def_property_readonly("shape_counts", shape_counts)
       .def_property_readonly("python_shapes",
                              [](const Recording& r) { return r.get().python_shapes; })

@@ -115,9 +115,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
       std::find(kRunOnZeros.begin(), kRunOnZeros.end(), name) != kRunOnZeros.end();
   depends_on_values = !runs_on_zeros && (handle.hasTag(at::Tag::data_dependent_output) ||
                                          handle.hasTag(at::Tag::dynamic_output_shape));
-  is_random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  is_random =
+      handle.hasTag(at::Tag::nondeterministic_seeded) || op->op_class == ir::OpClass::kRandom;
 
-  meta_is_python = has_python_meta(handle);
   substitute = find_substitute(name);
   rule = find_shape_rule(name);
   if (rule)
@@ -128,6 +128,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
     route = ShapeRoute::kStructured;
   else if (has(c10::DispatchKey::CompositeExplicitAutograd) && !writes)
     route = ShapeRoute::kComposite;
+  if (route != ShapeRoute::kStructured) meta_is_python = has_python_meta(handle);
 }
 
 const OperatorInfo& operator_info(const c10::OperatorHandle& handle) {

@@ -70,6 +70,7 @@ Status check_argument(const at::Tensor& tensor, std::size_t index) {
   if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
     return refuse("of symbolic shape");
   if (tensor.is_meta()) return refuse("on the meta device");
+  if (tensor._fw_grad(/*level=*/0).defined()) return refuse("a dual tensor of forward-mode AD");
   return {};
 }
 
@@ -85,6 +86,7 @@ struct Handed {
   at::Tensor leaf;   // what gradients are asked for
   at::Tensor given;  // what the program gets
   torch::autograd::Node* edge = nullptr;
+  const c10::StorageImpl* storage = nullptr;
   ValueNumber value = kNoValue;
   std::size_t first_argument = 0;
 };
@@ -109,6 +111,8 @@ class Recording {
       std::vector<at::Tensor> given;
       for (const std::size_t handed : handed_of_) given.push_back(handed_[handed].given);
       results_ = program_(given);
+      recorded_.grad_mode_after = at::GradMode::is_enabled();
+      at::GradMode::set_enabled(!in_inference && had_grad_);
       if (Status status = finish_forward(); !status.ok()) return status;
       if (options_.with_backward) run_backward();
     }
@@ -141,6 +145,7 @@ class Recording {
         torch::autograd::set_history(handed.given, edge);
         handed.edge = edge.get();
       }
+      handed.storage = storage_of(handed.given);
       handed_.push_back(std::move(handed));
     }
   }
@@ -168,9 +173,10 @@ class Recording {
       const Handed& handed = handed_[h];
       const at::Tensor& argument = arguments_[handed.first_argument];
       const std::string who = argument_text(handed.first_argument);
-      const auto* wrapper = functional::unsafeGetFunctionalWrapper(handed.given);
+      auto* wrapper = functional::unsafeGetFunctionalWrapper(handed.given);
       if (handed.given.sizes() != argument.sizes() ||
-          handed.given.strides() != argument.strides() || wrapper->has_metadata_mutation())
+          handed.given.strides() != argument.strides() || wrapper->has_metadata_mutation() ||
+          storage_of(handed.given) != handed.storage || wrapper->was_inductor_storage_resized())
         return unsupported("the program changes the shape or storage of " + who);
       if (handed.leaf.grad().defined())
         return unsupported("the program calls backward() and so writes the gradient of " + who);

@@ -56,6 +56,7 @@ struct Recorded {
   partition::JointBorder border;
   std::vector<ArgumentInfo> arguments;
   std::vector<OutputInfo> outputs;
+  bool grad_mode_after = true;        // what the program leaves the thread's grad mode at
   std::vector<at::Tensor> constants;  // as Lowered::constants
   std::size_t call_count = 0;         // recorded, with those that nobody reads
   ShapeCounts shapes;

@@ -230,6 +230,15 @@ bool batch_norm_functional(Stack& stack) {
                   dense_like(variance));
 }
 
+// input, weight, bias, running_mean, running_var, momentum, eps; the fourth result is workspace
+bool batch_norm_with_update(Stack& stack) {
+  Arguments in(stack, 7);
+  const at::Tensor input = in.tensor(0), mean = in.tensor(3), variance = in.tensor(4);
+  const at::ScalarType type = statistics_type(input, in.tensor(1));
+  return in.reply(in_format_of(input), dense({input.size(1)}, type), dense({input.size(1)}, type),
+                  dense({0}, at::kByte), dense_like(mean), dense_like(variance));
+}
+
 bool batch_norm_no_training(Stack& stack) {  // input, weight, bias, mean, var, momentum, eps
   Arguments in(stack, 7);
   const at::Tensor input = in.tensor(0);
@@ -414,6 +423,7 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.native_group_norm", group_norm},
       {"aten.native_group_norm_backward", group_norm_backward},
       {"aten._native_batch_norm_legit_functional", batch_norm_functional},
+      {"aten._batch_norm_with_update_functional", batch_norm_with_update},
       {"aten._native_batch_norm_legit_no_training", batch_norm_no_training},
       {"aten._native_batch_norm_legit.no_stats", batch_norm_no_stats},
       {"aten.native_batch_norm_backward", batch_norm_backward},
