@@ -117,7 +117,7 @@ class JointProblem {
     return values;
   }
 
-  // The nodes among `candidates` that the outputs [first, last) need.
+  // The nodes among `candidates` that the wanted values need, and those with effects.
   std::vector<bool> live(const std::vector<bool>& candidates,
                          std::span<const ValueId> wanted) const {
     std::vector<bool> read(joint_.values.size(), false), alive(joint_.nodes.size(), false);
@@ -125,9 +125,8 @@ class JointProblem {
     for (NodeId n = static_cast<NodeId>(joint_.nodes.size()); n-- > 0;) {
       if (!candidates[n]) continue;
       const Node& node = joint_.nodes[n];
-      alive[n] = std::ranges::any_of(node.results, [&](ValueId r) { return read[r]; });
-      // Effects of what depends on no tangent are the forward's.
-      alive[n] = alive[n] || (ir::has_effects(*node.op) && candidates[n]);
+      alive[n] = ir::has_effects(*node.op) ||
+                 std::ranges::any_of(node.results, [&](ValueId r) { return read[r]; });
       if (!alive[n]) continue;
       for (const ValueId operand : node.operands)
         if (operand != kNone) read[operand] = true;
