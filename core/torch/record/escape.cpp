@@ -116,7 +116,10 @@ PyObject* without_keywords(PyObject* self, PyObject* argument) {
 // The entry is the one PyTorch's type was built from, so its identity, which TorchDynamo and others
 // compare, stays.
 PyMethodDef* find_method(const Escape& escape) {
-  PyObject* module = PyImport_ImportModule("torch._C");
+  // No import, which could give up the GIL to a thread that then waits for this one.
+  PyObject* name = PyUnicode_FromString("torch._C");
+  PyObject* module = name ? PyImport_GetModule(name) : nullptr;
+  Py_XDECREF(name);
   if (!module) return nullptr;
   PyObject* owner =
       *escape.owner ? PyObject_GetAttrString(module, escape.owner) : Py_NewRef(module);
