@@ -189,3 +189,34 @@ def test_saves_no_more_than_pytorch(name: str) -> None:
     assert bytes_saved
     for ours, theirs in bytes_saved:
         assert ours <= theirs
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, w: F.gelu(x @ w).softmax(-1),
+        lambda x, w: F.layer_norm(x.cos().cos() @ w, (4,)) * x.sigmoid(),
+        lambda x, w: (x.tanh()[:, None] * w).logsumexp(-1),
+    ],
+)
+def test_finite_differences(program: Any) -> None:
+    arguments = [torch.randn(4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    recording = helpers.record(program, arguments)
+    cut = recording.cut()
+
+    class Replay(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
+            values, _, _ = cut.replay_forward(list(inputs))
+            ctx.saved = [
+                (inputs if value["is_argument"] else values)[value["forward_position"]]
+                for value in cut.saved
+            ]
+            return values[0]
+
+        @staticmethod
+        def backward(ctx: Any, tangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            gradients, _, _ = cut.replay_backward([*ctx.saved, tangent])
+            return tuple(gradients)
+
+    assert torch.autograd.gradcheck(Replay.apply, arguments)
