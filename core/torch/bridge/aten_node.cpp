@@ -181,11 +181,16 @@ std::vector<at::Tensor> AtenNode::run(std::span<const at::Tensor> operands,
   }
   op_.callBoxed(stack);
   std::vector<at::Tensor> results;
+  // Values of a graph are what their memory holds: no conjugation or negation stays pending.
+  const auto add = [&](const at::Tensor& tensor) {
+    const bool is_pending = tensor.defined() && (tensor.is_conj() || tensor.is_neg());
+    results.push_back(is_pending ? tensor.resolve_conj().resolve_neg() : tensor);
+  };
   for (c10::IValue& value : stack) {
     if (value.isTensor()) {
-      results.push_back(std::move(value).toTensor());
+      add(value.toTensor());
     } else if (value.isTensorList()) {
-      for (at::Tensor t : value.toTensorVector()) results.push_back(std::move(t));
+      for (const at::Tensor& t : value.toTensorVector()) add(t);
     } else {
       results.emplace_back();
     }

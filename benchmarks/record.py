@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Time to the joint graph: the recorder beside PyTorch's AOTAutograd, on the graphs that TorchDynamo
+captures, in alternation in one process.
+
+    .venv/bin/python benchmarks/record.py [--model NAME] [--mode inference] [--rounds 3]
+
+AOTAutograd's time includes its partitioner and metadata pass, with compilers that do nothing; it has
+no entry that stops before. The first recording of a process meets each operator for the first time
+and is given apart. Two lines a model: best of all rounds, and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import subjects
+import torch
+from models import zoo
+from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+from torch_backplane import _C, decompositions
+
+
+def trace_with_aot(module: Any, inputs: list[Any]) -> float:
+    def compiler(graph: Any, _: Any) -> Any:
+        return make_boxed_func(graph.forward)
+
+    start = time.perf_counter()
+    aot_module_simplified(
+        module,
+        inputs,
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        inference_compiler=compiler,
+        decompositions=decompositions.table(),
+        keep_inference_input_mutations=False,
+    )
+    return time.perf_counter() - start
+
+
+def measure(name: str, mode: str, size: str, rounds: int) -> list[str]:
+    """A line for each graph that is captured."""
+    subject = subjects.Subject(name, mode, size)
+    lines: list[str] = []
+
+    def backend(module: Any, inputs: list[Any]) -> Any:
+        first = _C.record_fx(module, inputs)
+        if not first.ok:
+            lines.append(f"{name:12} {mode:9} refused: {first.reason}")
+            return module.forward
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours += [_C.record_fx(module, inputs).record_ns / 1e9 for _ in range(4)]
+            theirs.append(trace_with_aot(module, inputs))
+        nodes = len(first.operators)
+        lines.append(
+            f"{name:12} {mode:9} {first.forward_node_count:5} + {nodes - first.forward_node_count:<5}"
+            f" first {first.record_ns / 1e6:7.1f} ms  best {min(ours) * 1e3:6.2f} ms"
+            f"  median {statistics.median(ours) * 1e3:6.2f} ms"
+            f"  AOTAutograd best {min(theirs) * 1e3:7.0f} ms"
+            f"  ratio {min(theirs) / min(ours):5.0f}"
+            f"  shapes by Python {first.shape_counts['python']}"
+        )
+        return module.forward
+
+    with subject.environment():
+        torch.compile(subject.build(), backend=backend)(**subject.inputs)
+    torch._dynamo.reset()
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", action="append", choices=zoo.names())
+    parser.add_argument("--mode", action="append", choices=subjects.MODES)
+    parser.add_argument("--size", default="small", choices=zoo.SIZES)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in options.model or zoo.names():
+        if not zoo.case(name).available():
+            continue
+        for mode in options.mode or subjects.MODES:
+            for line in measure(name, mode, options.size, options.rounds):
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

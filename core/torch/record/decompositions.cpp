@@ -1,0 +1,79 @@
+#include "core/torch/record/decompositions.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "core/torch/record/value_tensor.h"
+
+namespace backplane::record {
+
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
+
+// Its schema hides that it writes the running statistics; these three say what they do.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
+    const at::Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
+    const OptionalTensor& mean, const OptionalTensor& variance, bool training, double momentum,
+    double epsilon) {
+  if (!is_given(mean) || !is_given(variance))
+    return at::_native_batch_norm_legit(input, weight, bias, training, momentum, epsilon);
+  at::Tensor running_mean = *mean, running_variance = *variance;
+  if (training)
+    return at::_native_batch_norm_legit(input, weight, bias, running_mean, running_variance,
+                                        training, momentum, epsilon);
+  return at::_native_batch_norm_legit_no_training(input, weight, bias, running_mean,
+                                                  running_variance, momentum, epsilon);
+}
+
+constexpr std::int64_t kLstm = 2;  // the mode's number
+
+// One direction of one layer, whatever the counts say of the whole. inputs [time, batch, features];
+// hidden, cell [batch, size] or [1, batch, size].
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
+    const at::Tensor& inputs, const at::Tensor& w_input, const at::Tensor& w_hidden,
+    const at::Tensor& b_input, const at::Tensor& b_hidden, const at::Tensor& hidden,
+    const at::Tensor& cell, bool reverse, at::IntArrayRef batch_sizes, std::int64_t mode,
+    std::int64_t hidden_size, std::int64_t layer_count, bool has_biases, bool bidirectional,
+    bool batch_first, bool train) {
+  if (mode != kLstm || !batch_sizes.empty()) {
+    const c10::impl::ExcludeDispatchKeyGuard whole(kDecomposeKey);
+    return at::mkldnn_rnn_layer(inputs, w_input, w_hidden, b_input, b_hidden, hidden, cell, reverse,
+                                batch_sizes, mode, hidden_size, layer_count, has_biases,
+                                bidirectional, batch_first, train);
+  }
+  const OptionalTensor bias = has_biases ? OptionalTensor(b_input + b_hidden) : std::nullopt;
+  std::vector<at::Tensor> steps = at::linear(inputs, w_input, bias).unbind(0);
+  if (reverse) std::reverse(steps.begin(), steps.end());
+  const bool is_stacked = hidden.dim() == 3;
+  at::Tensor state = is_stacked ? hidden[0] : hidden, memory = is_stacked ? cell[0] : cell;
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(steps.size());
+  for (const at::Tensor& step : steps) {
+    const std::vector<at::Tensor> gates = (at::linear(state, w_hidden) + step).chunk(4, 1);
+    memory = gates[1].sigmoid() * memory + gates[0].sigmoid() * gates[2].tanh();
+    state = gates[3].sigmoid() * memory.tanh();
+    outputs.push_back(state);
+  }
+  if (reverse) std::reverse(outputs.begin(), outputs.end());
+  if (is_stacked) {
+    state = state.unsqueeze(0);
+    memory = memory.unsqueeze(0);
+  }
+  return {at::stack(outputs, 0), state, memory, at::empty({0}, inputs.options().dtype(at::kByte))};
+}
+
+}  // namespace
+
+void register_decompositions(torch::Library& library) {
+  library.impl("native_batch_norm", TORCH_FN(batch_norm));
+  library.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
+}
+
+}  // namespace backplane::record

@@ -1,0 +1,249 @@
+#include "core/torch/record/lower.h"
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "core/torch/bridge/dtype.h"
+#include "core/torch/record/attribute.h"
+#include "core/torch/record/dispatch.h"
+
+namespace backplane::record {
+
+namespace {
+
+bool is_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// The dtype of a number beside tensors of `beside`: theirs, unless the number's own kind is higher.
+at::ScalarType number_type(at::ScalarType number, std::optional<at::ScalarType> beside) {
+  if (at::isComplexType(number))
+    return beside && at::isComplexType(*beside) ? *beside : at::kComplexFloat;
+  const bool is_float = at::isFloatingType(number);
+  if (beside) {
+    const bool higher = (is_float && at::isIntegralType(*beside, /*includeBool=*/true)) ||
+                        (number != at::kBool && *beside == at::kBool);
+    if (!higher) return *beside;
+  }
+  return is_float ? at::kFloat : number;
+}
+
+bool takes_offset(const std::string& name) { return name.starts_with("aten.as_strided"); }
+
+class Lowering {
+ public:
+  Lowering(const Tape& tape, const LowerOptions& options)
+      : tape_(tape), options_(options), ids_(tape.values.size(), ir::kNone) {}
+
+  Result<Lowered> run() {
+    out_.graph.name = options_.name;
+    for (std::size_t i = 0; i < options_.inputs.size(); ++i) {
+      const TapeValue& value = tape_.values[options_.inputs[i]];
+      BP_ASSIGN_OR_RETURN(ir::TensorType type, lower_type(value.meta, value.device));
+      ids_[options_.inputs[i]] = out_.graph.add_input(options_.input_names[i], std::move(type));
+    }
+    const std::vector<bool> live = live_calls();
+    for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
+      if (i == options_.forward_call_count) out_.forward_node_count = out_.graph.nodes.size();
+      if (!live[i]) continue;
+      const Call& call = tape_.calls[i];
+      if (Status status = add_call(call); !status.ok())
+        return std::move(status).with_context("lowering a call of " + call.info->name);
+    }
+    if (options_.forward_call_count >= tape_.calls.size())
+      out_.forward_node_count = out_.graph.nodes.size();
+    for (const ValueNumber output : options_.outputs) {
+      BP_ASSIGN_OR_RETURN(const ir::ValueId id, value_id(output));
+      out_.graph.outputs.push_back(id);
+    }
+    out_.constants.resize(out_.graph.values.size());
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<bool> live_calls() const {
+    std::vector<bool> read(tape_.values.size(), false), live(tape_.calls.size(), false);
+    for (const ValueNumber output : options_.outputs) read[output] = true;
+    for (std::size_t i = tape_.calls.size(); i-- > 0;) {
+      const Call& call = tape_.calls[i];
+      // A random draw that nobody reads still moves the stream of numbers on.
+      live[i] = call.info->is_random || call.results.empty() ||
+                std::ranges::any_of(call.results, [&](ValueNumber result) {
+                  return result != kNoValue && read[result];
+                });
+      if (!live[i]) continue;
+      for (const ValueNumber operand : call.operands)
+        if (operand != kNoValue) read[operand] = true;
+    }
+    return live;
+  }
+
+  Result<ir::ValueId> value_id(ValueNumber number) {
+    if (number == kNoValue) return ir::kNone;
+    if (ids_[number] != ir::kNone) return ids_[number];
+    const TapeValue& value = tape_.values[number];
+    if (value.origin != ValueOrigin::kConstant)
+      return Status(Code::kInternal, "A recorded value is read before it is computed.");
+    BP_ASSIGN_OR_RETURN(ids_[number], add_constant(value.constant, value.constant));
+    return ids_[number];
+  }
+
+  Result<ir::ValueId> add_constant(const at::Tensor& data, const at::Tensor& original) {
+    const BelowRecording below;
+    const at::Tensor dense = data.contiguous();
+    BP_ASSIGN_OR_RETURN(ir::TensorType type, lower_type(dense, dense.device()));
+    auto bytes = std::make_shared<ir::ConstantData>();
+    bytes->bytes.resize(dense.nbytes());
+    if (dense.nbytes() > 0)
+      std::memcpy(bytes->bytes.data(), dense.const_data_ptr(), dense.nbytes());
+    const ir::ValueId id = out_.graph.add_constant(is_number(original) ? "number" : "constant",
+                                                   std::move(type), std::move(bytes));
+    out_.constants.resize(out_.graph.values.size());
+    out_.constants[id] = is_number(original) ? original : dense;
+    return id;
+  }
+
+  // A number is a constant of its own for each reader, with a dtype that suits the reader.
+  Result<ir::ValueId> operand_id(const Call& call, ValueNumber number) {
+    if (number == kNoValue) return ir::kNone;
+    const at::Tensor& constant = tape_.values[number].constant;
+    if (tape_.values[number].origin != ValueOrigin::kConstant || !is_number(constant))
+      return value_id(number);
+    std::optional<at::ScalarType> beside;
+    for (const ValueNumber other : call.operands)
+      if (other != kNoValue && (tape_.values[other].origin != ValueOrigin::kConstant ||
+                                !is_number(tape_.values[other].constant)))
+        beside = tape_.values[other].meta.scalar_type();
+    const BelowRecording below;
+    return add_constant(constant.to(number_type(constant.scalar_type(), beside)), constant);
+  }
+
+  Status add_call(const Call& call) {
+    const c10::FunctionSchema& schema = call.info->handle.schema();
+    if (call.info->list_count > 1)
+      return Status(Code::kUnsupported, call.info->name + " takes several tensor lists");
+    std::vector<ir::ValueId> operands;
+    operands.reserve(call.operands.size());
+    std::vector<ir::Attribute> attributes;
+    std::uint32_t list_first = 0;
+    std::size_t next = 0;
+    const std::size_t given = explicit_positional_count(call);
+    for (std::size_t i = 0; i < call.arguments.size(); ++i) {
+      const c10::Argument& argument = schema.arguments()[i];
+      std::uint32_t count = 1;
+      switch (call.info->arguments[i]) {
+        case ArgumentKind::kPlain:
+          if (argument.kwarg_only() ? is_default(argument, call.arguments[i]) : i >= given)
+            continue;
+          BP_RETURN_IF_ERROR(add_attribute(argument, call.arguments[i], attributes));
+          continue;
+        case ArgumentKind::kTensor:
+          break;
+        case ArgumentKind::kTensorList:
+        case ArgumentKind::kOptionalTensorList:
+          list_first = static_cast<std::uint32_t>(operands.size());
+          count = call.list_counts[0];
+          break;
+      }
+      for (; count > 0; --count) {
+        BP_ASSIGN_OR_RETURN(const ir::ValueId id, operand_id(call, call.operands[next++]));
+        operands.push_back(id);
+      }
+    }
+    if (takes_offset(call.info->name)) BP_RETURN_IF_ERROR(make_offset_relative(call, attributes));
+
+    std::vector<ir::TensorType> types;
+    types.reserve(call.results.size());
+    for (const ValueNumber result : call.results) {
+      if (result == kNoValue) {
+        types.emplace_back();  // a place-holder: nobody reads it
+        continue;
+      }
+      const TapeValue& value = tape_.values[result];
+      BP_ASSIGN_OR_RETURN(ir::TensorType type, lower_type(value.meta, value.device));
+      types.push_back(std::move(type));
+    }
+    const ir::NodeId id =
+        out_.graph.add_node(call.info->op, std::move(operands), std::move(attributes),
+                            std::move(types), value_name(*call.info));
+    ir::Node& node = out_.graph.nodes[id];
+    node.list_first = list_first;
+    node.list_count = call.list_counts.empty() ? 0 : call.list_counts[0];
+    for (std::size_t i = 0; i < call.results.size(); ++i)
+      if (call.results[i] != kNoValue) ids_[call.results[i]] = node.results[i];
+    return {};
+  }
+
+  // PyTorch's own tracer leaves out the defaults at the end of the positional arguments.
+  static std::size_t explicit_positional_count(const Call& call) {
+    const auto& arguments = call.info->handle.schema().arguments();
+    std::size_t count = arguments.size();
+    while (count > 0) {
+      const c10::Argument& last = arguments[count - 1];
+      if (!last.kwarg_only() && (call.info->arguments[count - 1] != ArgumentKind::kPlain ||
+                                 !is_default(last, call.arguments[count - 1])))
+        break;
+      --count;
+    }
+    return count;
+  }
+
+  // Values carry no storage offset: the attribute counts from operand 0's own start. An input's
+  // memory before and behind what it shows is not the graph's.
+  Status make_offset_relative(const Call& call, std::vector<ir::Attribute>& attributes) const {
+    const at::Tensor& operand = tape_.values[call.operands[0]].meta;
+    const std::int64_t start = operand.storage_offset();
+    std::int64_t absolute = start;
+    for (ir::Attribute& a : attributes) {
+      if (a.name != "storage_offset") continue;
+      if (const auto* dim = std::get_if<ir::Dim>(&a.value)) absolute = dim->number();
+      a.value = ir::Dim(absolute - start);
+    }
+    if (absolute == start) return {};
+    for (const ValueNumber input : options_.inputs) {
+      const at::Tensor& root = tape_.values[input].meta;
+      if (root.storage().is_alias_of(operand.storage()) && absolute < root.storage_offset())
+        return Status(Code::kUnsupported, call.info->name + " reads in front of an argument");
+    }
+    return {};
+  }
+
+  static std::string value_name(const OperatorInfo& info) {
+    const std::size_t colons = info.schema_name.find("::");
+    return info.schema_name.substr(colons == std::string::npos ? 0 : colons + 2);
+  }
+
+  const Tape& tape_;
+  const LowerOptions& options_;
+  std::vector<ir::ValueId> ids_;
+  Lowered out_;
+};
+
+}  // namespace
+
+Result<ir::TensorType> lower_type(const at::Tensor& meta, c10::Device device) {
+  if (meta.layout() != at::kStrided) return Status(Code::kUnsupported, "a sparse or opaque tensor");
+  if (device.type() != at::kCPU)
+    return Status(Code::kUnsupported,
+                  "a tensor on device '" + device.str() + "' (CPU tensors only)");
+  const auto dtype = bridge::find_dtype(meta.scalar_type());
+  if (!dtype)
+    return Status(Code::kUnsupported, std::string("dtype ") + c10::toString(meta.scalar_type()));
+  if (meta.is_conj() || meta.is_neg())
+    return Status(Code::kUnsupported, "a tensor with a pending conjugation or negation");
+  ir::TensorType type;
+  type.dtype = *dtype;
+  type.dims.assign(meta.sizes().begin(), meta.sizes().end());
+  type.strides.assign(meta.strides().begin(), meta.strides().end());
+  return type;
+}
+
+Result<Lowered> lower(const Tape& tape, const LowerOptions& options) {
+  return Lowering(tape, options).run();
+}
+
+}  // namespace backplane::record

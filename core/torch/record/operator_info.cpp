@@ -1,0 +1,155 @@
+#include "core/torch/record/operator_info.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "core/torch/record/shape_rules.h"
+
+namespace backplane::record {
+
+namespace {
+
+const c10::Type& strip_optional(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::OptionalType)
+    return *type.castRaw<c10::OptionalType>()->getElementType();
+  return type;
+}
+
+ArgumentKind kind_of(const c10::Type& declared) {
+  const c10::Type& type = strip_optional(declared);
+  if (type.kind() == c10::TypeKind::TensorType) return ArgumentKind::kTensor;
+  if (type.kind() != c10::TypeKind::ListType) return ArgumentKind::kPlain;
+  const c10::Type& element = *type.castRaw<c10::ListType>()->getElementType();
+  if (element.kind() == c10::TypeKind::TensorType) return ArgumentKind::kTensorList;
+  if (strip_optional(element).kind() == c10::TypeKind::TensorType)
+    return ArgumentKind::kOptionalTensorList;
+  return ArgumentKind::kPlain;
+}
+
+// "aten::add", "Tensor" is aten.add.Tensor in the IR.
+std::string ir_name(const c10::FunctionSchema& schema) {
+  std::string name = schema.name();
+  if (const std::size_t colons = name.find("::"); colons != std::string::npos)
+    name.replace(colons, 2, ".");
+  if (!schema.overload_name().empty()) name += "." + schema.overload_name();
+  return name;
+}
+
+// Their shape depends on the shapes and numbers given alone, and zeros are valid values for them.
+constexpr std::array kRunOnZeros{
+    std::string_view("aten._ctc_loss"),
+    std::string_view("aten._ctc_loss_backward"),
+    std::string_view("aten._embedding_bag"),
+    std::string_view("aten._embedding_bag_forward_only"),
+    std::string_view("aten._histogramdd_bin_edges"),
+    std::string_view("aten._histogramdd_from_bin_cts"),
+    std::string_view("aten._histogramdd_from_bin_tensors"),
+    std::string_view("aten.fractional_max_pool3d"),
+    std::string_view("aten.fractional_max_pool3d_backward"),
+    std::string_view("aten.geqrf"),
+    std::string_view("aten.histogram.bin_ct"),
+    std::string_view("aten.histogram.bins_tensor"),
+    std::string_view("aten.multi_margin_loss"),
+    std::string_view("aten.multi_margin_loss_backward"),
+    std::string_view("aten.multilabel_margin_loss_backward"),
+    std::string_view("aten.multilabel_margin_loss_forward"),
+};
+
+// PyTorch lists the origin of each kernel, and a Python one by its file.
+bool has_python_meta(const c10::OperatorHandle& handle) {
+  const std::string table = handle.dumpComputedTable();
+  const std::size_t meta = table.find("\nMeta: ");
+  if (meta == std::string::npos) return false;
+  return table.substr(meta, table.find('\n', meta + 1) - meta).find(".py:") != std::string::npos;
+}
+
+// A conjugation, negation or zero that PyTorch leaves pending on the tensor; values of a graph have
+// no such bits.
+constexpr std::array<std::pair<std::string_view, const char*>, 3> kSubstitutes{{
+    {"aten._conj", "aten::_conj_copy"},
+    {"aten._neg_view", "aten::_neg_view_copy"},
+    {"aten._efficientzerotensor", "aten::zeros"},
+}};
+
+const OperatorInfo* find_substitute(std::string_view name) {
+  for (const auto& [from, to] : kSubstitutes)
+    if (from == name) {
+      const auto handle = c10::Dispatcher::singleton().findSchema({to, ""});
+      return handle ? &operator_info(*handle) : nullptr;
+    }
+  return nullptr;
+}
+
+}  // namespace
+
+OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
+    : handle(h),
+      schema_name(h.schema().name()),
+      overload(h.schema().overload_name()),
+      name(ir_name(h.schema())) {
+  const c10::FunctionSchema& schema = handle.schema();
+  op = ir::find_or_intern_op(name);
+  for (const c10::Argument& argument : schema.arguments()) {
+    const auto position = static_cast<int>(arguments.size());
+    arguments.push_back(kind_of(*argument.real_type()));
+    list_count += arguments.back() == ArgumentKind::kTensorList ||
+                  arguments.back() == ArgumentKind::kOptionalTensorList;
+    if (argument.name() == "device") device_argument = position;
+    if (argument.name() == "generator") generator_argument = position;
+    out_count += argument.is_out();
+    writes = writes || (argument.alias_info() && argument.alias_info()->isWrite());
+  }
+  is_identity = name == "aten.detach" || name == "aten.alias" || name == "aten.lift" ||
+                name == "aten.lift_fresh";
+  const auto has = [&](c10::DispatchKey key) { return handle.hasKernelForDispatchKey(key); };
+  is_composite = has(c10::DispatchKey::CompositeImplicitAutograd) && !has(c10::DispatchKey::CPU) &&
+                 !has(c10::DispatchKey::Meta);
+  const bool runs_on_zeros =
+      std::find(kRunOnZeros.begin(), kRunOnZeros.end(), name) != kRunOnZeros.end();
+  depends_on_values = !runs_on_zeros && (handle.hasTag(at::Tag::data_dependent_output) ||
+                                         handle.hasTag(at::Tag::dynamic_output_shape));
+  is_random =
+      handle.hasTag(at::Tag::nondeterministic_seeded) || op->op_class == ir::OpClass::kRandom;
+
+  substitute = find_substitute(name);
+  rule = find_shape_rule(name);
+  if (rule)
+    route = ShapeRoute::kRule;
+  else if (runs_on_zeros)
+    route = ShapeRoute::kRunOnZeros;
+  else if (has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
+    route = ShapeRoute::kStructured;
+  else if (has(c10::DispatchKey::CompositeExplicitAutograd) && !writes)
+    route = ShapeRoute::kComposite;
+  if (route != ShapeRoute::kStructured) meta_is_python = has_python_meta(handle);
+}
+
+const OperatorInfo& operator_info(const c10::OperatorHandle& handle) {
+  // Never destroyed: threads may record while the process ends. Keyed by the schema's address,
+  // which stays while the operator is registered; another operator may get it later.
+  static auto& mutex = *new std::shared_mutex;
+  static auto& infos = *new std::unordered_map<const c10::FunctionSchema*,
+                                               std::vector<std::unique_ptr<OperatorInfo>>>;
+  const c10::FunctionSchema& schema = handle.schema();
+  const auto is_of = [&](const std::unique_ptr<OperatorInfo>& info) {
+    return info->schema_name == schema.name() && info->overload == schema.overload_name();
+  };
+  {
+    const std::shared_lock<std::shared_mutex> lock(mutex);
+    if (const auto found = infos.find(&schema); found != infos.end())
+      for (const auto& info : found->second)
+        if (is_of(info)) return *info;
+  }
+  auto made = std::make_unique<OperatorInfo>(handle);
+  const std::unique_lock<std::shared_mutex> lock(mutex);
+  return *infos[&schema].emplace_back(std::move(made));
+}
+
+}  // namespace backplane::record

@@ -1,0 +1,62 @@
+// What the recorder needs to know of an operator, worked out once per process.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/ir/op_table.h"
+
+namespace backplane::record {
+
+enum class ArgumentKind : std::uint8_t { kPlain, kTensor, kTensorList, kOptionalTensorList };
+
+// How the shape of results is found. The first that applies.
+enum class ShapeRoute : std::uint8_t {
+  kRule,        // one of our own C++ functions
+  kStructured,  // the operator's C++ shape function, its computation left out
+  kComposite,   // the C++ kernel for any device, on meta tensors
+  kMeta,        // the Meta key's kernel, which may be Python
+  kRunOnZeros,  // PyTorch has none: the operator runs on zeros, its values thrown away
+};
+
+// Replaces the arguments on top of the stack by results, or leaves them and returns false.
+using ShapeRule = bool (*)(torch::jit::Stack& stack);
+
+struct OperatorInfo {
+  explicit OperatorInfo(const c10::OperatorHandle& handle);
+
+  c10::OperatorHandle handle;
+  std::string schema_name, overload;  // "aten::add", "Tensor"
+  std::string name;                   // as the IR writes it: "aten.add.Tensor", "aten.relu"
+  const ir::OpInfo* op = nullptr;
+  std::vector<ArgumentKind> arguments;
+  std::size_t list_count = 0;      // tensor lists among the arguments
+  int device_argument = -1;        // position, -1: none
+  int generator_argument = -1;     // position, -1: none
+  std::size_t out_count = 0;       // arguments that are written as results of an out= overload
+  bool writes = false;             // an argument is written
+  bool is_identity = false;        // detach, alias, lift: another name of the same value
+  bool is_composite = false;       // has only a CompositeImplicitAutograd kernel
+  bool depends_on_values = false;  // numbers or shapes of results come from values
+  bool is_random = false;
+  bool meta_is_python = false;  // the Meta key's kernel
+  ShapeRule rule = nullptr;
+  ShapeRoute route = ShapeRoute::kMeta;
+  // A kComposite kernel that turned out not to run on meta tensors.
+  mutable std::atomic<bool> composite_failed{false};
+
+  const OperatorInfo* substitute = nullptr;  // same arguments, same meaning, no lazy bits
+
+  const OperatorInfo& recorded_as() const { return substitute ? *substitute : *this; }
+  std::size_t argument_count() const { return arguments.size(); }
+};
+
+// Thread-safe; the reference is good for ever.
+const OperatorInfo& operator_info(const c10::OperatorHandle& handle);
+
+}  // namespace backplane::record

@@ -1,0 +1,392 @@
+#include "core/torch/record/recorder.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#include "core/torch/record/dispatch.h"
+#include "core/torch/record/lower.h"
+#include "core/torch/record/session.h"
+
+namespace backplane::record {
+
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+Status unsupported(std::string what) { return Status(Code::kUnsupported, std::move(what)); }
+
+std::string argument_text(std::size_t index) { return "argument " + std::to_string(index); }
+
+// Stands where an argument's own history would: makes it a tensor that may be written in place.
+class EdgeOfProgram final : public torch::autograd::Node {
+ public:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return std::move(gradients);
+  }
+};
+
+// Nodes are held by one pointer type up to torch 2.12 and by another from 2.13 on.
+template <class Pointer>
+Pointer make_edge() {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
+    return std::make_shared<EdgeOfProgram>();
+  else
+    return c10::make_intrusive<EdgeOfProgram>();
+}
+
+Status check_environment() {
+  if (Session::current()) return unsupported("a recording inside of another");
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set())
+    return unsupported("a TorchDispatchMode is active");
+  if (c10::impl::tls_local_dispatch_key_set().included_.has(
+          c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
+    return unsupported("a functorch transform is active");
+  return {};
+}
+
+Status check_argument(const at::Tensor& tensor, std::size_t index) {
+  const auto refuse = [&](const std::string& what) {
+    return unsupported(argument_text(index) + " is " + what);
+  };
+  if (!tensor.defined()) return refuse("no tensor");
+  if (tensor.layout() != at::kStrided) return refuse("sparse or opaque");
+  if (tensor.is_quantized()) return refuse("quantized");
+  if (tensor.is_nested()) return refuse("nested");
+  if (tensor.is_conj() || tensor.is_neg()) return refuse("pending conjugation or negation");
+  if (functional::isFunctionalTensor(tensor)) return refuse("being functionalized already");
+  if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+    return refuse("of symbolic shape");
+  if (tensor.is_meta()) return refuse("on the meta device");
+  if (tensor._fw_grad(/*level=*/0).defined()) return refuse("a dual tensor of forward-mode AD");
+  return {};
+}
+
+// ATen's errors carry a stack trace of its own C++.
+std::string reason_of(const std::exception& error) {
+  if (const auto* known = dynamic_cast<const c10::Error*>(&error))
+    return known->what_without_backtrace();
+  return error.what();
+}
+
+// One argument while the program runs.
+struct Handed {
+  at::Tensor leaf;   // what gradients are asked for
+  at::Tensor given;  // what the program gets
+  torch::autograd::Node* edge = nullptr;
+  const c10::StorageImpl* storage = nullptr;
+  ValueNumber value = kNoValue;
+  std::size_t first_argument = 0;
+};
+
+class Recording {
+ public:
+  Recording(const Program& program, std::span<const at::Tensor> arguments,
+            const RecordOptions& options)
+      : program_(program),
+        arguments_(arguments),
+        options_(options),
+        session_(std::make_shared<Session>()) {}
+
+  Result<Recorded> run() {
+    hand_arguments();
+    {
+      const bool in_inference = c10::InferenceMode::is_enabled();
+      const c10::InferenceMode normal(false);
+      const at::AutoGradMode grad(!in_inference && had_grad_);
+      const SessionScope session(session_);
+      const RecordingScope recording;
+      std::vector<at::Tensor> given;
+      for (const std::size_t handed : handed_of_) given.push_back(handed_[handed].given);
+      results_ = program_(given);
+      recorded_.grad_mode_after = at::GradMode::is_enabled();
+      at::GradMode::set_enabled(!in_inference && had_grad_);
+      if (Status status = finish_forward(); !status.ok()) return status;
+      if (options_.with_backward) run_backward();
+    }
+    // A refusal that the program caught and went on from.
+    if (!session_->refusal().empty()) return unsupported(session_->refusal());
+    return finish();
+  }
+
+  const std::string& refusal() const { return session_->refusal(); }
+
+ private:
+  void hand_arguments() {
+    std::unordered_map<const c10::TensorImpl*, std::size_t> seen;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const at::Tensor& argument = arguments_[i];
+      const auto [found, is_new] = seen.emplace(argument.unsafeGetTensorImpl(), handed_.size());
+      handed_of_.push_back(found->second);
+      if (!is_new) continue;
+      const at::Tensor value = session_->make_input(argument);
+      Handed handed;
+      handed.first_argument = i;
+      handed.value = find_value(value)->number();
+      handed.leaf = functional::to_functional_tensor(value);
+      handed.given = handed.leaf;
+      if (argument.requires_grad()) handed.leaf.set_requires_grad(true);
+      if (argument.requires_grad() && !argument.is_leaf()) {
+        handed.given = functional::to_functional_tensor(value);
+        const auto edge = make_edge<decltype(torch::autograd::Edge::function)>();
+        edge->set_next_edges(torch::autograd::collect_next_edges(handed.leaf));
+        torch::autograd::set_history(handed.given, edge);
+        handed.edge = edge.get();
+      }
+      handed.storage = storage_of(handed.given);
+      handed_.push_back(std::move(handed));
+    }
+  }
+
+  ValueNumber value_of(const at::Tensor& tensor, std::string_view reader) {
+    if (!functional::isFunctionalTensor(tensor)) return session_->number_of(tensor, reader);
+    functional::sync(tensor);
+    return session_->number_of(functional::from_functional_tensor(tensor), reader);
+  }
+
+  static const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+    return functional::isFunctionalTensor(tensor) ? tensor.storage().unsafeGetStorageImpl()
+                                                  : nullptr;
+  }
+
+  // Differentiated where a caller would: as a leaf, not as the result of autograd.
+  bool has_new_history(const Handed& handed) const {
+    return handed.given.requires_grad() && handed.given.grad_fn().get() != handed.edge;
+  }
+
+  Status finish_forward() {
+    forward_call_count_ = session_->tape.calls.size();
+    new_values_.resize(handed_.size(), kNoValue);
+    for (std::size_t h = 0; h < handed_.size(); ++h) {
+      const Handed& handed = handed_[h];
+      const at::Tensor& argument = arguments_[handed.first_argument];
+      const std::string who = argument_text(handed.first_argument);
+      auto* wrapper = functional::unsafeGetFunctionalWrapper(handed.given);
+      if (handed.given.sizes() != argument.sizes() ||
+          handed.given.strides() != argument.strides() || wrapper->has_metadata_mutation() ||
+          storage_of(handed.given) != handed.storage || wrapper->was_inductor_storage_resized())
+        return unsupported("the program changes the shape or storage of " + who);
+      if (handed.leaf.grad().defined())
+        return unsupported("the program calls backward() and so writes the gradient of " + who);
+      const ValueNumber now = value_of(handed.given, who);
+      if (now != handed.value) new_values_[h] = now;
+      if (handed.given.requires_grad() != argument.requires_grad() && now == handed.value)
+        return unsupported("the program changes requires_grad of " + who);
+    }
+    BP_RETURN_IF_ERROR(check_shared_memory());
+    for (const c10::IValue& result : results_) BP_RETURN_IF_ERROR(add_output(result));
+    forward_call_count_ = session_->tape.calls.size();
+    return {};
+  }
+
+  // Two arguments over the same memory are two values here; a write to one must show in the other.
+  Status check_shared_memory() const {
+    for (std::size_t a = 0; a < handed_.size(); ++a) {
+      if (new_values_[a] == kNoValue) continue;
+      const at::Tensor& written = arguments_[handed_[a].first_argument];
+      if (!written.has_storage()) continue;
+      for (std::size_t b = 0; b < handed_.size(); ++b) {
+        const at::Tensor& other = arguments_[handed_[b].first_argument];
+        if (a != b && other.has_storage() && written.is_alias_of(other))
+          return unsupported("the program writes " + argument_text(handed_[a].first_argument) +
+                             ", which shares memory with " +
+                             argument_text(handed_[b].first_argument));
+      }
+    }
+    return {};
+  }
+
+  Status add_output(const c10::IValue& result) {
+    OutputInfo info;
+    const auto index = static_cast<std::uint32_t>(recorded_.outputs.size());
+    if (!result.isTensor() || !result.toTensor().defined()) {
+      info.kind = OutputKind::kPlain;
+      info.plain = result.isTensor() ? c10::IValue() : result;
+      recorded_.outputs.push_back(std::move(info));
+      output_values_.push_back(kNoValue);
+      output_tensors_.emplace_back();
+      return {};
+    }
+    const at::Tensor& tensor = result.toTensor();
+    output_values_.push_back(value_of(tensor, "an output"));
+    output_tensors_.push_back(tensor);
+    info.sizes = tensor.sizes().vec();
+    info.strides = tensor.strides().vec();
+    info.storage_offset = tensor.storage_offset();
+    info.requires_grad = tensor.requires_grad();
+    find_base(tensor, index, info);
+    recorded_.outputs.push_back(std::move(info));
+    return {};
+  }
+
+  void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) const {
+    const c10::StorageImpl* storage = storage_of(tensor);
+    if (!storage) return;
+    for (const Handed& handed : handed_) {
+      if (storage != storage_of(handed.given)) continue;
+      info.kind =
+          tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
+      info.base = static_cast<std::uint32_t>(handed.first_argument);
+      return;
+    }
+    for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
+      const at::Tensor& other = output_tensors_[earlier];
+      if (!other.defined() || storage != storage_of(other)) continue;
+      info.kind = OutputKind::kViewOfOutput;
+      info.base = earlier;
+      return;
+    }
+  }
+
+  at::Tensor make_tangent(const at::Tensor& output, std::uint32_t& out_position) {
+    const at::Tensor like =
+        output.is_non_overlapping_and_dense()
+            ? at::detail::empty_strided_meta(output.sizes(), output.strides(), output.scalar_type())
+            : at::detail::empty_meta(output.sizes(), output.scalar_type());
+    const ValueNumber value = session_->add_value(like, output.device(), ValueOrigin::kInput);
+    out_position = static_cast<std::uint32_t>(handed_.size() + tangents_.size());
+    tangents_.push_back(value);
+    return functional::to_functional_tensor(session_->wrap(value));
+  }
+
+  void run_backward() {
+    std::vector<at::Tensor> outputs, tangents, inputs;
+    std::vector<std::size_t> handed_of_input;
+    const auto differentiate = [&](const at::Tensor& tensor, std::uint32_t& out_position) {
+      outputs.push_back(tensor);
+      tangents.push_back(make_tangent(tensor, out_position));
+    };
+    for (std::size_t i = 0; i < recorded_.outputs.size(); ++i) {
+      OutputInfo& info = recorded_.outputs[i];
+      // The caller's own autograd differentiates arguments and their views.
+      if (info.requires_grad && info.kind != OutputKind::kArgument &&
+          info.kind != OutputKind::kViewOfArgument)
+        differentiate(output_tensors_[i], info.tangent);
+    }
+    new_value_tangents_.resize(handed_.size(), kAbsent);
+    gradients_.resize(handed_.size(), kNoValue);
+    for (std::size_t h = 0; h < handed_.size(); ++h) {
+      if (new_values_[h] != kNoValue && has_new_history(handed_[h]))
+        differentiate(handed_[h].given, new_value_tangents_[h]);
+      if (!handed_[h].leaf.requires_grad() || !handed_[h].leaf.is_leaf()) continue;
+      inputs.push_back(handed_[h].leaf);
+      handed_of_input.push_back(h);
+    }
+    if (outputs.empty() || inputs.empty()) return;
+    session_->in_backward = true;
+    const std::vector<at::Tensor> gradients =
+        torch::autograd::grad(outputs, inputs, tangents, std::nullopt, /*create_graph=*/false,
+                              /*allow_unused=*/true);
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].defined())
+        gradients_[handed_of_input[i]] = value_of(gradients[i], "a gradient");
+  }
+
+  Result<Recorded> finish() {
+    LowerOptions lowering;
+    lowering.name = options_.name;
+    lowering.forward_call_count = forward_call_count_;
+    for (const Handed& handed : handed_) {
+      const std::size_t i = handed.first_argument;
+      lowering.inputs.push_back(handed.value);
+      lowering.input_names.push_back(i < options_.argument_names.size()
+                                         ? options_.argument_names[i]
+                                         : "primals_" + std::to_string(i + 1));
+    }
+    for (const ValueNumber tangent : tangents_) {
+      lowering.inputs.push_back(tangent);
+      lowering.input_names.push_back("tangents_" +
+                                     std::to_string(lowering.inputs.size() - handed_.size()));
+    }
+    const auto add_output = [&](ValueNumber value) {
+      lowering.outputs.push_back(value);
+      return static_cast<std::uint32_t>(lowering.outputs.size() - 1);
+    };
+    for (std::size_t i = 0; i < recorded_.outputs.size(); ++i)
+      if (output_values_[i] != kNoValue)
+        recorded_.outputs[i].graph_output = add_output(output_values_[i]);
+    std::vector<ArgumentInfo> infos(handed_.size());
+    for (std::size_t h = 0; h < handed_.size(); ++h)
+      if (new_values_[h] != kNoValue) infos[h].new_value = add_output(new_values_[h]);
+    recorded_.border = {handed_.size(), lowering.outputs.size()};
+    for (std::size_t h = 0; h < handed_.size(); ++h) {
+      ArgumentInfo& info = infos[h];
+      info.graph_input = static_cast<std::uint32_t>(h);
+      info.requires_grad = arguments_[handed_[h].first_argument].requires_grad();
+      info.is_mutated = new_values_[h] != kNoValue;
+      info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
+      if (h < new_value_tangents_.size()) info.tangent = new_value_tangents_[h];
+      if (h < gradients_.size() && gradients_[h] != kNoValue)
+        info.gradient = add_output(gradients_[h]);
+    }
+    for (const std::size_t handed : handed_of_) recorded_.arguments.push_back(infos[handed]);
+
+    BP_ASSIGN_OR_RETURN(Lowered lowered, lower(session_->tape, lowering));
+    for (const std::uint32_t i : options_.static_arguments)
+      if (i < recorded_.arguments.size())
+        lowered.graph.values[lowered.graph.inputs[recorded_.arguments[i].graph_input]].is_static =
+            true;
+    recorded_.graph = std::move(lowered.graph);
+    recorded_.forward_node_count = lowered.forward_node_count;
+    recorded_.constants = std::move(lowered.constants);
+    recorded_.call_count = session_->tape.calls.size();
+    recorded_.shapes = session_->shapes;
+    for (const OperatorInfo* info : session_->python_shapes)
+      recorded_.python_shapes.push_back(info->name);
+    std::sort(recorded_.python_shapes.begin(), recorded_.python_shapes.end());
+    return std::move(recorded_);
+  }
+
+  const Program& program_;
+  std::span<const at::Tensor> arguments_;
+  const RecordOptions& options_;
+  const bool had_grad_ = at::GradMode::is_enabled();
+  std::shared_ptr<Session> session_;
+  std::vector<Handed> handed_;          // one for each tensor among the arguments
+  std::vector<std::size_t> handed_of_;  // by argument
+  std::vector<c10::IValue> results_;
+  std::vector<at::Tensor> output_tensors_;         // by output; undefined where plain
+  std::vector<ValueNumber> output_values_;         // by output
+  std::vector<ValueNumber> new_values_;            // by handed
+  std::vector<ValueNumber> gradients_;             // by handed
+  std::vector<std::uint32_t> new_value_tangents_;  // by handed
+  std::vector<ValueNumber> tangents_;
+  std::size_t forward_call_count_ = 0;
+  Recorded recorded_;
+};
+
+}  // namespace
+
+Result<Recorded> record(const Program& program, std::span<const at::Tensor> arguments,
+                        const RecordOptions& options) {
+  BP_RETURN_IF_ERROR(register_recorder());
+  BP_RETURN_IF_ERROR(check_environment());
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    BP_RETURN_IF_ERROR(check_argument(arguments[i], i));
+  Recording recording(program, arguments, options);
+  std::optional<Result<Recorded>> result;
+  try {
+    result.emplace(recording.run());
+  } catch (const std::exception& error) {
+    result.emplace(
+        unsupported(recording.refusal().empty() ? reason_of(error) : recording.refusal()));
+  }
+  // It would keep casts of the recording's tensors alive, and no others are lost that matter.
+  if (at::autocast::is_autocast_enabled(at::kCUDA) || at::autocast::is_autocast_enabled(at::kCPU))
+    at::autocast::clear_cache();
+  return std::move(*result);
+}
+
+}  // namespace backplane::record

@@ -1,0 +1,101 @@
+#include "core/torch/record/session.h"
+
+#include <torch/version.h>
+
+#include <atomic>
+#include <string_view>
+#include <utility>
+
+#include "core/torch/record/dispatch.h"
+
+namespace backplane::record {
+
+namespace {
+
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
+constexpr std::string_view kSlotName = "BACKPLANE_RECORDING";
+const c10::DebugInfoKind kSlot(&kSlotName);
+#else
+constexpr c10::DebugInfoKind kSlot = c10::DebugInfoKind::INFERENCE_CONTEXT;
+#endif
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Session::Session() : number_(next_number()) {}
+
+Session* Session::current() { return static_cast<Session*>(c10::ThreadLocalDebugInfo::get(kSlot)); }
+
+SessionScope::SessionScope(std::shared_ptr<Session> session) : guard_(kSlot, std::move(session)) {}
+
+ValueNumber Session::add_value(at::Tensor meta, c10::Device device, ValueOrigin origin) {
+  TapeValue value;
+  value.meta = std::move(meta);
+  value.device = device;
+  value.origin = origin;
+  value.is_constant = origin == ValueOrigin::kConstant;
+  tape.values.push_back(std::move(value));
+  return static_cast<ValueNumber>(tape.values.size() - 1);
+}
+
+at::Tensor Session::wrap(ValueNumber number) const {
+  const TapeValue& value = tape.values[number];
+  return at::Tensor(c10::make_intrusive<ValueTensor>(value.meta, value.device, number_, number));
+}
+
+at::Tensor Session::make_input(const at::Tensor& like) {
+  return wrap(add_value(meta_like(like), like.device(), ValueOrigin::kInput));
+}
+
+ValueNumber Session::add_constant(const at::Tensor& tensor) {
+  // Shape functions in Python read a number's value, so it stays one.
+  const bool is_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  const ValueNumber value =
+      add_value(is_number ? tensor : meta_like(tensor), tensor.device(), ValueOrigin::kConstant);
+  tape.values[value].constant = tensor;
+  return value;
+}
+
+ValueNumber Session::number_of(const at::Tensor& tensor, std::string_view reader) {
+  if (const ValueTensor* value = find_value(tensor)) {
+    if (value->session() != number_)
+      refuse(std::string(reader) + " reads a tensor of another recording");
+    return value->number();
+  }
+  // A Python number, or a tensor that the program itself makes from Python data.
+  const bool is_own = reader == "aten.lift_fresh" || reader == "aten.lift" ||
+                      tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (!is_own)
+    refuse(std::string(reader) +
+           " reads a tensor that is neither an argument nor made by the program");
+  return add_constant(tensor);
+}
+
+std::optional<at::Tensor> Session::evaluate(ValueNumber number) {
+  if (!tape.values[number].is_constant) return std::nullopt;
+  if (tape.values[number].constant.defined()) return tape.values[number].constant;
+  const Call call = tape.calls[tape.values[number].producer];
+  torch::jit::Stack stack =
+      make_stack(call, [&](ValueNumber operand) { return *evaluate(operand); });
+  const BelowRecording below;
+  call.info->handle.callBoxed(stack);
+  const std::vector<at::Tensor> results = take_results(stack);
+  for (std::size_t i = 0; i < results.size() && i < call.results.size(); ++i)
+    if (call.results[i] != kNoValue) tape.values[call.results[i]].constant = results[i];
+  return tape.values[number].constant;
+}
+
+void Session::refuse(std::string reason) {
+  if (refusal_.empty()) refusal_ = reason;
+  throw Refusal(reason);
+}
+
+void Session::note_error(const char* text) {
+  if (refusal_.empty()) refusal_ = text;
+}
+
+}  // namespace backplane::record

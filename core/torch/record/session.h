@@ -1,0 +1,79 @@
+// One recording in progress: its tape, and the rules of what may enter it. A session is used by one
+// thread at a time; it follows autograd's engine into its threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "core/torch/record/tape.h"
+
+namespace backplane::record {
+
+// Leaves ATen by unwinding through it; record() turns it into a Status.
+class Refusal : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Shapes found by each way, for reports.
+struct ShapeCounts {
+  std::uint32_t compiled = 0, python = 0, run_on_zeros = 0;
+};
+
+class Session final : public c10::DebugInfoBase {
+ public:
+  Session();
+
+  // The recording that the calling thread is part of, or null.
+  static Session* current();
+
+  Tape tape;
+  ShapeCounts shapes;
+  bool in_backward = false;
+  std::unordered_set<const OperatorInfo*> python_shapes;  // those that shapes.python counts
+
+  std::uint64_t number() const { return number_; }
+
+  at::Tensor make_input(const at::Tensor& like);
+  ValueNumber add_value(at::Tensor meta, c10::Device device, ValueOrigin origin);
+  at::Tensor wrap(ValueNumber value) const;
+
+  // A tensor with memory becomes a constant of the program.
+  ValueNumber add_constant(const at::Tensor& tensor);
+  // The value that `tensor` is in this recording; `reader` is named in the refusal of a tensor with
+  // memory of its own, whose content may be another in the next call.
+  ValueNumber number_of(const at::Tensor& tensor, std::string_view reader);
+
+  // Computes a value that depends on no input and on no random draw; else nothing.
+  std::optional<at::Tensor> evaluate(ValueNumber value);
+
+  // Remembers the reason and throws it: the program may catch the exception, and what it would do
+  // then is not what it does with real tensors.
+  [[noreturn]] void refuse(std::string reason);
+  void note_error(const char* text);
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  std::uint64_t number_;
+  std::string refusal_;
+};
+
+// Makes a session the thread's current one.
+class SessionScope {
+ public:
+  explicit SessionScope(std::shared_ptr<Session> session);
+
+ private:
+  c10::DebugInfoGuard guard_;
+};
+
+}  // namespace backplane::record

@@ -1,0 +1,163 @@
+#include "core/torch/record/shape.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/torch/record/dispatch.h"
+#include "core/torch/record/value_tensor.h"
+
+namespace backplane::record {
+
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+enum class Mode : std::uint8_t { kOutside, kComposite, kStructured };
+thread_local Mode t_mode = Mode::kOutside;
+
+class ModeScope {
+ public:
+  explicit ModeScope(Mode mode) : before_(std::exchange(t_mode, mode)) {}
+  ~ModeScope() { t_mode = before_; }
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+ private:
+  Mode before_;
+};
+
+// Calls the kernel that a device without kernels of its own gets, with kRecordKey on, so that what
+// it calls comes to shape_call. Python functions on the Meta key shadow these kernels only there.
+void call_for_any_device(const OperatorInfo& info, torch::jit::Stack& stack, Mode mode) {
+  const ModeScope scope(mode);
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  keys.excluded_ = keys.excluded_.remove(kRecordKey);
+  keys.included_ = keys.included_.add(kRecordKey);
+  const c10::impl::ForceDispatchKeyGuard guard(keys);
+  info.handle.redispatchBoxed(DispatchKeySet(DispatchKey::PrivateUse3), &stack);
+}
+
+void call_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
+  const ModeScope scope(Mode::kOutside);
+  const BelowRecording below;
+  info.handle.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &stack);
+}
+
+bool try_composite(const OperatorInfo& info, torch::jit::Stack& stack) {
+  if (info.composite_failed.load(std::memory_order_relaxed)) return false;
+  const std::size_t base = stack.size() - info.argument_count();
+  const torch::jit::Stack copy(stack.begin() + static_cast<std::ptrdiff_t>(base), stack.end());
+  try {
+    call_for_any_device(info, stack, Mode::kComposite);
+    return true;
+  } catch (const std::exception&) {
+    // Some composite kernels read memory. An error of the user's own comes again from the Meta key.
+    stack.resize(base);
+    stack.insert(stack.end(), copy.begin(), copy.end());
+    return false;
+  }
+}
+
+at::Tensor zeros_of(const at::Tensor& meta) {
+  if (!meta.defined() || !meta.is_meta()) return meta;
+  return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU)).zero_();
+}
+
+void run_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
+  const BelowRecording below;
+  const std::size_t base = stack.size() - info.argument_count();
+  for (std::size_t i = 0; i < info.argument_count(); ++i) {
+    c10::IValue& value = stack[base + i];
+    if (info.arguments[i] == ArgumentKind::kTensor && value.isTensor()) {
+      value = zeros_of(value.toTensor());
+    } else if (info.arguments[i] == ArgumentKind::kTensorList && value.isTensorList()) {
+      c10::List<at::Tensor> zeros;
+      for (const at::Tensor& meta : value.toTensorVector()) zeros.push_back(zeros_of(meta));
+      value = std::move(zeros);
+    }
+  }
+  info.handle.callBoxed(&stack);
+  for (std::size_t i = base; i < stack.size(); ++i) {
+    c10::IValue& value = stack[i];
+    if (value.isTensor() && value.toTensor().defined()) {
+      value = meta_like(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> metas;
+      for (const at::Tensor& tensor : value.toTensorVector()) metas.push_back(meta_like(tensor));
+      value = std::move(metas);
+    }
+  }
+}
+
+bool is_allocation(const OperatorInfo& info) {
+  return info.schema_name == "aten::empty_strided" || info.schema_name == "aten::empty";
+}
+
+// Writes that leave shapes alone: the result is the first argument.
+bool only_writes(const OperatorInfo& info) {
+  return info.schema_name == "aten::copy_" || info.schema_name == "aten::fill_" ||
+         info.schema_name == "aten::zero_";
+}
+
+}  // namespace
+
+bool is_in_shape() { return t_mode != Mode::kOutside; }
+
+ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
+  switch (info.route) {
+    case ShapeRoute::kRule:
+      if (info.rule(stack)) return ShapeSource::kCompiled;
+      break;
+    case ShapeRoute::kStructured:
+      call_for_any_device(info, stack, Mode::kStructured);
+      return ShapeSource::kCompiled;
+    case ShapeRoute::kComposite:
+      if (try_composite(info, stack)) return ShapeSource::kCompiled;
+      call_meta(info, stack);
+      info.composite_failed.store(true, std::memory_order_relaxed);
+      return info.meta_is_python ? ShapeSource::kPython : ShapeSource::kCompiled;
+    case ShapeRoute::kRunOnZeros:
+      run_on_zeros(info, stack);
+      return ShapeSource::kRunOnZeros;
+    case ShapeRoute::kMeta:
+      break;
+  }
+  call_meta(info, stack);
+  return info.meta_is_python ? ShapeSource::kPython : ShapeSource::kCompiled;
+}
+
+void shape_call(const OperatorInfo& info, torch::jit::Stack& stack) {
+  const std::size_t base = stack.size() - info.argument_count();
+  // A structured kernel has found the shapes when it calls its out= form to compute.
+  if (t_mode == Mode::kStructured && info.out_count > 0 &&
+      info.out_count == info.handle.schema().returns().size()) {
+    stack.erase(stack.begin() + static_cast<std::ptrdiff_t>(base),
+                stack.end() - static_cast<std::ptrdiff_t>(info.out_count));
+    return;
+  }
+  if (only_writes(info)) {
+    stack.resize(base + 1);
+    return;
+  }
+  if (info.device_argument >= 0)
+    stack[base + static_cast<std::size_t>(info.device_argument)] = c10::Device(c10::kMeta);
+  if (is_allocation(info) || info.out_count > 0 || info.is_composite) {
+    // A composite kernel calls on; the others end here.
+    const ModeScope scope(info.is_composite ? t_mode : Mode::kOutside);
+    if (info.is_composite) {
+      info.handle.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &stack);
+    } else {
+      const BelowRecording below;
+      info.handle.callBoxed(&stack);
+    }
+    return;
+  }
+  const BelowRecording below;
+  (void)run_shape(info, stack);
+}
+
+}  // namespace backplane::record
