@@ -12,8 +12,6 @@ from torch_backplane import _C
 
 # Takes its LSTM layers apart, which rounds otherwise than the library's kernel.
 NEARLY = ("lstm",)
-QUICK = ("bert", "bert_dropout", "resnet", "lstm")
-CASES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.extended) for n in zoo.names()]
 
 
 def record_captured(case: zoo.ModelCase, train: bool) -> list[str]:
@@ -50,7 +48,7 @@ def record_captured(case: zoo.ModelCase, train: bool) -> list[str]:
     return faults
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", zoo.names())
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_model(name: str, train: bool) -> None:
     case = zoo.case(name)
