@@ -101,6 +101,8 @@ class Run:
         if ours and "flops" in roof:
             bound = roofline.bound(row["flops"], row["bytes"], roof["flops"], roof["bandwidth"])
             row["roof"] = bound / ours
+        found = {name: f"{ratio['value']:.2f}" for name, ratio in row.get("ratios", {}).items()}
+        self.note(f"{model}: {row.get('error') or found}")
         return row
 
     def first(self, model: str, mode: str, backend: str, steady: dict[str, Any]) -> dict[str, Any]:
@@ -119,6 +121,7 @@ class Run:
         if "error" in cold or "error" in warm:
             return row | {"error": cold.get("error") or warm["error"]}
         row |= {"cold": cold["seconds"], "warm": warm["seconds"]}
+        self.note(f"{model}: {backend} {row['cold']:.1f} s cold, {row['warm']:.1f} s warm")
         row |= {"compile_peak": cold["compile_peak"], "peak": cold["peak"]}
         seconds = steady.get("seconds", {})
         if backend in seconds and seconds[backend] < seconds["eager"]:
