@@ -2,7 +2,7 @@
 """Time to the joint graph: the recorder beside PyTorch's AOTAutograd, on the graphs that TorchDynamo
 captures, in alternation in one process.
 
-    .venv/bin/python benchmarks/record.py [--model NAME] [--mode inference] [--rounds 3]
+    .venv/bin/python benchmarks/recording.py [--model NAME] [--mode inference] [--rounds 3]
 
 AOTAutograd's time includes its partitioner and metadata pass, with compilers that do nothing; it has
 no entry that stops before. The first recording of a process meets each operator for the first time
