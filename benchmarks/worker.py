@@ -134,7 +134,7 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
                 continue
             # A code object of its own: TorchDynamo's cache belongs to it.
             own = types.FunctionType(
-                function.__code__.replace(co_name=f"add_{len(candidates)}"), {}
+                function.__code__.replace(co_name=f"add_{len(candidates)}"), globals()
             )
             try:
                 run = torch.compile(own, **backend.settings)
