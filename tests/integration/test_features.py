@@ -530,6 +530,14 @@ def test_model_that_raises(plugin: str) -> None:
         close(compiled(x, False), model(x, False))
 
 
+def test_products_over_no_elements(plugin: str) -> None:
+    def function(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        linear = torch.nn.functional.linear(a, b.t(), c[0])
+        return a @ b, torch.addmm(c, a, b, beta=0.5).relu(), linear.tanh(), a[None] @ b[None]
+
+    check(plugin, function, torch.randn(5, 0), torch.randn(0, 10), torch.randn(5, 10))
+
+
 def test_linear_of_rows_far_apart(plugin: str) -> None:
     """The first token of every sequence, as classifiers read it."""
     model = nn.Linear(64, 32).requires_grad_(False)

@@ -93,9 +93,11 @@ class MatmulKernel : public sdk::Kernel {
   Runnable runnable;
   std::vector<Source> sources;
   std::vector<Copy> copies;
+  std::uint64_t zero_bytes = 0;  // at the start of the scratch
   std::uint64_t scratch = 0;
 
   sdk::Status run(const sdk::KernelCall& call) const override {
+    if (zero_bytes != 0) std::memset(call.scratch, 0, zero_bytes);
     for (const Copy& c : copies) c.copy.run(call.scratch + c.offset, call.operands[c.operand]);
     std::array<void*, 24> pointers;
     for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -118,17 +120,9 @@ class MatmulKernel : public sdk::Kernel {
   std::uint64_t scratch_bytes() const override { return scratch; }
 };
 
-class FillKernel : public sdk::Kernel {
+class NothingKernel : public sdk::Kernel {
  public:
-  explicit FillKernel(TensorSpec spec) : spec_(std::move(spec)) {}
-  sdk::Status run(const sdk::KernelCall& call) const override {
-    if (spec_.elements() != 0)
-      strided_fill(spec_.dims, spec_.strides, sdk::element_bytes(spec_.dtype), call.results[0], 0);
-    return {};
-  }
-
- private:
-  TensorSpec spec_;
+  sdk::Status run(const sdk::KernelCall&) const override { return {}; }
 };
 
 std::size_t position(const StepContext& context, std::uint32_t value) {
@@ -150,16 +144,21 @@ class Builder {
     const bool is_packed = packed_ != BP_NONE;
     if (!is_packed) b = matrix(context_.value(node_.operand_index(roles_.right)));
     shape(a, b, c);
-    if (out.elements() == 0 || a.dims.back() == 0)
-      return std::make_unique<FillKernel>(context_.result());
+    if (out.elements() == 0) return std::make_unique<NothingKernel>();
+    const bool is_empty_sum = a.dims.back() == 0;
+    if (is_empty_sum) add_zeros(a, b);
 
     const auto attr_operands = attributes(out, c);
     dnnl::memory::desc b_desc;
     tidy(a);
     tidy(c);
-    auto left = operand(a, roles_.left);
+    const MatmulKernel::Source zeros{MatmulKernel::Source::kScratch, 0, 0};
+    auto left = is_empty_sum ? zeros : operand(a, roles_.left);
     MatmulKernel::Source right{};
-    if (is_packed) {
+    if (is_empty_sum) {
+      right = zeros;
+      b_desc = dnnl_desc(type_, b.dims, b.strides);
+    } else if (is_packed) {
       const TensorSpec& w = context_.value(packed_);
       const auto layout = parse_layout_id(w.layout.layout_id);
       if (!layout) throw std::invalid_argument("a weight in an unknown layout");
@@ -205,6 +204,19 @@ class Builder {
   }
 
  private:
+  // A sum over no elements, as a sum over one zero: oneDNN has no other, and bias and post-ops
+  // apply as ever. Both operands read the same zeros.
+  void add_zeros(Matrix& a, Matrix& b) {
+    a.dims.back() = 1;
+    b.dims[b.dims.size() - 2] = 1;
+    for (Matrix* m : {&a, &b}) {
+      m->strides = sdk::row_major(m->dims);
+      kernel_->zero_bytes = std::max(
+          kernel_->zero_bytes, static_cast<std::uint64_t>(product(m->dims) * bytes_of(type_)));
+    }
+    kernel_->scratch = aligned_bytes(kernel_->zero_bytes);
+  }
+
   // All three as matrices of equal rank.
   void shape(Matrix& a, Matrix& b, Matrix& c) {
     const std::string_view op = node_.op();
