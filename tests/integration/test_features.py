@@ -538,6 +538,20 @@ def test_products_over_no_elements(plugin: str) -> None:
     check(plugin, function, torch.randn(5, 0), torch.randn(0, 10), torch.randn(5, 10))
 
 
+def test_integers_from_fractions(plugin: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.arange(2.1, -2.9, -1.0, dtype=torch.int64)
+
+    check(plugin, function, torch.zeros(4, dtype=torch.int64))
+
+
+def test_embedding_bag_with_its_last_offset(plugin: str) -> None:
+    bag = nn.EmbeddingBag(5, 5, mode="sum", include_last_offset=True).requires_grad_(False)
+    compiled = compile_for(plugin, bag)
+    indices, offsets = torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([0, 2, 6])
+    close(compiled(indices, offsets), bag(indices, offsets))
+
+
 def test_linear_of_rows_far_apart(plugin: str) -> None:
     """The first token of every sequence, as classifiers read it."""
     model = nn.Linear(64, 32).requires_grad_(False)

@@ -327,6 +327,12 @@ class Importer {
       }
     }
 
+    if (name.starts_with("aten._embedding_bag"))
+      for (const ir::Attribute& a : attributes)
+        if (const bool* set = std::get_if<bool>(&a.value);
+            a.name == "include_last_offset" && set != nullptr && *set)
+          return unsupported(name + " with its last offset, recorded in a wrong shape by PyTorch");
+
     std::vector<ir::TensorType> types;
     std::vector<bool> present;
     if (THPVariable_Check(value.ptr())) {

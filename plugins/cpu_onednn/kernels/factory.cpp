@@ -78,11 +78,8 @@ MadeKernel arange(const StepContext& context) {
   const Number start = number(context, "start", 0), step = number(context, "step", 1);
   const auto& out = context.result();
   const Type type = known_type(out.dtype);
-  const bp_attribute* first = context.node().attribute("start");
-  const bp_attribute* pace = context.node().attribute("step");
-  const bool real = is_float(type) || (first && first->kind == BP_ATTRIBUTE_FLOAT) ||
-                    (pace && pace->kind == BP_ATTRIBUTE_FLOAT);
-  const Domain d = real ? Domain::kF64 : Domain::kI64;
+  // Of integers, PyTorch cuts start and step to integers first.
+  const Domain d = is_float(type) ? Domain::kF64 : Domain::kI64;
   return make_kernel([=, store = store_function(type, d)](const sdk::KernelCall& call) {
     const std::int64_t n = out.elements(), size = bytes_of(type);
     const std::int64_t stride = out.dims.empty() ? 1 : out.strides[0];
