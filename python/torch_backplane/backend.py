@@ -163,11 +163,11 @@ class FrameCompiler:
         self.accept(function, role)
         return Compiled(function)
 
-    def accept(self, function: Any, role: str) -> None:
+    def accept(self, function: Any, role: str, cut: str = "") -> None:
         """Takes a compiled graph into the totals. Raises BP-0107 where ``strict`` forbids it."""
         function.set_timing(self.options.timing)
         report = function.report()
-        report.update(plugin=self.plugin, role=role, aot_reason=self.aot_reason)
+        report.update(plugin=self.plugin, role=role, cut=cut, aot_reason=self.aot_reason)
         if self.options.strict and report["fallback_nodes"]:
             self._refuse(report)
         self._record(function, report)
@@ -287,10 +287,10 @@ class RecordedFrame:
             stages = self.function.add(*arguments)
         finally:
             self._count()
-        for role, function in stages:
+        for role, function, cut in stages:
             self.stages.append(function)
             try:
-                self.compiler.accept(function, role)
+                self.compiler.accept(function, role, cut)
             except BackplaneError as refusal:
                 self.function = _Refused(refusal)
                 raise

@@ -77,7 +77,8 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
   if (!stages->ok()) PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
   py::list out;
   for (compiler::Stage& stage : unwrap(std::move(*stages)))
-    out.append(py::make_tuple(role_name(stage.role), std::move(stage.function)));
+    out.append(
+        py::make_tuple(role_name(stage.role), std::move(stage.function), std::move(stage.cut)));
   return out;
 }
 
@@ -150,7 +151,8 @@ void register_recorded(py::module_& module) {
       // A tuple of the graph's outputs; None where these sizes are not known yet.
       // ATen's errors keep their Python types (IndexError, ...).
       .def("__call__", torch::wrap_pybind_function(call))
-      // Makes the sizes of these arguments known: [(role, CompiledFunction)] of what was compiled.
+      // Makes the sizes of these arguments known: [(role, CompiledFunction, cut)] of what was
+      // compiled; `cut` says what a forward saves.
       .def("add", add)
       .def("counts", counts);
   module.def("second_differentiations", autograd::second_differentiations);
