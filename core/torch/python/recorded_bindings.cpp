@@ -94,13 +94,15 @@ py::dict counts(const RecordedGraph& graph) {
 }
 
 std::unique_ptr<RecordedGraph> make_graph(
-    const py::object& graph_module, std::size_t argument_count,
+    const py::object& program_object, std::size_t argument_count,
     const std::vector<std::pair<std::string, int>>& devices, std::string name, bool pack_inference,
     bool pack_training, double memory_budget, std::vector<std::string> argument_names,
     std::vector<std::uint32_t> static_arguments,
     const std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>& dynamic_sizes,
     std::vector<std::uint32_t> numbers) {
-  ModuleProgram program = unwrap(module_program(graph_module, argument_count));
+  ModuleProgram program{program_object, {}, {}, {}};
+  if (py::hasattr(program_object, "graph"))
+    program = unwrap(module_program(program_object, argument_count));
   compiler::RecordedOptions options;
   options.cut.name = std::move(name);
   options.cut.devices = find_devices(devices);
@@ -141,8 +143,9 @@ std::unique_ptr<RecordedGraph> make_graph(
 }  // namespace
 
 void register_recorded(py::module_& module) {
+  // Of an FX graph module, or of any callable that takes and gives tensors.
   py::class_<RecordedGraph>(module, "RecordedGraph")
-      .def(py::init(&make_graph), py::arg("graph_module"), py::arg("argument_count"),
+      .def(py::init(&make_graph), py::arg("program"), py::arg("argument_count"),
            py::arg("devices"), py::arg("name"), py::arg("pack_inference"), py::arg("pack_training"),
            py::arg("memory_budget"), py::arg("argument_names"), py::arg("static_arguments"),
            py::arg("dynamic_sizes") =
