@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_backplane
 from opinfo import entries
 from record import helpers
 
@@ -99,3 +100,27 @@ def test_between_convolutions(plugin: str) -> None:
         return F.conv2d(up, b)
 
     check(program, [a.requires_grad_() for a in arguments], plugin, (1e-3, 1e-3))
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_sizes_known_at_run_time(plugin: str, mode: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x * 2, scale_factor=(2.0, 1.5), mode=mode)
+
+    torch.manual_seed(0)
+    with torch_backplane.record() as graphs:
+        compiled = torch.compile(
+            program, backend=f"plugin:{plugin}", dynamic=True, options={"report": False}
+        )
+        for shape in [(2, 3, 8, 6), (3, 3, 8, 6), (5, 3, 12, 10), (4, 3, 7, 9)]:
+            x = torch.randn(shape, requires_grad=True)
+            actual, expected = compiled(x), program(x)
+            tangent = torch.randn_like(expected)
+            torch.testing.assert_close(actual, expected)
+            (got,) = torch.autograd.grad(actual, x, tangent)
+            (want,) = torch.autograd.grad(expected, x, tangent)
+            torch.testing.assert_close(got, want)
+    assert graphs
+    assert not [g["eager"] for g in graphs if "eager" in g]
+    assert not [n for g in graphs for n in g["fallback"]]
