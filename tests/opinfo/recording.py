@@ -46,6 +46,13 @@ def without_seeds() -> None:
     database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 
+def same_on_plugin(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Other kernels, other roundings: `ctc_loss` sums fifty steps of logarithms."""
+    return actual.dtype == expected.dtype and torch.allclose(
+        actual, expected, rtol=1e-3, atol=5e-4, equal_nan=True
+    )
+
+
 def check_run(name: str, number: int, sample: entries.Sample, grad: bool, plugin: str) -> Check:
     """The sample as a user's call: recorded, cut, run on the plugin under autograd.
 
@@ -71,12 +78,15 @@ def check_run(name: str, number: int, sample: entries.Sample, grad: bool, plugin
     # PyTorch's shape functions do not know the strides of every kernel.
     strides = (eager.pop("strides"), ours.pop("strides"))
     wrong = differences(eager, ours)
+    if name.startswith("unsafe_"):  # its parts may share memory; nobody may rely on it
+        wrong = [line for line in wrong if not line.startswith("shared")]
     if not wrong and strides[0] != strides[1]:
         out.note = f"strides {strides[1]}, eager has {strides[0]}"
     elif wrong and name in entries.UNINITIALIZED:
         out.note, wrong = "uninitialized memory: values not compared", []
     elif wrong:
-        exact, wrong = wrong, differences(eager, ours, helpers.nearly_same)
+        same = helpers.nearly_same if plugin == "aten" else same_on_plugin
+        exact, wrong = wrong, differences(eager, ours, same)
         out.note = "" if wrong else f"nearly the same: {exact[0]}"
     out.status, out.reason = ("wrong", "; ".join(wrong)[:600]) if wrong else ("served", "")
     return out

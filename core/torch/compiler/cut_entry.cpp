@@ -99,8 +99,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     entry->explanation_ = partition::explain(recorded.graph, *cut);
     if (log_enabled("joint")) log_topic("joint", ir::print(recorded.graph));
     if (log_enabled("autograd"))
-      log_topic("autograd",
-                ir::print(cut->forward) + "\n" + ir::print(cut->backward) + "\n" +
+      log_topic("autograd", ir::print(cut->forward) + "\n" + ir::print(cut->backward) + "\n" +
                                 entry->explanation_);
     BP_ASSIGN_OR_RETURN(entry->forward_, compile_stage(std::move(cut->forward),
                                                        runtime::Role::kForward, recorded, options));
@@ -168,7 +167,8 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
 }
 
 std::vector<Stage> CutEntry::stages() const {
-  if (!backward_ && signature.tangent_count == 0) return {{runtime::Role::kInference, forward_, ""}};
+  if (!backward_ && signature.tangent_count == 0)
+    return {{runtime::Role::kInference, forward_, ""}};
   std::vector<Stage> stages{{runtime::Role::kForward, forward_, explanation_}};
   if (backward_) stages.push_back({runtime::Role::kBackward, backward_, ""});
   return stages;

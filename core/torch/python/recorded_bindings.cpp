@@ -145,8 +145,8 @@ std::unique_ptr<RecordedGraph> make_graph(
 void register_recorded(py::module_& module) {
   // Of an FX graph module, or of any callable that takes and gives tensors.
   py::class_<RecordedGraph>(module, "RecordedGraph")
-      .def(py::init(&make_graph), py::arg("program"), py::arg("argument_count"),
-           py::arg("devices"), py::arg("name"), py::arg("pack_inference"), py::arg("pack_training"),
+      .def(py::init(&make_graph), py::arg("program"), py::arg("argument_count"), py::arg("devices"),
+           py::arg("name"), py::arg("pack_inference"), py::arg("pack_training"),
            py::arg("memory_budget"), py::arg("argument_names"), py::arg("static_arguments"),
            py::arg("dynamic_sizes") =
                std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>(),
