@@ -111,6 +111,19 @@ struct Columns {
   bool flat = true;
 };
 
+Gemm::Epilogue store_with_bias(const TensorView& out, std::int64_t groups,
+                               const std::optional<TensorView>& bias) {
+  return
+      [target = Columns(out, groups), bias](Draft& d, Expr value, const Indices& axes) -> Status {
+        if (bias) {
+          const Expr channel = d.e().add(d.e().mul(axes[1], d.index(target.width)), axes[2]);
+          value = d.e().add(value, d.load(*bias, {channel}));
+        }
+        target.store(d, axes, value);
+        return {};
+      };
+}
+
 Status forward(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
                const std::optional<TensorView>& bias, std::int64_t groups, const TensorView& out) {
   const std::int64_t in_width = weight.dims[1], out_width = out.dims[1] / groups,
@@ -155,15 +168,7 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
     return read_at(d, w, x, batch[0], own, unflatten(d, column, places),
                    unflatten(d, tap, w.kernel));
   };
-  const Columns target(out, groups);
-  g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
-    if (bias) {
-      const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
-      value = d.e().add(value, d.load(*bias, {channel}));
-    }
-    target.store(d, axes, value);
-    return {};
-  };
+  g.epilogue = store_with_bias(out, groups, bias);
   return add_gemm(b, g);
 }
 
@@ -194,15 +199,7 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
     return written_from(d, w, x, batch[0], own, unflatten(d, column, places),
                         unflatten(d, tap, w.kernel));
   };
-  const Columns target(out, groups);
-  g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
-    if (bias) {
-      const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
-      value = d.e().add(value, d.load(*bias, {channel}));
-    }
-    target.store(d, axes, value);
-    return {};
-  };
+  g.epilogue = store_with_bias(out, groups, bias);
   return add_gemm(b, g);
 }
 

@@ -30,7 +30,8 @@ struct Gemm {
   std::int64_t columns = 1, depth = 1;
   Factor a, b;
   // Stores the results: `value` is C at axes (batch…, rows…, column).
-  std::function<Status(Draft& draft, Expr value, const Indices& axes)> epilogue;
+  using Epilogue = std::function<Status(Draft& draft, Expr value, const Indices& axes)>;
+  Epilogue epilogue;
 };
 
 Status add_gemm(Builder& builder, const Gemm& gemm);

@@ -1,20 +1,11 @@
 // Reading at computed positions.
+#include "kernels/positions.h"
 #include "kernels/registry.h"
 
 namespace backplane::opencl {
 namespace {
 
 using kernelgen::Op;
-
-// An index from memory, negative ones counted from the end, brought inside: a kernel reads nothing
-// beyond its tensors, whatever the indices are.
-Expr position(Draft& d, Expr raw, std::int64_t size) {
-  Expressions& e = d.e();
-  const kernelgen::Type t = e.type(raw);
-  const Expr wrapped =
-      e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
-  return e.cast(e.clamped(wrapped, size), e.index_type());
-}
 
 Status embedding(Builder& b) {  // weight, indices
   auto weight = b.operand(0), indices = b.operand(1);
@@ -75,44 +66,23 @@ Status take(Builder& b) {
   return d.finish();
 }
 
-// self, then one index (or none) per dim. Where the indexed dims are not next to each other, the
-// index's own dims come first.
 Status index_tensor(Builder& b) {
   auto self = b.operand(0);
   if (!self.ok()) return self.status();
-  const sdk::NodeView node = b.step().node();
   const TensorView out = b.result();
-  std::vector<std::optional<TensorView>> indices(self->dims.size());
-  std::size_t rank = 0, first = SIZE_MAX, last = 0, used = 0;
-  for (std::size_t i = 0; i < node.list_count(); ++i) {
-    if (!b.step().has_operand(node.list_first() + i)) continue;
-    auto index = b.operand(node.list_first() + i);
-    if (!index.ok()) return index.status();
-    rank = std::max(rank, index->dims.size());
-    first = std::min(first, i);
-    last = i;
-    ++used;
-    indices[i] = std::move(*index);
-  }
-  const bool together = used == 0 || last - first + 1 == used;
-  const std::size_t place = together && used ? first : 0;
+  const sdk::IndexedDims indexed(b.step());
+  const std::size_t place = indexed.place, rank = indexed.shared.size();
   Draft d(b, out.dims);
   const Indices& axes = d.outer();
   const Indices shared(axes.begin() + static_cast<std::ptrdiff_t>(place),
                        axes.begin() + static_cast<std::ptrdiff_t>(place + rank));
   Indices at(self->dims.size());
-  std::size_t plain = 0;
-  for (std::size_t i = 0; i < at.size(); ++i) {
-    if (indices[i]) {
-      const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()),
-                        shared.end());
-      at[i] = position(d, d.load(*indices[i], own), self->dims[i]);
-    } else {
-      const std::size_t axis = plain < place ? plain : plain + rank;
-      at[i] = axes[axis];
+  for (std::size_t i = 0, plain = 0; i < at.size(); ++i)
+    if (!indexed.has(i)) {
+      at[i] = axes[plain < place ? plain : plain + rank];
       ++plain;
     }
-  }
+  BP_SDK_RETURN_IF_ERROR(positions(b, d, indexed, shared, self->dims, at));
   d.store(out, axes, d.load(*self, at));
   return d.finish();
 }
