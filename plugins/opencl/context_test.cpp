@@ -36,7 +36,7 @@ class ContextTest : public ::testing::Test {
   Status run(std::shared_ptr<const Program> program, std::byte* address) {
     LaunchList list;
     list.add({std::move(program), {Argument::operand(0)}, {4, 1, 1}, {1, 1, 1}, 0});
-    Recorder recorder(context_->queue(), {});
+    Recorder recorder(*context_, context_->queue(), {});
     Recorder::current() = &recorder;
     std::byte* operands[] = {address};
     Status status = list.run({operands, nullptr, nullptr});

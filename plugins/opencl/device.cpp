@@ -11,6 +11,29 @@ namespace {
 
 using sdk::NodeView;
 
+// Hands `event` (owned) to the order's signal, or waits for it where the order has none and
+// `blocking`.
+Status complete(Context& context, const sdk::Order& order, cl_event event, bool blocking,
+                std::shared_ptr<Fault> fault = nullptr) {
+  auto* stream = static_cast<ClStream*>(order.stream());
+  if (stream != nullptr && fault != nullptr) stream->add_fault(std::exchange(fault, nullptr));
+  if (order.signal() != nullptr) {
+    auto faults = stream ? stream->take_faults() : std::vector<std::shared_ptr<Fault>>{};
+    if (fault != nullptr) faults.push_back(std::move(fault));
+    static_cast<ClEvent*>(order.signal())->arm(event, std::move(faults));
+    return {};
+  }
+  cl_int code = CL_SUCCESS, state = CL_COMPLETE;
+  if (blocking) {
+    code = clWaitForEvents(1, &event);
+    clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
+  }
+  clReleaseEvent(event);
+  if (state < 0) return driver_error("the device's work", state);
+  BP_CL_RETURN_IF_ERROR("clWaitForEvents", code);
+  return blocking && fault != nullptr ? context.faults().outcome(*fault) : Status();
+}
+
 cl_command_queue queue_of(const Context& context, const sdk::Order& order) {
   return order.stream() ? static_cast<ClStream*>(order.stream())->queue() : context.queue();
 }
@@ -108,7 +131,7 @@ class ClExecutable final : public sdk::ProgramExecutable {
     const sdk::Order order = call.order();
     HostBindings bound(call, inputs.size(), outputs.size());
     BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
-    Recorder recorder(queue_of(*context_, order), waits_of(order));
+    Recorder recorder(*context_, queue_of(*context_, order), waits_of(order));
     Recorder::current() = &recorder;
     Status status = ProgramExecutable::execute(sdk::Execution(bound.args()));
     Recorder::current() = nullptr;
@@ -120,7 +143,7 @@ class ClExecutable final : public sdk::ProgramExecutable {
       clReleaseEvent(*event);
       return status;
     }
-    return complete(order, *event, order.stream() == nullptr);
+    return complete(*context_, order, *event, order.stream() == nullptr, recorder.take_fault());
   }
 
  private:
@@ -128,22 +151,6 @@ class ClExecutable final : public sdk::ProgramExecutable {
 };
 
 }  // namespace
-
-Status complete(const sdk::Order& order, cl_event event, bool blocking) {
-  if (order.signal() != nullptr) {
-    static_cast<ClEvent*>(order.signal())->arm(event);
-    return {};
-  }
-  cl_int code = CL_SUCCESS, state = CL_COMPLETE;
-  if (blocking) {
-    code = clWaitForEvents(1, &event);
-    clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
-  }
-  clReleaseEvent(event);
-  if (state < 0) return driver_error("the device's work", state);
-  BP_CL_RETURN_IF_ERROR("clWaitForEvents", code);
-  return {};
-}
 
 std::vector<std::unique_ptr<ClDevice>> ClDevice::enumerate() {
   std::vector<std::unique_ptr<ClDevice>> devices;
@@ -219,7 +226,7 @@ Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
   for (cl_event waited : waits) clReleaseEvent(waited);
   BP_CL_RETURN_IF_ERROR(name, code);
   BP_CL_RETURN_IF_ERROR("clFlush", clFlush(queue));
-  return complete(order, event, true);
+  return complete(*context_, order, event, true);
 }
 
 sdk::Claims ClDevice::claims(const sdk::GraphView& graph) {
@@ -264,7 +271,7 @@ Result<std::unique_ptr<sdk::Stream>> ClDevice::create_stream() {
   return std::unique_ptr<sdk::Stream>(std::make_unique<ClStream>(*queue));
 }
 Result<std::unique_ptr<sdk::Event>> ClDevice::create_event() {
-  return std::unique_ptr<sdk::Event>(std::make_unique<ClEvent>());
+  return std::unique_ptr<sdk::Event>(std::make_unique<ClEvent>(context_->shared_faults()));
 }
 
 }  // namespace backplane::opencl

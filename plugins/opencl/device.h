@@ -30,8 +30,5 @@ class ClDevice final : public sdk::Device {
   std::shared_ptr<Context> context_;
 };
 
-// Hands `event` (owned) to the order's signal, or waits for it where the order has none and
-// `blocking`.
-Status complete(const sdk::Order& order, cl_event event, bool blocking);
 
 }  // namespace backplane::opencl

@@ -9,11 +9,21 @@ ClEvent::~ClEvent() {
   if (latest_ != nullptr) clReleaseEvent(latest_);
 }
 
-void ClEvent::arm(cl_event event) {
+void ClStream::add_fault(std::shared_ptr<Fault> fault) {
+  const std::lock_guard lock(mutex_);
+  faults_.push_back(std::move(fault));
+}
+std::vector<std::shared_ptr<Fault>> ClStream::take_faults() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(faults_, {});
+}
+
+void ClEvent::arm(cl_event event, std::vector<std::shared_ptr<Fault>> faults) {
   cl_event old = event;
   {
     const std::lock_guard lock(mutex_);
     std::swap(old, latest_);
+    faults_.swap(faults);
   }
   if (old != nullptr) clReleaseEvent(old);
 }
@@ -35,6 +45,9 @@ Status ClEvent::query(bool& out_done) {
   BP_CL_RETURN_IF_ERROR("clGetEventInfo", code);
   if (state < 0) return driver_error("the device's work", state);
   out_done = state == CL_COMPLETE;
+  if (!out_done) return {};
+  const std::lock_guard lock(mutex_);
+  for (const auto& fault : faults_) BP_SDK_RETURN_IF_ERROR(pool_->outcome(*fault));
   return {};
 }
 

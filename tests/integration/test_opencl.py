@@ -40,3 +40,48 @@ def test_sizes_around_vectors(elements: int) -> None:
         actual = torch.compile(f, backend="plugin:opencl", options={"report": False})(x)
     close(actual, f(x))
     assert all(not g["fallback"] for g in graphs)
+
+
+INDEXED = {
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "index": lambda x, i: x[i],
+    "take": lambda x, i: x.take(i),
+    "index_put": lambda x, i: x.index_put((i,), torch.ones(6)),
+    "scatter": lambda x, i: x.scatter(0, i[:, None], torch.ones(2, 1)),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], torch.ones(2, 1)),
+    "nll_loss": lambda x, i: torch.nn.functional.nll_loss(x[:2], i),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_an_index_out_of_range_is_an_error(name: str) -> None:
+    compiled = torch.compile(
+        INDEXED[name], backend="plugin:opencl", options={"report": False}, dynamic=False
+    )
+    x = torch.randn(4, 6)
+    good = torch.tensor([1, 2])
+    close(compiled(x, good), INDEXED[name](x, good))
+    for bad in (torch.tensor([1, 24]), torch.tensor([-25, 2])):
+        with pytest.raises((IndexError, RuntimeError)):
+            INDEXED[name](x, bad)
+        with pytest.raises(torch_backplane.BackplaneError, match="index is out of range"):
+            compiled(x, bad)
+        close(compiled(x, good), INDEXED[name](x, good))  # the next call is not affected
+
+
+def test_an_index_out_of_range_is_seen_without_zero_copy() -> None:
+    program = """
+import torch, torch_backplane
+f = torch.compile(lambda x, i: x[i] * 2, backend="plugin:opencl", options={"report": False})
+x = torch.arange(4.0)
+print(f(x, torch.tensor([-1, 0])).tolist())
+try:
+    f(x, torch.tensor([1, 4]))
+except torch_backplane.BackplaneError as error:
+    print("index is out of range" in str(error))
+print(f(x, torch.tensor([2, 3])).tolist())
+"""
+    done = run_python(program, {"BACKPLANE_OPENCL_ZERO_COPY": "0"})
+    assert done.stdout.split("\n")[:3] == ["[6.0, 0.0]", "True", "[4.0, 6.0]"], done.stderr

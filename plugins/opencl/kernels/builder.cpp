@@ -163,7 +163,18 @@ std::vector<Argument> Draft::arguments() const {
   all.insert(all.end(), values_.begin(), values_.end());
   return all;
 }
+void Draft::fault_where(Expr wrong) {
+  wrong_ = wrong_ == kernelgen::kNoExpr ? wrong : e().binary(kernelgen::Op::kOr, wrong_, wrong);
+}
 Status Draft::finish() {
+  if (wrong_ != kernelgen::kNoExpr) {
+    values_.push_back(Argument::bits(builder_.context().faults().number_of(builder_.label())));
+    kernel_.values.push_back(Storage::kI32);
+    const Expr number = e().value(values_.size() - 1, Storage::kI32);
+    store({Argument::fault(), Storage::kI32, {1}, {1}}, {index(0)},
+          e().select(wrong_, number, e().integer(kernelgen::Type::kI32, 0)),
+          kernelgen::Store::kNonZero);
+  }
   const kernelgen::Printed printed =
       print(kernel_, kernelgen::Dialect::kOpenCL, builder_.schedule());
   if (printed.items == 0) return {};

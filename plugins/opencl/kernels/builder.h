@@ -80,6 +80,8 @@ class Draft {
   Expr load_at(const TensorView& tensor, Expr offset);
   void store(const TensorView& tensor, const Indices& index, Expr value,
              kernelgen::Store::Mode mode = kernelgen::Store::kPlain);
+  // Says so to the caller where `wrong` is true at any point: the call fails when it is done.
+  void fault_where(Expr wrong);
   Status finish();  // prints and adds the launch
 
   const kernelgen::Kernel& kernel() const { return kernel_; }
@@ -93,6 +95,7 @@ class Draft {
   kernelgen::Kernel kernel_;
   std::vector<Argument> tensors_, values_;
   Indices outer_, loop_;
+  Expr wrong_ = kernelgen::kNoExpr;
 };
 
 }  // namespace backplane::opencl

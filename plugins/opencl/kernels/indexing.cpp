@@ -56,7 +56,7 @@ Status take(Builder& b) {
   if (!index.ok()) return index.status();
   const TensorView out = b.result();
   Draft d(b, out.dims);
-  Expr flat = position(d, d.load(*index, d.outer()), product(self->dims));
+  Expr flat = position(d, d.load(*index, d.outer()), product(self->dims), true);
   Indices at(self->dims.size());
   for (std::size_t i = at.size(); i-- > 0;) {
     at[i] = i == 0 ? flat : d.e().binary(Op::kMod, flat, d.index(self->dims[i]));
@@ -87,8 +87,7 @@ Status index_tensor(Builder& b) {
   return d.finish();
 }
 
-// Indices are read inside kernels, where they cannot be refused: what is out of range reads the
-// nearest element. Truth values select, which depends on data.
+// Truth values select, which depends on data.
 std::optional<sdk::Refusal> refuse_index(const sdk::NodeView& node) {
   for (std::size_t i = 1; i < node.operand_count(); ++i)
     if (node.has_operand(i) &&

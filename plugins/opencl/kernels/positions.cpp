@@ -4,12 +4,14 @@ namespace backplane::opencl {
 
 using kernelgen::Op;
 
-Expr position(Draft& d, Expr raw, std::int64_t size) {
+Expr position(Draft& d, Expr raw, std::int64_t size, bool wraps) {
   Expressions& e = d.e();
   const kernelgen::Type t = e.type(raw);
-  const Expr wrapped =
-      e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
-  return e.cast(e.clamped(wrapped, size), e.index_type());
+  Expr at = raw;
+  if (wraps)
+    at = e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
+  d.fault_where(e.unary(Op::kNot, e.inside(at, size)));
+  return e.cast(e.clamped(at, size), e.index_type());
 }
 
 Status positions(Builder& b, Draft& d, const sdk::IndexedDims& indexed, const Indices& shared,
@@ -18,7 +20,7 @@ Status positions(Builder& b, Draft& d, const sdk::IndexedDims& indexed, const In
     auto index = b.operand(indexed.operands[i]);
     if (!index.ok()) return index.status();
     const Indices own(shared.end() - static_cast<std::ptrdiff_t>(index->dims.size()), shared.end());
-    at[indexed.dims[i]] = position(d, d.load(*index, own), dims[indexed.dims[i]]);
+    at[indexed.dims[i]] = position(d, d.load(*index, own), dims[indexed.dims[i]], true);
   }
   return {};
 }

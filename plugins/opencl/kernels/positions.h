@@ -7,9 +7,9 @@
 
 namespace backplane::opencl {
 
-// An index from memory, negative ones counted from the end, brought inside: a kernel reads nothing
-// beyond its tensors, whatever the indices are.
-Expr position(Draft& draft, Expr raw, std::int64_t size);
+// An index from memory, brought inside: a kernel reads nothing beyond its tensors, whatever the
+// indices are. One out of range fails the call. `wraps`: negative ones count from the end.
+Expr position(Draft& draft, Expr raw, std::int64_t size, bool wraps = false);
 
 // Fills the indexed dims of `at`, a place in a tensor of `dims`. `shared` are indices of what the
 // index tensors broadcast to.

@@ -23,14 +23,15 @@ std::int64_t lane_score(const Kernel& kernel, std::size_t axis) {
   };
   for (std::size_t i = 0; i < e.size(); ++i)
     if (const Node& n = e.node(static_cast<Expr>(i)); n.op == Op::kLoad) weigh(n.a, 2);
-  for (const Store& s : kernel.stores) weigh(s.offset, 2);
+  for (const Store& s : kernel.stores)
+    if (s.mode != Store::kNonZero) weigh(s.offset, 2);
   return score;
 }
 
 // Whether the loop axes must be walked by one work-item, point by point.
 bool is_serial(const Kernel& kernel) {
   for (const Store& s : kernel.stores)
-    if (s.mode != Store::kPlain) return true;
+    if (s.mode == Store::kOrdered || s.mode == Store::kAdd) return true;
   for (std::size_t i = 0; i < kernel.expressions.size(); ++i) {
     const Node& n = kernel.expressions.node(static_cast<Expr>(i));
     if (n.op == Op::kReduce && static_cast<Reduction>(n.index) >= Reduction::kArgMax) return true;

@@ -273,6 +273,7 @@ void PointPrinter::store(const Store& s, bool wide) {
            "] = " + (bf16 ? "bp_to_bf16_1(" + value + ")" : "(" + type + ")(" + value + ")") + ";";
   };
   if (s.mode == Store::kAdd) return add_to(s, wide);
+  if (s.mode == Store::kNonZero) return store_non_zero(s, wide);
   if (!wide || !(varies(s.offset) || varies(s.value))) {
     line(one(ref(s.offset, false), ref(s.value, false)));
     return;
@@ -315,6 +316,21 @@ void PointPrinter::add_to(const Store& s, bool wide) {
     const std::string lane = std::string(".s") + kLaneDigits[i], where = t + "[" + at + lane + "]";
     line(where + " = (" + type + ")(" + where + " + " + value + lane + ");");
   }
+}
+
+// The offset is the same at all points of a vector.
+void PointPrinter::store_non_zero(const Store& s, bool wide) {
+  const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
+  const std::string at = t + "[" + ref(s.offset, false) + "]";
+  const bool vector = wide && varies(s.value);
+  const std::string value = ref(s.value, vector);
+  if (!vector) return line("if (" + value + " != 0) " + at + " = " + value + ";");
+  open("if (any(" + value + " != 0))");
+  for (std::int64_t i = 0; i < lanes_; ++i) {
+    const std::string lane = value + ".s" + kLaneDigits[i];
+    line("if (" + lane + " != 0) " + at + " = " + lane + ";");
+  }
+  close();
 }
 
 std::string PointPrinter::point(bool wide) {

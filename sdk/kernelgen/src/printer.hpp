@@ -59,6 +59,7 @@ class PointPrinter {
   void join_group(Expr r);
   void store(const Store& s, bool wide);
   void add_to(const Store& s, bool wide);
+  void store_non_zero(const Store& s, bool wide);
 
   const Kernel& kernel_;
   const Expressions& e_;

@@ -22,7 +22,8 @@ struct Store {
   Expr value;   // converted to the storage
   // Over loop axes: one point after the other, because several may write one element; the outer
   // axes must then keep their elements apart. kAdd adds to what is there.
-  enum Mode : std::uint8_t { kPlain, kOrdered, kAdd } mode = kPlain;
+  // kNonZero: an integer, stored where it is not 0; of several at one element, any may stay.
+  enum Mode : std::uint8_t { kPlain, kOrdered, kAdd, kNonZero } mode = kPlain;
 };
 
 // Arguments, in this order: per tensor its base and an offset in bytes, then per value 64 bits.
