@@ -245,9 +245,11 @@ Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& 
   auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
   for (std::size_t g = 0; g < groups->size(); ++g)
     for (const std::uint32_t n : (*groups)[g].nodes) (*owner)[n] = g;
-  auto factory = [groups, owner, context = context_](
+  std::shared_ptr<KernelFamilies> families;
+  if (graph.dim_class_count() != 0) families = std::make_shared<KernelFamilies>();
+  auto factory = [groups, owner, families, context = context_](
                      const sdk::StepContext& step) -> Result<std::unique_ptr<sdk::Kernel>> {
-    Builder builder(*context, step);
+    Builder builder(*context, step, families.get());
     if (step.step().is_copy()) return make_copy(builder);
     if ((*groups)[(*owner)[step.step().nodes[0]]].kind == Group::kPoints)
       return make_point_group(builder);

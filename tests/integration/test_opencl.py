@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 import torch
 import torch_backplane
 from integration.helpers import close, run_python
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 PROGRAM = """
 import torch
@@ -85,3 +89,45 @@ print(f(x, torch.tensor([2, 3])).tolist())
 """
     done = run_python(program, {"BACKPLANE_OPENCL_ZERO_COPY": "0"})
     assert done.stdout.split("\n")[:3] == ["[6.0, 0.0]", "True", "[4.0, 6.0]"], done.stderr
+
+
+SIZES_PROGRAM = """
+import os, sys
+import torch, torch_backplane
+sys.path.insert(0, os.environ["TESTS"])
+from models import zoo
+
+name, seq = os.environ["MODEL"].split()
+case = zoo.case(name)
+model = case.build()
+compiled = torch.compile(model, backend="plugin:opencl", options={"report": False}, dynamic=True)
+
+def files() -> int:
+    return sum(len(found) for _, _, found in os.walk(os.environ["BACKPLANE_CACHE_DIR"]))
+
+def run(batch: int) -> None:
+    inputs = case.inputs(batch=batch, seq=int(seq))
+    with torch.no_grad():
+        torch.testing.assert_close(
+            zoo.main_output(compiled(**inputs)), zoo.main_output(model(**inputs)),
+            rtol=1e-4, atol=1e-4)
+
+for batch in (*range(2, 11), 16, 17, 18, 32, 33, 34):
+    run(batch)
+before = files()
+for batch in (13, 21, 25, 30, 35, 41, 59):
+    run(batch)
+print("kept", before, "new", files() - before)
+"""
+
+
+@pytest.mark.parametrize("model", ["bert 8", "resnet 16"])
+def test_new_batch_sizes_build_no_kernels(model: str, tmp_path: pathlib.Path) -> None:
+    """Kernels take what changes with the batch as arguments; every build leaves a file."""
+    done = run_python(
+        SIZES_PROGRAM,
+        {"MODEL": model, "TESTS": str(TESTS), "BACKPLANE_CACHE_DIR": str(tmp_path)},
+    )
+    words = done.stdout.split()
+    assert words[:1] == ["kept"] and int(words[1]) > 0, done.stderr
+    assert words[2:] == ["new", "0"], done.stdout

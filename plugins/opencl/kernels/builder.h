@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "context.h"
+#include "families.h"
 #include "launch.h"
 
 namespace backplane::opencl {
@@ -36,7 +37,8 @@ struct TensorView {
 
 class Builder {
  public:
-  Builder(Context& context, const sdk::StepContext& step);
+  // `families`: of an executable whose sizes may change; else null.
+  Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families = nullptr);
 
   const sdk::StepContext& step() const { return step_; }
   Context& context() const { return context_; }
@@ -61,6 +63,8 @@ class Builder {
   Context& context_;
   const sdk::StepContext& step_;
   kernelgen::Schedule schedule_;
+  KernelFamilies* families_;
+  std::uint64_t place_ = 0;  // of the next launch in the executable
   std::string label_;
   std::unique_ptr<LaunchList> launches_;
 };

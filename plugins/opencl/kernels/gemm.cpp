@@ -10,12 +10,18 @@ struct Tile {
   std::int64_t rows, vectors, lanes;
   std::int64_t columns() const { return vectors * lanes; }
 };
+// Few heights, so that sizes which change have few kernels. Rows beyond the last repeat it.
+std::int64_t height(std::int64_t m, std::int64_t most) {
+  for (const std::int64_t rows : {1, 2, 4, 6})
+    if (m <= rows) return rows;
+  return most;
+}
 Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
   if (builder.schedule().gpu)
     return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
-  if (n <= 16) return {std::min<std::int64_t>(m, 14), 1, 16};
-  if (n <= 32 || m > 8) return {std::min<std::int64_t>(m, 12), 2, 16};
-  return {std::min<std::int64_t>(m, 6), 4, 16};
+  if (n <= 16) return {height(m, 14), 1, 16};
+  if (n <= 32 || m > 8) return {height(m, 12), 2, 16};
+  return {height(m, 6), 4, 16};
 }
 
 Shape with(Shape dims, std::initializer_list<std::int64_t> more) {
