@@ -140,9 +140,9 @@ std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Fa
     return t.lanes > 1 ? "vload" + lanes + "(" + index + ", " + p + ")" : p + "[" + index + "]";
   };
   std::string s = "__kernel void BP_ENTRY(" +
-                  kernelgen::print_parameters(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
+                  kernelgen::print_parameters(epilogue.kernel());
   s += ", __global uchar* base_a, ulong offset_a, __global uchar* base_b, ulong offset_b) {\n";
-  s += kernelgen::print_declarations(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
+  s += kernelgen::print_declarations(epilogue.kernel());
   s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) +
        ", j = (int)get_global_id(1);\n";
   s += "  if (i0 >= " + number(m) + ") return;\n";

@@ -19,6 +19,5 @@ std::string own_functions(std::int64_t lanes);
 std::string_view library_function(Op op, Type type, Dialect dialect);
 
 std::string type_name(Type type, std::int64_t lanes);
-std::string_view storage_name(Storage storage, Dialect dialect);
 
 }  // namespace backplane::kernelgen

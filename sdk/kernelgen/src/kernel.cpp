@@ -82,7 +82,7 @@ std::string decode(const Kernel& kernel, std::size_t count, const std::string& f
 
 }  // namespace
 
-std::string print_parameters(const Kernel& kernel, Dialect dialect) {
+std::string print_parameters(const Kernel& kernel) {
   std::string out;
   for (std::size_t i = 0; i < kernel.tensors.size(); ++i) {
     const std::string n = number(static_cast<std::int64_t>(i));
@@ -91,16 +91,15 @@ std::string print_parameters(const Kernel& kernel, Dialect dialect) {
   for (std::size_t i = 0; i < kernel.values.size(); ++i)
     out +=
         (out.empty() ? "" : ", ") + std::string("ulong s") + number(static_cast<std::int64_t>(i));
-  (void)dialect;
   return out;
 }
 
-std::string print_declarations(const Kernel& kernel, Dialect dialect) {
+std::string print_declarations(const Kernel& kernel) {
   std::string out;
   for (std::size_t i = 0; i < kernel.tensors.size(); ++i) {
     const std::string n = number(static_cast<std::int64_t>(i));
     const std::string type =
-        "BP_GLOBAL " + std::string(storage_name(kernel.tensors[i], dialect)) + "*";
+        "BP_GLOBAL " + std::string(element_type(kernel.tensors[i])) + "*";
     out += "  " + type + " t" + n + " = (" + type + ")(b" + n + " + o" + n + ");\n";
   }
   return out;
@@ -195,7 +194,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   }
   std::string text =
       "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
-      print_parameters(kernel, dialect) + ") {\n" + print_declarations(kernel, dialect) +
+      print_parameters(kernel) + ") {\n" + print_declarations(kernel) +
       (dialect == Dialect::kC11 ? "  const " + type + " item = (" + type + ")item_index;\n" : "") +
       body + "}\n";
   Printed named = name_entry(std::move(text));

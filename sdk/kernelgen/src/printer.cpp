@@ -266,11 +266,9 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
 void PointPrinter::store(const Store& s, bool wide) {
   const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
   const bool bf16 = s.storage == Storage::kBF16, f16 = s.storage == Storage::kF16;
-  const std::string type(storage_name(s.storage, dialect_));
+  const std::string type(element_type(s.storage));
   const auto one = [&](const std::string& at, const std::string& value) {
-    if (f16) return "BP_F16_STORE(" + t + ", " + at + ", " + value + ");";
-    return t + "[" + at +
-           "] = " + (bf16 ? "bp_to_bf16_1(" + value + ")" : "(" + type + ")(" + value + ")") + ";";
+    return element_store(s.storage, t, at, value) + ";";
   };
   if (s.mode == Store::kAdd) return add_to(s, wide);
   if (s.mode == Store::kNonZero) return store_non_zero(s, wide);
@@ -300,7 +298,7 @@ void PointPrinter::store(const Store& s, bool wide) {
 // The storage is float32 or of integers: sums in halves would round at every addition.
 void PointPrinter::add_to(const Store& s, bool wide) {
   const std::string t = variable("t", static_cast<std::int64_t>(s.tensor)), w = number(lanes_);
-  const std::string type(storage_name(s.storage, dialect_));
+  const std::string type(element_type(s.storage));
   if (!wide || !varies(s.offset)) {
     const std::string at = t + "[" + ref(s.offset, false) + "]";
     return line(at + " = (" + type + ")(" + at + " + " + ref(s.value, false) + ");");
