@@ -193,35 +193,21 @@ class Grouper {
     std::size_t group;
     std::uint64_t layout;
   };
-  // The products that read `value` as their right operand; false where anything else reads it.
-  bool weight_uses(std::uint32_t value, std::uint32_t weight, bool transposed,
-                   std::vector<WeightUse>& uses) const {
-    if (groups_.is_output(value)) return false;
-    for (const std::size_t n : groups_.users(value)) {
-      const NodeView node = graph_[n];
+  // The products that read a matrix as their right operand; false where anything else reads it.
+  bool weight_uses(std::uint32_t weight, std::vector<WeightUse>& uses) const {
+    std::vector<sdk::NodeGroups::FactorUse> found;
+    const auto right = [&](const NodeView& node) -> std::size_t {
       const std::string_view op = node.op();
-      if (op == "aten.t" || op == "aten.transpose.int" || op == "aten.permute") {
-        if (transposed_view(node) && weight_uses(node.result_index(), weight, !transposed, uses))
-          continue;
-        return false;
-      }
-      const std::size_t g = groups_.group_of(n);
-      if (g == kNone || kinds_[g] != Group::kMatmul) return false;
-      const bool linear = op == "aten.linear";
-      const std::size_t right = op == "aten.addmm" ? 2 : 1;
-      if (!linear && op != "aten.mm" && op != "aten.addmm") return false;
-      if (node.operand_index(right) != value) return false;
-      for (std::size_t i = 0; i < node.operand_count(); ++i)
-        if (i != right && node.operand_index(i) == value) return false;
-      uses.push_back({g, choose_matmul_layout(node, graph_.value(weight), linear != transposed)});
-    }
+      if (kinds_[groups_.group_of(node.index())] != Group::kMatmul) return kNone;
+      if (op == "aten.linear" || op == "aten.mm") return 1;
+      return op == "aten.addmm" ? 2 : kNone;
+    };
+    if (!groups_.find_factor_uses(weight, right, found)) return false;
+    for (const auto& use : found)
+      uses.push_back(
+          {groups_.group_of(use.node),
+           choose_matmul_layout(graph_[use.node], graph_.value(weight), use.transposed)});
     return true;
-  }
-  static bool transposed_view(const NodeView& node) {
-    if (node.op() != "aten.permute") return node.operand(0).rank() == 2;
-    const bp_attribute* dims = node.attribute("dims");
-    return node.operand(0).rank() == 2 && dims && dims->count == 2 &&
-           wrap_dim(dims->integers[0], 2) == 1;
   }
   bool convolution_uses(std::uint32_t value, std::vector<WeightUse>& uses) const {
     for (const std::size_t n : groups_.users(value)) {
@@ -245,8 +231,7 @@ class Grouper {
       if (std::any_of(dims.begin(), dims.end(), [](bp_dim d) { return d < 1; })) continue;
       if (std::count(inputs.begin(), inputs.end(), value) != 1) continue;
       std::vector<WeightUse> uses;
-      const bool usable =
-          v.rank() == 2 ? weight_uses(value, value, false, uses) : convolution_uses(value, uses);
+      const bool usable = v.rank() == 2 ? weight_uses(value, uses) : convolution_uses(value, uses);
       if (!usable || uses.empty()) continue;
       const std::uint64_t layout = uses[0].layout;
       if (layout == 0 || std::any_of(uses.begin(), uses.end(), [&](const WeightUse& u) {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "kernels/point_group.h"
 #include "kernels/registry.h"
+#include "packing.h"
 
 namespace backplane::opencl {
 namespace {
@@ -17,6 +19,14 @@ using sdk::NodeView;
 constexpr std::size_t kNone = sdk::NodeGroups::kNone;
 constexpr std::size_t kGroupNodes = 48;
 constexpr std::size_t kGroupTensors = 24;  // arguments of a kernel are limited
+
+// The operand that may be a packed weight.
+std::size_t packed_operand(const NodeView& node) {
+  const std::string_view op = node.op();
+  if (op == "aten.embedding") return 0;
+  if (op == "aten.linear" || op == "aten.mm") return 1;
+  return op == "aten.addmm" ? 2 : kNone;
+}
 
 class Grouper {
  public:
@@ -35,10 +45,11 @@ class Grouper {
     }
   }
 
-  Grouping run() {
+  Grouping run(const std::function<bool(std::size_t)>& may_pack) {
     add_epilogues();
     join_points();
     Grouping out;
+    pack(may_pack, out);
     for (const std::size_t g : groups_.order()) {
       out.steps.push_back(step_of(g));
       out.groups.push_back({kinds_[g], groups_.nodes(g)});
@@ -115,6 +126,33 @@ class Grouper {
       if (kinds_[g] == Group::kPoints) groups_.sort_nodes(g);
   }
 
+  // Static matrices that products and embeddings alone read are packed once.
+  void pack(const std::function<bool(std::size_t)>& may_pack, Grouping& out) {
+    const auto inputs = graph_.inputs();
+    out.layouts.assign(inputs.size(), {BP_LAYOUT_STRIDED, 0, 0});
+    packed_.assign(graph_.size(), BP_NONE);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const sdk::ValueView v = graph_.value(inputs[i]);
+      if (!v.has(BP_VALUE_STATIC) || !(v.dtype() == sdk::kFloat32) || v.rank() != 2 || !may_pack(i))
+        continue;
+      if (std::ranges::any_of(v.dims(), [](bp_dim d) { return d < 1; })) continue;
+      if (std::ranges::count(inputs, inputs[i]) != 1) continue;
+      std::vector<sdk::NodeGroups::FactorUse> uses;
+      if (!groups_.find_factor_uses(inputs[i], packed_operand, uses)) continue;
+      std::optional<bool> transposed;
+      bool alike = true;
+      for (const auto& use : uses) {
+        if (graph_[use.node].op() == "aten.embedding") continue;
+        alike = alike && use.transposed == transposed.value_or(use.transposed);
+        transposed = use.transposed;
+      }
+      if (!transposed || !alike) continue;
+      const std::int64_t columns = v.dims()[*transposed ? 0 : 1];
+      for (const auto& use : uses) packed_[use.node] = inputs[i];
+      out.layouts[i] = {BP_LAYOUT_OPAQUE, 0, PanelLayout::choose(columns, *transposed).id()};
+    }
+  }
+
   // A single node's operands and results as it lists them; a product's, then what else its epilogue
   // reads, and the last node's result; of points, what they read and what others read of them.
   sdk::Step step_of(std::size_t group) const {
@@ -122,11 +160,16 @@ class Grouper {
     step.nodes = groups_.nodes(group);
     const NodeView first = graph_[step.nodes[0]];
     if (kinds_[group] != Group::kPoints) sdk::NodeGroups::list_operands(first, step);
+    std::uint32_t replaced = BP_NONE;
+    if (packed_[step.nodes[0]] != BP_NONE) {
+      std::uint32_t& own = step.operands[packed_operand(first)];
+      replaced = std::exchange(own, packed_[step.nodes[0]]);
+    }
     if (kinds_[group] != Group::kPoints && step.nodes.size() == 1) {
       sdk::NodeGroups::list_results(first, step);
       return step;
     }
-    groups_.add_operands(group, step);
+    groups_.add_operands(group, step, replaced);
     groups_.add_results(group, step, [&](std::uint32_t v) {
       return storage_of(graph_.value(v).dtype()).has_value();
     });
@@ -137,10 +180,13 @@ class Grouper {
   sdk::NodeGroups groups_;
   std::vector<Group::Kind> kinds_;  // of each group
   std::vector<sdk::PointSpace> spaces_;
+  std::vector<std::uint32_t> packed_;  // of each node: the weight it reads in panels
 };
 
 }  // namespace
 
-Grouping group_nodes(const GraphView& graph) { return Grouper(graph).run(); }
+Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_t)>& may_pack) {
+  return Grouper(graph).run(may_pack);
+}
 
 }  // namespace backplane::opencl

@@ -44,8 +44,7 @@ Result<Place> Recorder::fault_place() {
     auto made = context_.faults().take();
     if (!made.ok()) return made.status();
     fault_ = std::move(*made);
-    if (!fault_->on_host())
-      BP_SDK_RETURN_IF_ERROR(fill(fault_->memory(), 0, Fault::kBytes));
+    if (!fault_->on_host()) BP_SDK_RETURN_IF_ERROR(fill(fault_->memory(), 0, Fault::kBytes));
   }
   return Place{fault_->memory(), 0};
 }
@@ -53,10 +52,9 @@ Result<Place> Recorder::fault_place() {
 Result<cl_event> Recorder::finish() {
   if (fault_ != nullptr && !fault_->on_host()) {
     cl_event event = nullptr;
-    BP_CL_RETURN_IF_ERROR(
-        "clEnqueueReadBuffer",
-        clEnqueueReadBuffer(queue_, fault_->memory(), CL_FALSE, 0, Fault::kBytes, fault_->word(),
-                            wait_count(), waits(), &event));
+    BP_CL_RETURN_IF_ERROR("clEnqueueReadBuffer",
+                          clEnqueueReadBuffer(queue_, fault_->memory(), CL_FALSE, 0, Fault::kBytes,
+                                              fault_->word(), wait_count(), waits(), &event));
     keep(event);
   }
   if (last_ == nullptr) {
@@ -75,6 +73,8 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
     const auto locate = [&](const Argument& a) -> Place {
       const std::byte* address = nullptr;
       switch (a.kind) {
+        case Argument::kPlace:
+          return {a.borrowed, a.offset};
         case Argument::kOperand:
           address = call.operands[a.index];
           break;

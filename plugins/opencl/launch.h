@@ -42,14 +42,25 @@ class Recorder {
 
 // One argument. Memory arguments are two of the kernel's: a buffer and an offset in bytes.
 struct Argument {
-  enum Kind : std::uint8_t { kOperand, kResult, kScratch, kMemory, kFault, kOperandValue, kBits } kind;
+  enum Kind : std::uint8_t {
+    kOperand,
+    kResult,
+    kScratch,
+    kMemory,
+    kPlace,
+    kFault,
+    kOperandValue,
+    kBits
+  } kind;
   std::size_t index = 0;     // of the step's operand or result
   std::uint64_t offset = 0;  // bytes; the value for kBits
   std::shared_ptr<Memory> memory{};
+  cl_mem borrowed = nullptr;  // of kPlace
 
   static Argument operand(std::size_t i) { return {kOperand, i}; }
   static Argument result(std::size_t i) { return {kResult, i}; }
   static Argument scratch(std::uint64_t offset) { return {kScratch, 0, offset}; }
+  static Argument at(Place place) { return {kPlace, 0, place.offset, {}, place.memory}; }
   static Argument fault() { return {kFault}; }
   static Argument value(std::size_t i) { return {kOperandValue, i}; }
   static Argument bits(std::uint64_t bits) { return {kBits, 0, bits}; }

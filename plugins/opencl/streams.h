@@ -34,6 +34,7 @@ class ClEvent final : public sdk::Event {
   cl_event find_latest() const;  // owned by the caller; null: complete
 
  private:
+  class Completion;
   std::shared_ptr<FaultPool> pool_;
   mutable std::mutex mutex_;
   cl_event latest_ = nullptr;

@@ -1,4 +1,5 @@
 // Reading at computed positions.
+#include "kernels/gemm.h"
 #include "kernels/positions.h"
 #include "kernels/registry.h"
 
@@ -11,11 +12,21 @@ Status embedding(Builder& b) {  // weight, indices
   auto weight = b.operand(0), indices = b.operand(1);
   if (!weight.ok()) return weight.status();
   if (!indices.ok()) return indices.status();
+  auto panels = find_panels(b, 0);
+  if (!panels.ok()) return panels.status();
   const TensorView out = b.result();
   Draft d(b, out.dims);
   const Indices at(d.outer().begin(), d.outer().end() - 1);
   const Expr row = position(d, d.load(*indices, at), weight->dims[0]);
-  d.store(out, d.outer(), d.load(*weight, {row, d.outer().back()}));
+  const Expr column = d.outer().back();
+  Expr value = kernelgen::kNoExpr;
+  if (*panels) {
+    const bool transposed = (*panels)->transposed;
+    value = (*panels)->element(d, transposed ? column : row, transposed ? row : column);
+  } else {
+    value = d.load(*weight, {row, column});
+  }
+  d.store(out, d.outer(), value);
   return d.finish();
 }
 

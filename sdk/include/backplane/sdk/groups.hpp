@@ -88,6 +88,32 @@ class NodeGroups {
                                          [&](std::size_t u) { return group_[u] != group; });
   }
 
+  // Where a product reads a matrix as its right factor: as it is, or its transpose.
+  struct FactorUse {
+    std::size_t node;
+    bool transposed;
+  };
+  // All uses of `value`, also through transposing views; false where it has another. `right` says
+  // which operand of a node is the right factor (kNone: none); linear's is a transpose.
+  template <class F>
+  bool find_factor_uses(std::uint32_t value, F&& right, std::vector<FactorUse>& out,
+                        bool transposed = false) const {
+    if (output_[value]) return false;
+    for (const std::size_t n : users_[value]) {
+      const NodeView node = graph_[n];
+      if (is_transpose(node)) {
+        if (!find_factor_uses(node.result_index(), right, out, !transposed)) return false;
+        continue;
+      }
+      const std::size_t own = right(node);
+      if (own == kNone) return false;
+      for (std::size_t i = 0; i < node.operand_count(); ++i)
+        if ((node.operand_index(i) == value) != (i == own)) return false;
+      out.push_back({n, (node.op() == "aten.linear") != transposed});
+    }
+    return true;
+  }
+
   // Whether two groups may become one: no way out of them and back in.
   bool may_join(std::size_t a, std::size_t b) {
     ++stamp_;
@@ -190,6 +216,14 @@ class NodeGroups {
   }
 
  private:
+  // A view that turns a matrix.
+  static bool is_transpose(const NodeView& node) {
+    const std::string_view op = node.op();
+    if (op == "aten.t" || op == "aten.transpose.int") return node.operand(0).rank() == 2;
+    if (op != "aten.permute" || node.operand(0).rank() != 2) return false;
+    const bp_attribute* dims = node.attribute("dims");
+    return dims != nullptr && dims->count == 2 && detail::wrap(dims->integers[0], 2) == 1;
+  }
   template <class F>
   void for_each_user(std::size_t n, F&& visit) const {
     const NodeView node = graph_[n];
