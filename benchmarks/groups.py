@@ -11,7 +11,7 @@ from torch.nn import functional
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A function and its inputs; `elements` of the largest tensor."""
+    """A function and its inputs."""
 
     function: Callable[..., torch.Tensor]
     inputs: tuple[torch.Tensor, ...]
@@ -49,7 +49,8 @@ def make(name: str) -> Group:
         ),
         "sum 1024x1024": lambda: Group(lambda x: x.sum(-1), (rand(1024, 1024),)),
         "conv 64x56 3x3": lambda: Group(
-            lambda x, w: functional.conv2d(x, w, padding=1), (rand(4, 64, 56, 56), rand(64, 64, 3, 3))
+            lambda x, w: functional.conv2d(x, w, padding=1),
+            (rand(4, 64, 56, 56), rand(64, 64, 3, 3)),
         ),
         "conv 256x14 1x1": lambda: Group(
             functional.conv2d, (rand(4, 256, 14, 14), rand(512, 256, 1, 1))
