@@ -95,7 +95,7 @@ Status ClEvent::wait(std::uint64_t timeout_ns) {
   const cl_int code = clSetEventCallback(event, CL_COMPLETE, Completion::notify, owned.get());
   clReleaseEvent(event);
   BP_CL_RETURN_IF_ERROR("clSetEventCallback", code);
-  owned.release();  // the callback's
+  static_cast<void>(owned.release());  // the callback's
   if (!state->wait(timeout_ns)) return {BP_TIMEOUT, "the device's work is not done"};
   return query(done);
 }

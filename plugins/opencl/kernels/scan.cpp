@@ -39,8 +39,7 @@ class Lines {
     lines.others_ = in->dims;
     if (rank != 0) lines.others_.erase(lines.others_.begin() + static_cast<std::ptrdiff_t>(dim));
     for (std::size_t r = 0; r < builder.step().step().results.size(); ++r)
-      if (builder.wants(r))
-        lines.add(builder.result(r), dim, r == 0 ? "y" : "z");
+      if (builder.wants(r)) lines.add(builder.result(r), dim, r == 0 ? "y" : "z");
     return lines;
   }
 
@@ -73,9 +72,12 @@ class Lines {
     std::vector<Argument> arguments;
     for (const Tensor& t : tensors_) {
       const std::string n = t.name, type = "BP_GLOBAL " + std::string(element_type(t.storage));
-      parameters += (parameters.empty() ? "" : ", ") + ("BP_GLOBAL uchar* b" + n) + ", ulong o" + n;
-      declarations += "  " + type + "* " + n + " = (" + type + "*)(b" + n + " + o" + n + ")";
-      declarations += t.is_scratch ? " + line * " + number(t.step) + ";\n" : ";\n";
+      if (!parameters.empty()) parameters += ", ";
+      parameters.append("BP_GLOBAL uchar* b").append(n).append(", ulong o").append(n);
+      declarations.append("  ").append(type).append("* ").append(n).append(" = (").append(type);
+      declarations.append("*)(b").append(n).append(" + o").append(n).append(")");
+      if (t.is_scratch) declarations.append(" + line * ").append(number(t.step));
+      declarations += ";\n";
       if (!t.is_scratch) declarations += "  long at_" + n + " = 0;\n";
       arguments.push_back(t.argument);
     }
@@ -91,10 +93,10 @@ class Lines {
         builder_.schedule().gpu ? std::min<std::int64_t>(builder_.schedule().group_size, 64) : 1);
     const auto items = (static_cast<std::size_t>(count()) + group - 1) / group * group;
     builder_.launch(
-        kernelgen::name_entry("BP_KERNEL BP_ENTRY(" + parameters +
-                              ") {\n  const long line = (long)get_global_id(0);\n  if (line >= " +
-                              number(count()) + ") return;\n" + declarations +
-                              "  long rest = line;\n" + decode + body + "}\n"),
+        kernelgen::name_entry(
+            "BP_KERNEL BP_ENTRY(" + parameters +
+            ") {\n  const long line = (long)get_global_id(0);\n  if (line >= " + number(count()) +
+            ") return;\n" + declarations + "  long rest = line;\n" + decode + body + "}\n"),
         std::move(arguments), {items, 1, 1}, {group, 1, 1});
   }
 
@@ -166,8 +168,9 @@ Status extremes(Builder& b, const char* op) {
   lines->launch("  " + type + " run = " + lines->load("0L") +
                 ";\n  long where = 0;\n  for (long i = 0; i < " + number(lines->length()) +
                 "; ++i) {\n    const " + type + " v = " + lines->load("i") + ";\n    if (" +
-                v_is_nan + "(" + run_is_number + "v " + op + " run)) { run = v; where = i; }\n    " +
-                lines->store("y", "i", "run") + "    " + lines->store("z", "i", "where") + "  }\n");
+                v_is_nan + "(" + run_is_number + "v " + op +
+                " run)) { run = v; where = i; }\n    " + lines->store("y", "i", "run") + "    " +
+                lines->store("z", "i", "where") + "  }\n");
   return {};
 }
 Status cummax(Builder& b) { return extremes(b, ">="); }
@@ -197,14 +200,20 @@ Status order(Builder& b, bool descending, const std::function<std::string(const 
       "  for (int i = 0; i < " + count + "; ++i) { keys[i] = " + lines->load("(long)i") +
       "; places[i] = i; }\n  " + keys + " from = keys; " + keys + " to = keys + " + count +
       ";\n  BP_GLOBAL int* where = places; BP_GLOBAL int* whereto = places + " + count +
-      ";\n  for (long width = 1; width < " + count + "; width *= 2) {\n    for (long first = 0; "
-      "first < " + count + "; first += 2 * width) {\n      const int middle = (int)min(first + "
-      "width, (long)" + count + "), end = (int)min(first + 2 * width, (long)" + count +
+      ";\n  for (long width = 1; width < " + count +
+      "; width *= 2) {\n    for (long first = 0; "
+      "first < " +
+      count +
+      "; first += 2 * width) {\n      const int middle = (int)min(first + "
+      "width, (long)" +
+      count + "), end = (int)min(first + 2 * width, (long)" + count +
       ");\n      int i = (int)first, j = middle;\n      for (int k = (int)first; k < end; ++k) "
-      "{\n        bool right = i >= middle;\n        if (!right && j < end) { const " + type +
-      " l = from[i], r = from[j]; right = " + takes_right +
+      "{\n        bool right = i >= middle;\n        if (!right && j < end) { const " +
+      type + " l = from[i], r = from[j]; right = " + takes_right +
       "; }\n        const int at = right ? j++ : i++;\n        to[k] = from[at]; whereto[k] = "
-      "where[at];\n      }\n    }\n    " + keys + " old = from; from = to; to = old;\n    "
+      "where[at];\n      }\n    }\n    " +
+      keys +
+      " old = from; from = to; to = old;\n    "
       "BP_GLOBAL int* oldwhere = where; where = whereto; whereto = oldwhere;\n  }\n" +
       out(*lines));
   return {};

@@ -178,7 +178,8 @@ class Text {
       s += "    { const float a = p" + number(r) + "[k + " + tap + "];";
       for (std::int64_t v = 0; v < tiles_.vectors; ++v) {
         const std::string c = "c" + number(r) + "_" + number(v);
-        s += " " + c + " = fma((float16)(a), b" + number(v) + ", " + c + ");";
+        s.append(" ").append(c).append(" = fma((float16)(a), b").append(number(v));
+        s.append(", ").append(c).append(");");
       }
       s += " }\n";
     }

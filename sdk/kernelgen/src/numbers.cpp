@@ -67,22 +67,26 @@ std::string open_numbers(const NumberedText& text, const std::vector<bool>& open
     const std::string& number = text.numbers[which];
     if (open[which]) {
       const std::string n = std::to_string(which), passed = "passed_" + n, name = "number_" + n;
-      parameters += ", ulong " + passed;
+      parameters.append(", ulong ").append(passed);
+      const auto declare = [&](const char* type, const char* before, const char* after) {
+        declarations.append("  const ").append(type).append(" ").append(name).append(" = ");
+        declarations.append(before).append(passed).append(after).append(";\n");
+      };
       switch (kind_of(number)) {
         case Kind::kInt:
-          declarations += "  const int " + name + " = (int)" + passed + ";\n";
+          declare("int", "(int)", "");
           break;
         case Kind::kLong:
-          declarations += "  const long " + name + " = (long)" + passed + ";\n";
+          declare("long", "(long)", "");
           break;
         case Kind::kULong:
-          declarations += "  const ulong " + name + " = " + passed + ";\n";
+          declare("ulong", "", "");
           break;
         case Kind::kFloat:
-          declarations += "  const float " + name + " = BP_BITS_F32(" + passed + ");\n";
+          declare("float", "BP_BITS_F32(", ")");
           break;
         case Kind::kDouble:
-          declarations += "  const double " + name + " = BP_BITS_F64(" + passed + ");\n";
+          declare("double", "BP_BITS_F64(", ")");
           break;
       }
       body += name;

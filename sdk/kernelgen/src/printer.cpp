@@ -136,8 +136,9 @@ void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
   const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
   for (std::size_t a = first; a + 1 < axes; ++a) {
     const std::string name = axis_name(a);
-    open("for (" + std::string(index) + name + " = 0; " + name + " < " + number(e_.extents()[a]) +
-         "; ++" + name + ")");
+    std::string head = "for (";
+    head.append(index).append(name).append(" = 0; ").append(name).append(" < ");
+    open(head.append(number(e_.extents()[a])).append("; ++").append(name).append(")"));
   }
   const std::size_t last = axes - 1;
   const std::string name = axis_name(last), limit = number(e_.extents()[last]);
@@ -154,7 +155,9 @@ void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
       line("const " + declared + "_first = " + name + ";");
       for (std::int64_t copy = 0; copy < copies; ++copy) {
         open("");
-        line("const " + declared + " = " + name + "_first + " + number(copy * lanes_) + ";");
+        std::string own = "const ";
+        own.append(declared).append(" = ").append(name).append("_first + ");
+        line(own.append(number(copy * lanes_)).append(";"));
         body(true, copy);
         close();
       }
