@@ -79,6 +79,19 @@ class Calibration:
         return best
 
 
+def cpu_seconds(call: Call, budget_s: float = 1.0) -> float:
+    """CPU time of one call over all threads, the least of several."""
+    best, total = float("inf"), 0.0
+    while total < budget_s:
+        start = time.process_time()
+        for _ in range(5):
+            call()
+        spent = time.process_time() - start
+        total += spent
+        best = min(best, spent / 5)
+    return best
+
+
 def _estimate(call: Call) -> float:
     start = time.perf_counter()
     call()

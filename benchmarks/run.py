@@ -18,6 +18,7 @@ import sys
 import tempfile
 from typing import Any
 
+import groups
 import report
 import roofline
 import subjects
@@ -195,6 +196,22 @@ class Run:
                 )
 
 
+def show_groups(plugin: str, threads: list[int]) -> int:
+    """A table of single groups of operators; 1 where one could not be measured."""
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:
+        for count in threads:
+            for name in groups.NAMES:
+                row = work("group", count, caches, group=name, plugin=plugin, block=0.1, rounds=9)
+                failed |= "error" in row
+                found = row.get("error") or (
+                    f"{row['ratio']['value']:.2f} [{row['ratio']['low']:.2f}, "
+                    f"{row['ratio']['high']:.2f}] of eager, by CPU time {row['cpu_ratio']:.2f}"
+                )
+                print(f"{name:22} {count} threads: {found}", flush=True)
+    return int(failed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -213,7 +230,10 @@ def main() -> int:
     parser.add_argument("--inductor-best", action="store_true", help="also Inductor's best options")
     parser.add_argument("--json", type=pathlib.Path, help="write everything to this file")
     parser.add_argument("--plot", type=pathlib.Path, help="write a picture (SVG) to this file")
+    parser.add_argument("--groups", action="store_true", help="single groups of operators alone")
     options = parser.parse_args()
+    if options.groups:
+        return show_groups(options.plugin, options.threads or [1, 2])
     unknown = set(options.models) - set(subjects.zoo.names())
     if unknown:
         parser.error(f"no models {sorted(unknown)}; there are {', '.join(subjects.zoo.names())}")

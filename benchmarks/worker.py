@@ -147,14 +147,43 @@ def overhead(options: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": {n: series.median(n) for n in candidates}, "absent": absent}
 
 
+def group(options: argparse.Namespace) -> dict[str, Any]:
+    """One group of operators, eager and on the plugin. CPU seconds of all threads as well, which
+    other load on the machine does not touch."""
+    import groups
+
+    subject = groups.make(options.group)
+    with torch.no_grad():
+        expected = subject.function(*subject.inputs)
+        run = torch.compile(subject.function, backend=f"plugin:{options.plugin}", dynamic=False)
+        actual = run(*subject.inputs)
+        fault = ((actual - expected).abs().max() / expected.abs().max()).item()
+        if fault > subjects.LIMIT:
+            return {"error": f"wrong by {fault:.1e}"}
+        candidates = {
+            "eager": lambda: subject.function(*subject.inputs),
+            options.plugin: lambda: run(*subject.inputs),
+        }
+        series = measure.alternate(
+            candidates, rounds=options.rounds, block_s=options.block, micro=True
+        )
+        cpu = {name: measure.cpu_seconds(call) for name, call in candidates.items()}
+    return {
+        "ratio": vars(series.ratio("eager", options.plugin)),
+        "seconds": {name: series.median(name) for name in candidates},
+        "cpu_ratio": cpu["eager"] / cpu[options.plugin],
+    }
+
+
 def calibrate(options: argparse.Namespace) -> dict[str, Any]:
     return {"flops": roofline.peak_flops(options.plugin), "bandwidth": roofline.peak_bandwidth()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["steady", "first", "overhead", "calibrate"])
+    parser.add_argument("what", choices=["steady", "first", "overhead", "calibrate", "group"])
     parser.add_argument("--model", default="bert")
+    parser.add_argument("--group", default="mm 512")
     parser.add_argument("--mode", default="inference", choices=subjects.MODES)
     parser.add_argument("--size", default="base")
     parser.add_argument("--threads", type=int, default=1)

@@ -277,6 +277,8 @@ class Demo:
             )
             if options.plugin != "reference":
                 self.embed("reference", self.sentences[:4], compare=False)
+            if options.plugin != "opencl" and has_opencl():
+                self.embed("opencl", self.sentences, compare=False)
             self.neighbours(embeddings)
         if options.steps:
             self.train(options.plugin)
@@ -286,6 +288,16 @@ class Demo:
         if not self.failures:
             print("All results agree with PyTorch's own.")
         return 1 if self.failures else 0
+
+
+def has_opencl() -> bool:
+    """Whether this machine has an OpenCL device; says so where it has none."""
+    try:
+        backend.find_plugin("opencl")
+    except BackplaneError as error:
+        print(f"\nplugin:opencl is left out: {str(error).splitlines()[0]}")
+        return False
+    return True
 
 
 def main() -> int:

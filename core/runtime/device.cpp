@@ -156,7 +156,24 @@ Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index
   if (handle == nullptr) {
     return Status(Code::kInternal, call + " succeeded without a device.");
   }
-  return std::make_unique<Device>(plugin, index, handle, info);
+  auto device = std::make_unique<Device>(plugin, index, handle, info);
+  BP_RETURN_IF_ERROR(device->probe_streams());
+  return device;
+}
+
+// A plugin with streams may have devices without: those say so here.
+Status Device::probe_streams() {
+  if (api().stream_create == nullptr) return {};
+  bp_stream* stream = nullptr;
+  const ProcessStateGuard guard(label_ + ": stream_create");
+  Status status = take_error(api().stream_create(handle_, &stream), call_text("stream_create"));
+  if (!status.ok()) return status.code() == Code::kUnsupported ? Status() : std::move(status);
+  if (stream == nullptr) {
+    return Status(Code::kInternal, call_text("stream_create") + " succeeded without a stream.");
+  }
+  api().stream_release(stream);
+  has_streams_ = true;
+  return {};
 }
 
 Device::Device(Plugin* plugin, std::uint32_t index, bp_device* handle, const bp_device_info& info)
@@ -182,8 +199,6 @@ Device::~Device() {
 const bp_plugin_api& Device::api() const { return plugin_->api(); }
 
 std::string Device::label() const { return label_; }
-
-bool Device::has_streams() const { return api().stream_create != nullptr; }
 
 std::uint64_t Device::alignment_bytes() const {
   if (info_.offset_alignment_bytes != 0) return info_.offset_alignment_bytes;

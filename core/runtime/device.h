@@ -71,7 +71,7 @@ class Device {
   const bp_device_info& info() const { return info_; }
   std::string label() const;  // "reference:0"
   bool binds_host_memory() const { return (info_.flags & BP_DEVICE_BINDS_HOST_MEMORY) != 0; }
-  bool has_streams() const;
+  bool has_streams() const { return has_streams_; }
   std::uint64_t alignment_bytes() const;
 
   // Held over a call when the plugin asks for it (BP_PLUGIN_ONE_CALL_PER_DEVICE), else empty. The
@@ -101,6 +101,8 @@ class Device {
   void add_trim_hook(void (*hook)(Device* device, void* user), void* user);
 
  private:
+  Status probe_streams();
+
   struct TrimHook {
     void (*hook)(Device*, void*);
     void* user;
@@ -119,6 +121,7 @@ class Device {
   bp_device_info info_;  // strings and arrays are kept by the plugin
   std::string label_;
   pid_t process_;  // the one that opened it
+  bool has_streams_ = false;
   CopyCounters counters_;
   std::mutex call_mutex_;  // see lock_call
   std::mutex trim_mutex_;  // guards trim_hooks_; not held over a hook

@@ -186,6 +186,7 @@ void Program::give(cl_kernel kernel) const {
 
 Context::~Context() {
   programs_.clear();
+  faults_.reset();
   pool_.reset();
   if (queue_ != nullptr) clReleaseCommandQueue(queue_);
   if (context_ != nullptr) clReleaseContext(context_);
@@ -208,6 +209,7 @@ Status Context::open() {
   if (const char* text = std::getenv("BACKPLANE_OPENCL_MEMORY"); text != nullptr && is_number(text))
     limit = std::strtoull(text, nullptr, 10);
   pool_ = std::make_shared<Pool>(context_, limit);
+  faults_ = std::make_shared<FaultPool>(context_, facts_.binds_host_memory);
   return {};
 }
 

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <backplane/kernelgen/kernel.hpp>
+#include <backplane/sdk/testing.hpp>
 
 #include <cstdlib>
 
 #include "launch.h"
-#include "test_host.h"
 
 namespace backplane::opencl {
 namespace {
@@ -14,8 +14,8 @@ namespace {
 class ContextTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    testing::install_host();
-    testing::cache().clear();
+    sdk::detail::g_host = &sdk::testing::fake_host_api();
+    sdk::testing::fake_cache().clear();
     try {
       facts_ = find_devices().front();
     } catch (const std::exception& e) {
@@ -36,7 +36,7 @@ class ContextTest : public ::testing::Test {
   Status run(std::shared_ptr<const Program> program, std::byte* address) {
     LaunchList list;
     list.add({std::move(program), {Argument::operand(0)}, {4, 1, 1}, {1, 1, 1}, 0});
-    Recorder recorder(context_->queue(), {});
+    Recorder recorder(*context_, context_->queue(), {});
     Recorder::current() = &recorder;
     std::byte* operands[] = {address};
     Status status = list.run({operands, nullptr, nullptr});
@@ -102,8 +102,8 @@ TEST_F(ContextTest, ABuildFailureNamesTheNodeAndTheLine) {
 TEST_F(ContextTest, ATornCacheEntryIsBuiltAgain) {
   add_one();
   ASSERT_TRUE(context_->build_pending().ok());
-  ASSERT_EQ(testing::cache().size(), 1U);
-  testing::cache().begin()->second.resize(10);
+  ASSERT_EQ(sdk::testing::fake_cache().size(), 1U);
+  sdk::testing::fake_cache().begin()->second.resize(10);
   Context other(facts_);
   ASSERT_TRUE(other.open().ok());
   const auto named = add_one();

@@ -4,12 +4,36 @@
 #include "kernels/point_group.h"
 #include "kernels/registry.h"
 #include "launch.h"
+#include "packing.h"
 #include "streams.h"
 
 namespace backplane::opencl {
 namespace {
 
 using sdk::NodeView;
+
+// Hands `event` (owned) to the order's signal, or waits for it where the order has none and
+// `blocking`.
+Status complete(Context& context, const sdk::Order& order, cl_event event, bool blocking,
+                std::shared_ptr<Fault> fault = nullptr) {
+  auto* stream = static_cast<ClStream*>(order.stream());
+  if (stream != nullptr && fault != nullptr) stream->add_fault(std::exchange(fault, nullptr));
+  if (order.signal() != nullptr) {
+    auto faults = stream ? stream->take_faults() : std::vector<std::shared_ptr<Fault>>{};
+    if (fault != nullptr) faults.push_back(std::move(fault));
+    static_cast<ClEvent*>(order.signal())->arm(event, std::move(faults));
+    return {};
+  }
+  cl_int code = CL_SUCCESS, state = CL_COMPLETE;
+  if (blocking) {
+    code = clWaitForEvents(1, &event);
+    clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
+  }
+  clReleaseEvent(event);
+  if (state < 0) return driver_error("the device's work", state);
+  BP_CL_RETURN_IF_ERROR("clWaitForEvents", code);
+  return blocking && fault != nullptr ? context.faults().outcome(*fault) : Status();
+}
 
 cl_command_queue queue_of(const Context& context, const sdk::Order& order) {
   return order.stream() ? static_cast<ClStream*>(order.stream())->queue() : context.queue();
@@ -60,17 +84,8 @@ class HostBindings {
     for (std::size_t i = 0; i < outputs; ++i) bindings_.push_back(call.output(i));
   }
   Status wrap(const Context& context) {
-    for (bp_binding& binding : bindings_) {
-      bp_range& range = binding.range;
-      if (range.buffer != nullptr || range.host == nullptr || range.size_bytes == 0) continue;
-      auto memory = context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes,
-                                      range.size_bytes);
-      if (!memory.ok()) return memory.status();
-      range.host = (*memory)->address();
-      range.offset_bytes = 0;
-      wrapped_.push_back(std::move(*memory));
-    }
-    return {};
+    for (bp_binding& binding : bindings_) BP_SDK_RETURN_IF_ERROR(wrap(context, binding.range));
+    return wrap(context, args_.workspace);
   }
   const bp_execute_args& args() {
     args_.inputs = bindings_.data();
@@ -80,6 +95,17 @@ class HostBindings {
   }
 
  private:
+  Status wrap(const Context& context, bp_range& range) {
+    if (range.buffer != nullptr || range.host == nullptr || range.size_bytes == 0) return {};
+    auto memory = context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes,
+                                    range.size_bytes);
+    if (!memory.ok()) return memory.status();
+    range.host = (*memory)->address();
+    range.offset_bytes = 0;
+    wrapped_.push_back(std::move(*memory));
+    return {};
+  }
+
   bp_execute_args args_;
   std::size_t outputs_;
   std::vector<bp_binding> bindings_;
@@ -90,8 +116,9 @@ class HostBindings {
 class ClExecutable final : public sdk::ProgramExecutable {
  public:
   ClExecutable(std::shared_ptr<Context> context, const sdk::Subgraph& graph,
-               std::vector<sdk::Step> steps, sdk::KernelFactory factory)
-      : ProgramExecutable(graph, std::move(steps), std::move(factory)),
+               std::vector<sdk::Step> steps, sdk::KernelFactory factory,
+               std::vector<bp_layout> layouts)
+      : ProgramExecutable(graph, std::move(steps), std::move(factory), std::move(layouts)),
         context_(std::move(context)) {}
 
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
@@ -108,7 +135,7 @@ class ClExecutable final : public sdk::ProgramExecutable {
     const sdk::Order order = call.order();
     HostBindings bound(call, inputs.size(), outputs.size());
     BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
-    Recorder recorder(queue_of(*context_, order), waits_of(order));
+    Recorder recorder(*context_, queue_of(*context_, order), waits_of(order));
     Recorder::current() = &recorder;
     Status status = ProgramExecutable::execute(sdk::Execution(bound.args()));
     Recorder::current() = nullptr;
@@ -120,7 +147,7 @@ class ClExecutable final : public sdk::ProgramExecutable {
       clReleaseEvent(*event);
       return status;
     }
-    return complete(order, *event, order.stream() == nullptr);
+    return complete(*context_, order, *event, order.stream() == nullptr, recorder.take_fault());
   }
 
  private:
@@ -128,22 +155,6 @@ class ClExecutable final : public sdk::ProgramExecutable {
 };
 
 }  // namespace
-
-Status complete(const sdk::Order& order, cl_event event, bool blocking) {
-  if (order.signal() != nullptr) {
-    static_cast<ClEvent*>(order.signal())->arm(event);
-    return {};
-  }
-  cl_int code = CL_SUCCESS, state = CL_COMPLETE;
-  if (blocking) {
-    code = clWaitForEvents(1, &event);
-    clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
-  }
-  clReleaseEvent(event);
-  if (state < 0) return driver_error("the device's work", state);
-  BP_CL_RETURN_IF_ERROR("clWaitForEvents", code);
-  return {};
-}
 
 std::vector<std::unique_ptr<ClDevice>> ClDevice::enumerate() {
   std::vector<std::unique_ptr<ClDevice>> devices;
@@ -219,7 +230,7 @@ Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
   for (cl_event waited : waits) clReleaseEvent(waited);
   BP_CL_RETURN_IF_ERROR(name, code);
   BP_CL_RETURN_IF_ERROR("clFlush", clFlush(queue));
-  return complete(order, event, true);
+  return complete(*context_, order, event, true);
 }
 
 sdk::Claims ClDevice::claims(const sdk::GraphView& graph) {
@@ -233,22 +244,59 @@ Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& 
   for (std::size_t i = 0; i < graph.size(); ++i)
     if (auto no = refuse(context_->facts(), graph[i])) return Status(BP_UNSUPPORTED, no->text);
   if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
-  Grouping made = group_nodes(graph);
+  const bool panels = !context_->facts().gpu_schedule;  // what its products read
+  Grouping made =
+      group_nodes(graph, [&](std::size_t i) { return panels && options.wants_any_input(i); });
   auto groups = std::make_shared<std::vector<Group>>(std::move(made.groups));
   auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
   for (std::size_t g = 0; g < groups->size(); ++g)
     for (const std::uint32_t n : (*groups)[g].nodes) (*owner)[n] = g;
-  auto factory = [groups, owner, context = context_](
+  std::shared_ptr<KernelFamilies> families;
+  if (graph.dim_class_count() != 0) families = std::make_shared<KernelFamilies>();
+  auto factory = [groups, owner, families, context = context_](
                      const sdk::StepContext& step) -> Result<std::unique_ptr<sdk::Kernel>> {
-    Builder builder(*context, step);
+    Builder builder(*context, step, families.get());
     if (step.step().is_copy()) return make_copy(builder);
     if ((*groups)[(*owner)[step.step().nodes[0]]].kind == Group::kPoints)
       return make_point_group(builder);
     BP_SDK_RETURN_IF_ERROR(find_kernel(step.node().op())->build(builder));
     return std::unique_ptr<sdk::Kernel>(builder.take());
   };
-  return std::unique_ptr<sdk::Executable>(
-      std::make_unique<ClExecutable>(context_, graph, std::move(made.steps), factory));
+  return std::unique_ptr<sdk::Executable>(std::make_unique<ClExecutable>(
+      context_, graph, std::move(made.steps), factory, std::move(made.layouts)));
+}
+
+Result<std::uint64_t> ClDevice::layout_bytes(const sdk::TensorDesc& desc) {
+  const auto layout = PanelLayout::parse(desc.layout.layout_id);
+  if (!layout || desc.dims.size() != 2 || !(desc.dtype == sdk::kFloat32))
+    return Status(BP_DATA_CORRUPT, "an unknown layout");
+  return layout->bytes(desc.dims);
+}
+
+Status ClDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
+                                const sdk::TensorDesc& target_desc, const sdk::Range& target,
+                                const sdk::Order& order) {
+  const bool packs = target_desc.layout.kind == BP_LAYOUT_OPAQUE;
+  const sdk::TensorDesc& plain = packs ? source_desc : target_desc;
+  const auto layout = PanelLayout::parse((packs ? target_desc : source_desc).layout.layout_id);
+  if (!layout || plain.dims.size() != 2 || !(plain.dtype == sdk::kFloat32))
+    return {BP_DATA_CORRUPT, "an unknown layout"};
+  std::unique_ptr<Memory> wrapped[2];  // queued work keeps the buffers
+  Place places[2];
+  const sdk::Range* ranges[] = {&source, &target};
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (ranges[i]->buffer() == nullptr) {
+      auto memory = context_->wrap_host(ranges[i]->data(), ranges[i]->bytes());
+      if (!memory.ok()) return memory.status();
+      wrapped[i] = std::move(*memory);
+    }
+    places[i] = place_of(wrapped[i] ? wrapped[i]->address() : ranges[i]->data());
+  }
+  auto event =
+      convert_panels(*context_, queue_of(*context_, order), *layout, plain.dims, plain.strides,
+                     places[packs ? 0 : 1], places[packs ? 1 : 0], packs, waits_of(order));
+  if (!event.ok()) return event.status();
+  return complete(*context_, order, *event, true);
 }
 
 Status ClDevice::counters(bp_device_counters& out) {
@@ -259,12 +307,15 @@ Status ClDevice::counters(bp_device_counters& out) {
 }
 
 Result<std::unique_ptr<sdk::Stream>> ClDevice::create_stream() {
+  // On the host's own memory a call is over when it returns: nothing is copied, nobody is woken.
+  if (context_->facts().binds_host_memory)
+    return Status(BP_UNSUPPORTED, "the device works on the host's memory");
   auto queue = context_->create_queue();
   if (!queue.ok()) return queue.status();
   return std::unique_ptr<sdk::Stream>(std::make_unique<ClStream>(*queue));
 }
 Result<std::unique_ptr<sdk::Event>> ClDevice::create_event() {
-  return std::unique_ptr<sdk::Event>(std::make_unique<ClEvent>());
+  return std::unique_ptr<sdk::Event>(std::make_unique<ClEvent>(context_->shared_faults()));
 }
 
 }  // namespace backplane::opencl

@@ -22,6 +22,10 @@ class ClDevice final : public sdk::Device {
   sdk::Claims claims(const sdk::GraphView& graph) override;
   Result<std::unique_ptr<sdk::Executable>> compile(const sdk::Subgraph& graph,
                                                    const sdk::CompileOptions& options) override;
+  Result<std::uint64_t> layout_bytes(const sdk::TensorDesc& desc) override;
+  Status layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
+                        const sdk::TensorDesc& target_desc, const sdk::Range& target,
+                        const sdk::Order& order) override;
   Status counters(bp_device_counters& out) override;
   Result<std::unique_ptr<sdk::Stream>> create_stream() override;
   Result<std::unique_ptr<sdk::Event>> create_event() override;
@@ -29,9 +33,5 @@ class ClDevice final : public sdk::Device {
  private:
   std::shared_ptr<Context> context_;
 };
-
-// Hands `event` (owned) to the order's signal, or waits for it where the order has none and
-// `blocking`.
-Status complete(const sdk::Order& order, cl_event event, bool blocking);
 
 }  // namespace backplane::opencl

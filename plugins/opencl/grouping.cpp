@@ -1,11 +1,14 @@
 #include "grouping.h"
 
+#include <backplane/sdk/groups.hpp>
+
 #include <algorithm>
-#include <queue>
 #include <set>
+#include <utility>
 
 #include "kernels/point_group.h"
 #include "kernels/registry.h"
+#include "packing.h"
 
 namespace backplane::opencl {
 namespace {
@@ -13,263 +16,177 @@ namespace {
 using sdk::GraphView;
 using sdk::NodeView;
 
-constexpr std::size_t kNone = SIZE_MAX;
+constexpr std::size_t kNone = sdk::NodeGroups::kNone;
 constexpr std::size_t kGroupNodes = 48;
 constexpr std::size_t kGroupTensors = 24;  // arguments of a kernel are limited
 
-using Dims = std::vector<bp_dim>;
-Dims dims_of(const sdk::ValueView& v) { return {v.dims().begin(), v.dims().end()}; }
+// The operand that may be a packed weight.
+std::size_t packed_operand(const NodeView& node) {
+  const std::string_view op = node.op();
+  if (op == "aten.embedding") return 0;
+  if (op == "aten.linear" || op == "aten.mm") return 1;
+  return op == "aten.addmm" ? 2 : kNone;
+}
 
 class Grouper {
  public:
-  explicit Grouper(const GraphView& graph)
-      : graph_(graph),
-        users_(graph.value_count()),
-        producer_(graph.value_count(), kNone),
-        output_(graph.value_count(), false),
-        group_(graph.size(), kNone) {
-    for (std::size_t n = 0; n < graph.size(); ++n) {
-      const NodeView node = graph[n];
-      for (std::size_t i = 0; i < node.operand_count(); ++i)
-        if (node.has_operand(i)) users_[node.operand_index(i)].push_back(n);
-      for (std::size_t i = 0; i < node.result_count(); ++i)
-        if (node.result_index(i) != BP_NONE) producer_[node.result_index(i)] = n;
-    }
-    for (const std::uint32_t v : graph.outputs()) output_[v] = true;
-  }
-
-  Grouping run() {
-    for (std::size_t n = 0; n < graph_.size(); ++n) {
-      const NodeView node = graph_[n];
-      if (sdk::is_view_op(node.op())) continue;
-      group_[n] = groups_.size();
-      Group g;
-      g.nodes = {static_cast<std::uint32_t>(n)};
-      Space space;
-      if (takes_epilogue(node)) g.kind = Group::kProduct;
+  explicit Grouper(const GraphView& graph) : graph_(graph), groups_(graph) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const NodeView node = graph[groups_.nodes(g).front()];
+      Group::Kind kind = Group::kSingle;
+      sdk::PointSpace space;
+      if (takes_epilogue(node)) kind = Group::kProduct;
       if (is_point_op(node)) {
-        g.kind = Group::kPoints;
+        kind = Group::kPoints;
         space = space_of(node);
       }
-      groups_.push_back(std::move(g));
+      kinds_.push_back(kind);
       spaces_.push_back(std::move(space));
     }
+  }
+
+  Grouping run(const std::function<bool(std::size_t)>& may_pack) {
     add_epilogues();
     join_points();
     Grouping out;
-    order(out);
+    pack(may_pack, out);
+    for (const std::size_t g : groups_.order()) {
+      out.steps.push_back(step_of(g));
+      out.groups.push_back({kinds_[g], groups_.nodes(g)});
+    }
     return out;
   }
 
  private:
-  static Dims narrow(const Space& s) {
-    Dims out = s.wide;
-    for (const std::size_t d : s.rows) out[d] = 1;
-    return out;
-  }
-  static bool fits(const Dims& dims, const Space& s) {
-    return dims == s.wide || (s.has_rows && dims == narrow(s));
-  }
-
-  // Whether two groups may become one: no way out of them and back in.
-  bool acyclic(std::size_t a, std::size_t b) {
-    std::vector<bool> seen(graph_.size(), false);
-    std::vector<std::size_t> stack;
-    bool fine = true;
-    const auto inside = [&](std::size_t n) { return group_[n] == a || group_[n] == b; };
-    const auto visit = [&](std::size_t n, bool from_inside) {
-      const NodeView node = graph_[n];
-      for (std::size_t r = 0; r < node.result_count(); ++r) {
-        if (node.result_index(r) == BP_NONE) continue;
-        for (const std::size_t u : users_[node.result_index(r)]) {
-          if (inside(u)) {
-            fine = fine && from_inside;
-          } else if (!seen[u]) {
-            seen[u] = true;
-            stack.push_back(u);
-          }
-        }
-      }
-    };
-    for (const std::size_t g : {a, b})
-      for (const std::uint32_t n : groups_[g].nodes) visit(n, true);
-    while (fine && !stack.empty()) {
-      const std::size_t n = stack.back();
-      stack.pop_back();
-      visit(n, false);
-      if (group_[n] == kNone) continue;
-      for (const std::uint32_t m : groups_[group_[n]].nodes)
-        if (!seen[m]) {
-          seen[m] = true;
-          stack.push_back(m);
-        }
-    }
-    return fine;
-  }
-  void merge(std::size_t a, std::size_t b) {
-    for (const std::uint32_t n : groups_[b].nodes) {
-      group_[n] = a;
-      groups_[a].nodes.push_back(n);
-    }
-    groups_[b].nodes.clear();
-  }
   std::size_t tensor_count(std::size_t a, std::size_t b) const {
     std::set<std::uint32_t> values;
     for (const std::size_t g : {a, b})
-      for (const std::uint32_t n : groups_[g].nodes) {
+      for (const std::uint32_t n : groups_.nodes(g)) {
         const NodeView node = graph_[n];
         for (std::size_t i = 0; i < node.operand_count(); ++i)
           if (node.has_operand(i)) values.insert(node.operand_index(i));
       }
     return values.size();
   }
+  bool is_points(std::size_t node) const {
+    const std::size_t g = groups_.group_of(node);
+    return g != kNone && kinds_[g] == Group::kPoints;
+  }
 
   bool feeds_rows(std::uint32_t value) const {
-    return std::any_of(users_[value].begin(), users_[value].end(), [&](std::size_t n) {
-      return group_[n] != kNone && groups_[group_[n]].kind == Group::kPoints &&
-             spaces_[group_[n]].has_rows;
+    const auto& users = groups_.users(value);
+    return std::any_of(users.begin(), users.end(), [&](std::size_t n) {
+      return is_points(n) && spaces_[groups_.group_of(n)].has_rows;
     });
   }
   // What follows a product point by point is computed while its tile is in registers.
   void add_epilogues() {
     for (std::size_t n = 0; n < graph_.size(); ++n) {
-      const std::size_t g = group_[n];
-      if (g == kNone || groups_[g].kind != Group::kProduct || groups_[g].nodes.front() != n)
-        continue;
+      const std::size_t g = groups_.group_of(n);
+      if (g == kNone || kinds_[g] != Group::kProduct || groups_.nodes(g).front() != n) continue;
       std::uint32_t value = graph_[n].result_index();
-      while (groups_[g].nodes.size() < 8 && users_[value].size() == 1 && !output_[value]) {
-        const std::size_t u = users_[value][0];
-        if (group_[u] == kNone || groups_[group_[u]].kind != Group::kPoints ||
-            groups_[group_[u]].nodes.size() != 1 || spaces_[group_[u]].has_rows)
-          break;
+      while (groups_.nodes(g).size() < 8) {
+        const std::size_t u = groups_.only_user(value);
+        if (u == kNone || !is_points(u)) break;
+        const std::size_t own = groups_.group_of(u);
+        if (groups_.nodes(own).size() != 1 || spaces_[own].has_rows) break;
         const NodeView node = graph_[u];
-        const Dims dims = dims_of(graph_.value(value));
-        if (dims_of(node.result()) != dims || node.result_count() != 1) break;
+        if (node.result_count() != 1 ||
+            !std::ranges::equal(node.result().dims(), graph_.value(value).dims()))
+          break;
         // A residual before a norm is cheaper in the norm, which reads the sum anyway.
         if (node.operand_count() > 1 && feeds_rows(node.result_index())) break;
-        if (!acyclic(g, group_[u])) break;
-        merge(g, group_[u]);
+        if (!groups_.may_join(g, own)) break;
+        groups_.join(g, own);
         value = node.result_index();
       }
     }
   }
 
-  static bool compatible(const Space& a, const Space& b, Space& out) {
-    if (a.has_rows == b.has_rows) {
-      if (a.wide != b.wide || a.rows != b.rows) return false;
-      out = a;
-      return true;
-    }
-    const Space& with = a.has_rows ? a : b;
-    if (!fits((a.has_rows ? b : a).wide, with)) return false;
-    out = with;
-    return true;
-  }
   void join_points() {
     for (std::size_t n = 0; n < graph_.size(); ++n) {
-      if (group_[n] == kNone || groups_[group_[n]].kind != Group::kPoints) continue;
+      if (!is_points(n)) continue;
       const NodeView node = graph_[n];
       for (std::size_t i = 0; i < node.operand_count(); ++i) {
         if (!node.has_operand(i)) continue;
         const std::uint32_t value = node.operand_index(i);
-        const std::size_t p = producer_[value];
-        if (p == kNone || group_[p] == kNone) continue;
-        const std::size_t a = group_[p], b = group_[n];
-        if (a == b || groups_[a].kind != Group::kPoints) continue;
-        if (groups_[a].nodes.size() + groups_[b].nodes.size() > kGroupNodes) continue;
-        Space joined;
-        if (!compatible(spaces_[a], spaces_[b], joined)) continue;
+        const std::size_t p = groups_.producer(value);
+        if (p == kNone || !is_points(p)) continue;
+        const std::size_t a = groups_.group_of(p), b = groups_.group_of(n);
+        if (a == b || groups_.nodes(a).size() + groups_.nodes(b).size() > kGroupNodes) continue;
+        auto joined = sdk::PointSpace::join(spaces_[a], spaces_[b]);
         // A reduced value without its dims would line up with the wrong ones.
-        if (!fits(dims_of(graph_.value(value)), joined)) continue;
-        if (tensor_count(a, b) > kGroupTensors || !acyclic(a, b)) continue;
-        merge(a, b);
-        spaces_[a] = std::move(joined);
+        if (!joined || !joined->fits(graph_.value(value).dims())) continue;
+        if (tensor_count(a, b) > kGroupTensors || !groups_.may_join(a, b)) continue;
+        groups_.join(a, b);
+        spaces_[a] = std::move(*joined);
       }
     }
-    for (Group& g : groups_)
-      if (g.kind == Group::kPoints) std::sort(g.nodes.begin(), g.nodes.end());
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (kinds_[g] == Group::kPoints) groups_.sort_nodes(g);
   }
 
-  // Kahn's algorithm over groups and views, smallest first node first.
-  void order(Grouping& out) {
-    const std::size_t count = groups_.size();
-    const auto unit = [&](std::size_t n) { return group_[n] == kNone ? count + n : group_[n]; };
-    std::vector<std::set<std::size_t>> next(count + graph_.size());
-    std::vector<std::size_t> waiting(next.size(), 0), first(next.size(), kNone);
-    for (std::size_t n = 0; n < graph_.size(); ++n) {
-      const NodeView node = graph_[n];
-      first[unit(n)] = std::min(first[unit(n)], n);
-      for (std::size_t i = 0; i < node.operand_count(); ++i) {
-        if (!node.has_operand(i)) continue;
-        const std::size_t p = producer_[node.operand_index(i)];
-        if (p == kNone || unit(p) == unit(n)) continue;
-        if (next[unit(p)].insert(unit(n)).second) ++waiting[unit(n)];
+  // Static matrices that products and embeddings alone read are packed once.
+  void pack(const std::function<bool(std::size_t)>& may_pack, Grouping& out) {
+    const auto inputs = graph_.inputs();
+    out.layouts.assign(inputs.size(), {BP_LAYOUT_STRIDED, 0, 0});
+    packed_.assign(graph_.size(), BP_NONE);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const sdk::ValueView v = graph_.value(inputs[i]);
+      if (!v.has(BP_VALUE_STATIC) || !(v.dtype() == sdk::kFloat32) || v.rank() != 2 || !may_pack(i))
+        continue;
+      if (std::ranges::any_of(v.dims(), [](bp_dim d) { return d < 1; })) continue;
+      if (std::ranges::count(inputs, inputs[i]) != 1) continue;
+      std::vector<sdk::NodeGroups::FactorUse> uses;
+      if (!groups_.find_factor_uses(inputs[i], packed_operand, uses)) continue;
+      std::optional<bool> transposed;
+      bool alike = true;
+      for (const auto& use : uses) {
+        if (graph_[use.node].op() == "aten.embedding") continue;
+        alike = alike && use.transposed == transposed.value_or(use.transposed);
+        transposed = use.transposed;
       }
-    }
-    using Entry = std::pair<std::size_t, std::size_t>;
-    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-    for (std::size_t u = 0; u < next.size(); ++u)
-      if (first[u] != kNone && waiting[u] == 0) ready.push({first[u], u});
-    while (!ready.empty()) {
-      const std::size_t u = ready.top().second;
-      ready.pop();
-      if (u < count) {
-        out.steps.push_back(step_of(groups_[u], u));
-        out.groups.push_back(std::move(groups_[u]));
-      }
-      for (const std::size_t v : next[u])
-        if (--waiting[v] == 0) ready.push({first[v], v});
+      if (!transposed || !alike) continue;
+      const std::int64_t columns = v.dims()[*transposed ? 0 : 1];
+      for (const auto& use : uses) packed_[use.node] = inputs[i];
+      out.layouts[i] = {BP_LAYOUT_OPAQUE, 0, PanelLayout::choose(columns, *transposed).id()};
     }
   }
 
   // A single node's operands and results as it lists them; a product's, then what else its epilogue
   // reads, and the last node's result; of points, what they read and what others read of them.
-  sdk::Step step_of(const Group& group, std::size_t id) const {
+  sdk::Step step_of(std::size_t group) const {
     sdk::Step step;
-    step.nodes = group.nodes;
-    const NodeView first = graph_[group.nodes[0]];
-    const auto add = [](std::vector<std::uint32_t>& to, std::uint32_t v) {
-      if (std::find(to.begin(), to.end(), v) == to.end()) to.push_back(v);
-    };
-    if (group.kind != Group::kPoints) {
-      for (std::size_t i = 0; i < first.operand_count(); ++i)
-        step.operands.push_back(first.operand_index(i));
+    step.nodes = groups_.nodes(group);
+    const NodeView first = graph_[step.nodes[0]];
+    if (kinds_[group] != Group::kPoints) sdk::NodeGroups::list_operands(first, step);
+    std::uint32_t replaced = BP_NONE;
+    if (packed_[step.nodes[0]] != BP_NONE) {
+      std::uint32_t& own = step.operands[packed_operand(first)];
+      replaced = std::exchange(own, packed_[step.nodes[0]]);
     }
-    if (group.kind == Group::kSingle ||
-        (group.kind == Group::kProduct && group.nodes.size() == 1)) {
-      for (std::size_t i = 0; i < first.result_count(); ++i)
-        step.results.push_back(first.result_index(i));
+    if (kinds_[group] != Group::kPoints && step.nodes.size() == 1) {
+      sdk::NodeGroups::list_results(first, step);
       return step;
     }
-    for (const std::uint32_t n : group.nodes) {
-      const NodeView node = graph_[n];
-      for (std::size_t i = 0; i < node.operand_count(); ++i) {
-        const std::uint32_t v = node.operand_index(i);
-        if (v != BP_NONE && (producer_[v] == kNone || group_[producer_[v]] != id))
-          add(step.operands, v);
-      }
-      for (std::size_t i = 0; i < node.result_count(); ++i) {
-        const std::uint32_t v = node.result_index(i);
-        if (v == BP_NONE || !storage_of(graph_.value(v).dtype())) continue;
-        if (output_[v] || std::any_of(users_[v].begin(), users_[v].end(),
-                                      [&](std::size_t u) { return group_[u] != id; }))
-          add(step.results, v);
-      }
-    }
+    groups_.add_operands(group, step, replaced);
+    groups_.add_results(group, step, [&](std::uint32_t v) {
+      return storage_of(graph_.value(v).dtype()).has_value();
+    });
     return step;
   }
 
   const GraphView& graph_;
-  std::vector<std::vector<std::size_t>> users_;
-  std::vector<std::size_t> producer_;
-  std::vector<bool> output_;
-  std::vector<std::size_t> group_;  // per node; kNone for views
-  std::vector<Group> groups_;
-  std::vector<Space> spaces_;
+  sdk::NodeGroups groups_;
+  std::vector<Group::Kind> kinds_;  // of each group
+  std::vector<sdk::PointSpace> spaces_;
+  std::vector<std::uint32_t> packed_;  // of each node: the weight it reads in panels
 };
 
 }  // namespace
 
-Grouping group_nodes(const GraphView& graph) { return Grouper(graph).run(); }
+Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_t)>& may_pack) {
+  return Grouper(graph).run(may_pack);
+}
 
 }  // namespace backplane::opencl

@@ -3,6 +3,7 @@
 
 #include <backplane/sdk/program.hpp>
 
+#include <functional>
 #include <vector>
 
 namespace backplane::opencl {
@@ -13,8 +14,10 @@ struct Group {
 };
 struct Grouping {
   std::vector<Group> groups;
-  std::vector<sdk::Step> steps;  // one a group, in an order that may run
+  std::vector<sdk::Step> steps;    // one a group, in an order that may run
+  std::vector<bp_layout> layouts;  // of the graph's inputs
 };
-Grouping group_nodes(const sdk::GraphView& graph);
+// `may_pack(i)`: the plugin may choose the layout of input i.
+Grouping group_nodes(const sdk::GraphView& graph, const std::function<bool(std::size_t)>& may_pack);
 
 }  // namespace backplane::opencl

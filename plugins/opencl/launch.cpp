@@ -39,7 +39,24 @@ Status Recorder::fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes) 
   return {};
 }
 
+Result<Place> Recorder::fault_place() {
+  if (fault_ == nullptr) {
+    auto made = context_.faults().take();
+    if (!made.ok()) return made.status();
+    fault_ = std::move(*made);
+    if (!fault_->on_host()) BP_SDK_RETURN_IF_ERROR(fill(fault_->memory(), 0, Fault::kBytes));
+  }
+  return Place{fault_->memory(), 0};
+}
+
 Result<cl_event> Recorder::finish() {
+  if (fault_ != nullptr && !fault_->on_host()) {
+    cl_event event = nullptr;
+    BP_CL_RETURN_IF_ERROR("clEnqueueReadBuffer",
+                          clEnqueueReadBuffer(queue_, fault_->memory(), CL_FALSE, 0, Fault::kBytes,
+                                              fault_->word(), wait_count(), waits(), &event));
+    keep(event);
+  }
   if (last_ == nullptr) {
     cl_event event = nullptr;
     BP_CL_RETURN_IF_ERROR("clEnqueueMarkerWithWaitList",
@@ -56,6 +73,8 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
     const auto locate = [&](const Argument& a) -> Place {
       const std::byte* address = nullptr;
       switch (a.kind) {
+        case Argument::kPlace:
+          return {a.borrowed, a.offset};
         case Argument::kOperand:
           address = call.operands[a.index];
           break;
@@ -83,6 +102,7 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
     if (!kernel.ok()) return kernel.status();
     cl_int code = CL_SUCCESS;
     cl_uint at = 0;
+    Status status;
     for (const Argument& a : launch.arguments) {
       if (a.kind == Argument::kOperandValue || a.kind == Argument::kBits) {
         std::uint64_t bits = a.offset;
@@ -91,12 +111,22 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
         code |= clSetKernelArg(*kernel, at++, sizeof bits, &bits);
         continue;
       }
-      const Place place = locate(a);
+      Place place;
+      if (a.kind == Argument::kFault) {
+        auto found = recorder.fault_place();
+        if (found.ok())
+          place = *found;
+        else
+          status = found.status();
+      } else {
+        place = locate(a);
+      }
       code |= clSetKernelArg(*kernel, at++, sizeof place.memory, &place.memory);
       code |= clSetKernelArg(*kernel, at++, sizeof place.offset, &place.offset);
     }
-    Status status = code == CL_SUCCESS ? recorder.launch(*kernel, launch.items, launch.group)
-                                       : driver_error("clSetKernelArg", code);
+    if (status.ok())
+      status = code == CL_SUCCESS ? recorder.launch(*kernel, launch.items, launch.group)
+                                  : driver_error("clSetKernelArg", code);
     launch.program->give(*kernel);
     BP_SDK_RETURN_IF_ERROR(std::move(status));
   }

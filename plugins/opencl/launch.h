@@ -6,22 +6,26 @@
 #include <array>
 
 #include "context.h"
+#include "faults.h"
 
 namespace backplane::opencl {
 
 // Where the launches of the current thread's execute call go.
 class Recorder {
  public:
-  Recorder(cl_command_queue queue, std::vector<cl_event> waits)
-      : queue_(queue), waits_(std::move(waits)) {}
+  Recorder(Context& context, cl_command_queue queue, std::vector<cl_event> waits)
+      : context_(context), queue_(queue), waits_(std::move(waits)) {}
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   Status launch(cl_kernel kernel, std::span<const std::size_t> items,
                 std::span<const std::size_t> group);
   Status fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes);
+  // Where kernels of this call say what they find wrong.
+  Result<Place> fault_place();
   // Completes with everything recorded; owned.
   Result<cl_event> finish();
+  std::shared_ptr<Fault> take_fault() { return std::move(fault_); }  // null: nothing can be wrong
   static Recorder*& current();
 
  private:
@@ -29,22 +33,37 @@ class Recorder {
   const cl_event* waits() const { return waits_.empty() ? nullptr : waits_.data(); }
   void keep(cl_event event);
 
+  Context& context_;
   cl_command_queue queue_;
   std::vector<cl_event> waits_;  // of the first command
   cl_event last_ = nullptr;
+  std::shared_ptr<Fault> fault_;
 };
 
 // One argument. Memory arguments are two of the kernel's: a buffer and an offset in bytes.
 struct Argument {
-  enum Kind : std::uint8_t { kOperand, kResult, kScratch, kMemory, kOperandValue, kBits } kind;
+  enum Kind : std::uint8_t {
+    kOperand,
+    kResult,
+    kScratch,
+    kMemory,
+    kPlace,
+    kFault,
+    kOperandValue,
+    kBits
+  } kind;
   std::size_t index = 0;     // of the step's operand or result
   std::uint64_t offset = 0;  // bytes; the value for kBits
   std::shared_ptr<Memory> memory{};
+  cl_mem borrowed = nullptr;  // of kPlace
 
   static Argument operand(std::size_t i) { return {kOperand, i}; }
   static Argument result(std::size_t i) { return {kResult, i}; }
   static Argument scratch(std::uint64_t offset) { return {kScratch, 0, offset}; }
+  static Argument at(Place place) { return {kPlace, 0, place.offset, {}, place.memory}; }
+  static Argument fault() { return {kFault}; }
   static Argument value(std::size_t i) { return {kOperandValue, i}; }
+  static Argument bits(std::uint64_t bits) { return {kBits, 0, bits}; }
 };
 
 struct Launch {

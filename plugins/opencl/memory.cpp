@@ -2,7 +2,7 @@
 #include <array>
 #include <bit>
 
-#include "context.h"
+#include "memory.h"
 
 namespace backplane::opencl {
 namespace {

@@ -1,19 +1,52 @@
 #include "streams.h"
 
 #include <chrono>
-#include <thread>
+#include <condition_variable>
 
 namespace backplane::opencl {
+
+// Shared by a waiting thread and the driver's, which may call after the wait has ended.
+class ClEvent::Completion {
+ public:
+  static void CL_CALLBACK notify(cl_event, cl_int, void* data) {
+    const std::unique_ptr<std::shared_ptr<Completion>> own(
+        static_cast<std::shared_ptr<Completion>*>(data));
+    {
+      const std::lock_guard lock((*own)->mutex_);
+      (*own)->done_ = true;
+    }
+    (*own)->changed_.notify_all();
+  }
+  bool wait(std::uint64_t timeout_ns) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [&] { return done_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
 
 ClEvent::~ClEvent() {
   if (latest_ != nullptr) clReleaseEvent(latest_);
 }
 
-void ClEvent::arm(cl_event event) {
+void ClStream::add_fault(std::shared_ptr<Fault> fault) {
+  const std::lock_guard lock(mutex_);
+  faults_.push_back(std::move(fault));
+}
+std::vector<std::shared_ptr<Fault>> ClStream::take_faults() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(faults_, {});
+}
+
+void ClEvent::arm(cl_event event, std::vector<std::shared_ptr<Fault>> faults) {
   cl_event old = event;
   {
     const std::lock_guard lock(mutex_);
     std::swap(old, latest_);
+    faults_.swap(faults);
   }
   if (old != nullptr) clReleaseEvent(old);
 }
@@ -35,6 +68,9 @@ Status ClEvent::query(bool& out_done) {
   BP_CL_RETURN_IF_ERROR("clGetEventInfo", code);
   if (state < 0) return driver_error("the device's work", state);
   out_done = state == CL_COMPLETE;
+  if (!out_done) return {};
+  const std::lock_guard lock(mutex_);
+  for (const auto& fault : faults_) BP_SDK_RETURN_IF_ERROR(pool_->outcome(*fault));
   return {};
 }
 
@@ -49,16 +85,19 @@ Status ClEvent::wait(std::uint64_t timeout_ns) {
     bool done = false;
     return query(done);
   }
-  // The driver's wait has no limit.
-  const auto start = std::chrono::steady_clock::now();
-  for (;;) {
-    bool done = false;
-    BP_SDK_RETURN_IF_ERROR(query(done));
-    if (done) return {};
-    if (std::chrono::steady_clock::now() - start >= std::chrono::nanoseconds(timeout_ns))
-      return {BP_TIMEOUT, "the device's work is not done"};
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  bool done = false;
+  BP_SDK_RETURN_IF_ERROR(query(done));
+  cl_event event = done ? nullptr : find_latest();
+  if (event == nullptr) return {};
+  // The driver's wait has no limit: its callback wakes this thread instead.
+  auto state = std::make_shared<Completion>();
+  auto owned = std::make_unique<std::shared_ptr<Completion>>(state);
+  const cl_int code = clSetEventCallback(event, CL_COMPLETE, Completion::notify, owned.get());
+  clReleaseEvent(event);
+  BP_CL_RETURN_IF_ERROR("clSetEventCallback", code);
+  static_cast<void>(owned.release());  // the callback's
+  if (!state->wait(timeout_ns)) return {BP_TIMEOUT, "the device's work is not done"};
+  return query(done);
 }
 
 std::vector<cl_event> waits_of(const sdk::Order& order) {

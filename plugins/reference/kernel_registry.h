@@ -1,6 +1,9 @@
 // Op name to kernel. Every family file lists its ops in one constant array.
 #pragma once
 
+#include <backplane/sdk/device.hpp>
+
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -14,6 +17,8 @@ struct KernelRow {
   void (*run)(const Frame&);
   bool complex = false;         // takes complex operands
   const void* extra = nullptr;  // of the family
+  // Null: takes all that the common checks let through.
+  std::optional<sdk::Refusal> (*refuse)(const sdk::NodeView& node) = nullptr;
 };
 
 const KernelRow* find_kernel(std::string_view op);

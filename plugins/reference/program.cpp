@@ -98,8 +98,6 @@ std::optional<sdk::Refusal> refuse(const sdk::NodeView& node) {
   const bool view = sdk::is_view_op(op);
   const KernelRow* row = find_kernel(op);
   if (!view && row == nullptr) return because(BP_REFUSED_OP, "no kernel for " + op);
-  if (op == "aten.upsample_bicubic2d" && is_integral(type_of(node.result().dtype())))
-    return because(BP_REFUSED_DTYPE, "PyTorch resamples 8-bit images in fixed point");
   for (std::uint32_t i = 0; i < node.raw().operand_count + node.raw().result_count; ++i) {
     const bool operand = i < node.raw().operand_count;
     const std::size_t k = operand ? i : i - node.raw().operand_count;
@@ -115,7 +113,7 @@ std::optional<sdk::Refusal> refuse(const sdk::NodeView& node) {
         !is_panel_layout(value.raw().layout.layout_id))
       return because(BP_REFUSED_LAYOUT, "layout of another plugin");
   }
-  return std::nullopt;
+  return row != nullptr && row->refuse != nullptr ? row->refuse(node) : std::nullopt;
 }
 
 }  // namespace

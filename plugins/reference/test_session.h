@@ -3,15 +3,16 @@
 
 #include <backplane/plugin.h>
 #include <gtest/gtest.h>
+#include <backplane/sdk/testing.hpp>
 
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "fake_host.h"
-
 namespace backplane::reference::testing {
+
+using namespace sdk::testing;
 
 class Session {
  public:

@@ -289,7 +289,7 @@ typedef struct bp_plugin_api {
 
   /* Streams and events: one group of six (optional) entries. Default: no streams; order.stream,
    * waits and signal are NULL in every call, and every call completes before it returns. */
-  bp_error* (*stream_create)(bp_device* device, bp_stream** out_stream);
+  bp_error* (*stream_create)(bp_device* device, bp_stream** out_stream); /* UNSUPPORTED: none */
   void (*stream_release)(bp_stream* stream); /* its work goes on */
   /* An event starts complete. Every signal makes it pending again; a wait takes the latest
    * signal at the time of the call. The host signals no event that is pending. */

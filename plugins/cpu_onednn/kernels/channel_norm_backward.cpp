@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/backward_table.h"
+#include "kernels/channels_last.h"
 #include "kernels/dense_memory.h"
 #include "kernels/float_rows.h"
 #include "kernels/kernel_registry.h"
@@ -105,18 +106,6 @@ class ChannelNormBackward : public sdk::Kernel {
   RowWriter write_;
 };
 
-// Whether a row-major copy of [N, C, ...] would turn it: channels are its dense dim.
-bool channels_inside(const sdk::TensorSpec& spec) {
-  return spec.rank() > 2 && spec.dims[1] > 1 && spec.strides[1] == 1 &&
-         product({spec.dims.data() + 2, spec.rank() - 2}) > 1;
-}
-Shape channels_last_order(const Shape& dims) {
-  Shape strides(dims.size(), 1);
-  std::int64_t step = dims[1];
-  for (std::size_t d = dims.size(); d-- > 2; step *= dims[d]) strides[d] = step;
-  strides[0] = step;
-  return strides;
-}
 Shape batch_norm_order(const StepContext& context) {
   const sdk::TensorSpec& in = context.operand(1);
   return channels_inside(in) ? channels_last_order(in.dims) : Shape{};

@@ -98,7 +98,7 @@ bool is_plain_slow(const std::string& name) {
 
 Shape tidy(const Shape& dims, const Shape& strides) {
   Shape out = strides;
-  const Shape last = channels_last(dims);
+  Shape last = channels_last(dims);
   bool channels = true;
   for (std::size_t d = 0; d < dims.size(); ++d)
     channels = channels && (dims[d] == 1 || strides[d] == last[d]);
@@ -257,12 +257,7 @@ class Builder {
   memory::desc wanted(const TensorSpec& spec) const {
     return !overlaps(spec) && is_channels_last(spec.dims, spec.strides) ? plain(spec) : any(spec);
   }
-  std::size_t position(std::uint32_t value) const {
-    const auto& operands = context_.step().operands;
-    const auto at = std::find(operands.begin(), operands.end(), value);
-    if (at == operands.end()) throw std::logic_error("a value that the step does not bind");
-    return static_cast<std::size_t>(at - operands.begin());
-  }
+  std::size_t position(std::uint32_t value) const { return context_.position(value); }
 
   // The first node after the convolution and its norm.
   std::size_t fold_norm(const TensorSpec& target, bool has_bias) {

@@ -1,5 +1,7 @@
 // index_put and its accumulating form: a copy of the tensor, then one element after another in the
 // order of the values, so that repeated positions add up the same way every time.
+#include <backplane/sdk/indexing.hpp>
+
 #include <array>
 
 #include "kernels/kernel_registry.h"
@@ -37,45 +39,27 @@ class IndexPut : public sdk::Kernel {
         type_(known_type(context.result().dtype)),
         accumulate_(context.node().bool_or("accumulate", false)) {
     const sdk::NodeView node = context.node();
-    const std::size_t first = node.list_first(), count = node.list_count();
     const TensorSpec& self = context.result();
-    values_ = first + count;
-    // The shape all index tensors broadcast to, and where it stands among the dims.
-    Shape shape;
-    std::vector<bool> indexed(self.rank(), false);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!node.has_operand(first + i)) continue;
-      indexed[i] = true;
-      const Shape& dims = context.operand(first + i).dims;
-      if (dims.size() > shape.size()) shape.insert(shape.begin(), dims.size() - shape.size(), 1);
-      for (std::size_t d = 0; d < dims.size(); ++d) {
-        std::int64_t& at = shape[shape.size() - dims.size() + d];
-        if (dims[d] != 1) at = dims[d];
-      }
-    }
-    std::size_t begin = 0, end = self.rank();
-    while (begin < end && !indexed[begin]) ++begin;
-    while (end > begin && !indexed[end - 1]) --end;
-    bool adjacent = true;
-    for (std::size_t d = begin; d < end; ++d) adjacent = adjacent && indexed[d];
-    const std::size_t place = adjacent ? begin : 0;
+    values_ = node.list_first() + node.list_count();
+    const sdk::IndexedDims indexed(context);
     const auto insert = [&] {
       shape_axis_ = axes_.size();
-      for (const std::int64_t size : shape) axes_.push_back({size, 0, 0});
+      for (const std::int64_t size : indexed.shared) axes_.push_back({size, 0, 0});
     };
     for (std::size_t d = 0; d < self.rank(); ++d) {
-      if (d == place) insert();
-      if (!indexed[d]) axes_.push_back({self.dims[d], self.strides[d], 0});
+      if (d == indexed.place) insert();
+      if (!indexed.has(d)) axes_.push_back({self.dims[d], self.strides[d], 0});
     }
-    if (place >= self.rank()) insert();
+    if (indexed.place >= self.rank()) insert();
     Shape space;
     for (const Axis& a : axes_) space.push_back(a.size);
     const Shape value_strides = broadcast_strides(context.operand(values_), space);
     for (std::size_t i = 0; i < axes_.size(); ++i) axes_[i].value = value_strides[i];
-    for (std::size_t i = 0; i < count; ++i)
-      if (indexed[i])
-        indices_.push_back({first + i, self.dims[i], self.strides[i],
-                            broadcast_strides(context.operand(first + i), shape)});
+    for (std::size_t i = 0; i < indexed.dims.size(); ++i) {
+      const std::size_t d = indexed.dims[i];
+      indices_.push_back({indexed.operands[i], self.dims[d], self.strides[d],
+                          broadcast_strides(context.operand(indexed.operands[i]), indexed.shared)});
+    }
   }
 
   sdk::Status run(const KernelCall& call) const override {

@@ -1,8 +1,11 @@
 // Reads through indices: embedding, gather, index_select, index.
+#include <backplane/sdk/indexing.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "kernels/index_values.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/strided_copy.h"
 #include "parallel.h"
@@ -13,21 +16,6 @@ namespace {
 using sdk::KernelCall;
 using sdk::StepContext;
 using sdk::TensorSpec;
-
-std::int64_t read_index(Type type, const std::byte* at) {
-  if (type == Type::kI64) {
-    std::int64_t v;
-    std::memcpy(&v, at, sizeof v);
-    return v;
-  }
-  std::int32_t v;
-  std::memcpy(&v, at, sizeof v);
-  return v;
-}
-bool is_index(bp_dtype dtype) {
-  const auto type = type_of(dtype);
-  return type == Type::kI64 || type == Type::kI32;
-}
 
 // A kernel whose indices may lie outside of what they index: that is an error of the call.
 template <class F>
@@ -165,43 +153,24 @@ MadeKernel gather(const StepContext& context) {
   });
 }
 
-// aten.index.Tensor: self, then one index (or none) per dim. Indexed dims are replaced by the
-// broadcast dims of the indices, in their place when they are neighbours, else in front.
 MadeKernel index(const StepContext& context) {
-  const auto node = context.node();
   const TensorSpec source = context.operand(0), out = context.result();
-  const std::size_t first = node.list_first(), count = node.list_count();
-  std::vector<std::size_t> dims;
+  const sdk::IndexedDims indexed(context);
   std::vector<TensorSpec> indices;
-  std::vector<std::size_t> operands;
-  Shape shared;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!context.has_operand(first + i)) continue;
-    dims.push_back(i);
-    operands.push_back(first + i);
-    indices.push_back(context.operand(first + i));
-    const Shape& d = indices.back().dims;
-    if (d.size() > shared.size()) shared.insert(shared.begin(), d.size() - shared.size(), 1);
-    for (std::size_t k = 0; k < d.size(); ++k) {
-      std::int64_t& s = shared[shared.size() - d.size() + k];
-      if (s == 1) s = d[k];
-    }
-  }
-  const bool neighbours = dims.back() - dims.front() + 1 == dims.size();
-  const std::size_t place = neighbours ? dims.front() : 0;
+  for (const std::size_t i : indexed.operands) indices.push_back(context.operand(i));
   // Strides of the kept dims of the source over the result's dims; 0 over the shared ones.
   Shape from(out.rank(), 0);
   std::size_t at = 0;
   for (std::size_t d = 0; d < source.rank(); ++d) {
-    if (std::find(dims.begin(), dims.end(), d) != dims.end()) continue;
-    if (at == place) at += shared.size();
+    if (indexed.has(d)) continue;
+    if (at == indexed.place) at += indexed.shared.size();
     from[at++] = source.strides[d];
   }
   std::vector<Shape> all{out.strides, from};
   for (const TensorSpec& t : indices) {
     Shape s(out.rank(), 0);
-    const Shape own = broadcast_strides(t, shared);
-    std::copy(own.begin(), own.end(), s.begin() + static_cast<std::ptrdiff_t>(place));
+    const Shape own = broadcast_strides(t, indexed.shared);
+    std::copy(own.begin(), own.end(), s.begin() + static_cast<std::ptrdiff_t>(indexed.place));
     all.push_back(std::move(s));
   }
   return make_index_kernel([=](const KernelCall& call) {
@@ -222,9 +191,9 @@ MadeKernel index(const StepContext& context) {
               std::int64_t offset = cursor.offset(1) + i * walk.inner_stride(1);
               for (std::size_t k = 0; k < indices.size(); ++k) {
                 const Type type = known_type(indices[k].dtype);
-                const std::int64_t limit = source.dims[dims[k]];
+                const std::int64_t limit = source.dims[indexed.dims[k]];
                 std::int64_t v =
-                    read_index(type, call.operands[operands[k]] +
+                    read_index(type, call.operands[indexed.operands[k]] +
                                          (cursor.offset(2 + k) + i * walk.inner_stride(2 + k)) *
                                              bytes_of(type));
                 if (v < 0) v += limit;
@@ -232,7 +201,7 @@ MadeKernel index(const StepContext& context) {
                   ok = false;
                   v = 0;
                 }
-                offset += v * source.strides[dims[k]];
+                offset += v * source.strides[indexed.dims[k]];
               }
               return offset;
             };

@@ -125,13 +125,6 @@ class NothingKernel : public sdk::Kernel {
   sdk::Status run(const sdk::KernelCall&) const override { return {}; }
 };
 
-std::size_t position(const StepContext& context, std::uint32_t value) {
-  const auto& operands = context.step().operands;
-  const auto at = std::find(operands.begin(), operands.end(), value);
-  if (at == operands.end()) throw std::logic_error("a value that the step does not bind");
-  return static_cast<std::size_t>(at - operands.begin());
-}
-
 class Builder {
  public:
   Builder(const StepContext& context, std::uint32_t packed)
@@ -164,7 +157,7 @@ class Builder {
       if (!layout) throw std::invalid_argument("a weight in an unknown layout");
       b_desc = packed_desc(*layout, type_, w.dims);
       if (c.dims.size() > 2) throw std::logic_error("a packed weight of a batched product");
-      right = {MatmulKernel::Source::kOperand, position(context_, packed_), 0};
+      right = {MatmulKernel::Source::kOperand, context_.position(packed_), 0};
     } else {
       tidy(b);
       right = operand(b, roles_.right);
@@ -190,11 +183,11 @@ class Builder {
     add(DNNL_ARG_DST, c_desc, {MatmulKernel::Source::kResult, 0, 0});
     if (!bias_.is_zero())
       add(DNNL_ARG_BIAS, bias_,
-          {MatmulKernel::Source::kOperand, position(context_, node_.operand_index(roles_.added)),
+          {MatmulKernel::Source::kOperand, context_.position(node_.operand_index(roles_.added)),
            0});
     for (const PostOpOperand& p : attr_operands)
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(p.index) | DNNL_ARG_SRC_1, p.desc,
-          {MatmulKernel::Source::kOperand, position(context_, p.value), 0});
+          {MatmulKernel::Source::kOperand, context_.position(p.value), 0});
     const std::uint64_t pad = pd.scratchpad_desc().get_size();
     add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc(),
         {MatmulKernel::Source::kScratch, 0, kernel_->scratch});
@@ -304,7 +297,7 @@ class Builder {
 
   // The operand where it lies, or a dense copy of it.
   MatmulKernel::Source operand(Matrix& m, std::size_t which, bool dense = false) {
-    const std::size_t at = position(context_, node_.operand_index(which));
+    const std::size_t at = context_.position(node_.operand_index(which));
     const bool copied = which == roles_.left && copy_left_;
     if (!copied && !dense && usable(m)) return {MatmulKernel::Source::kOperand, at, 0};
     const TensorSpec& spec = context_.value(node_.operand_index(which));

@@ -109,9 +109,7 @@ sdk::Result<std::unique_ptr<sdk::Kernel>> make_plain_matmul_kernel(const StepCon
                                                                    const MatmulRoles& roles) {
   const auto node = context.node();
   const auto position = [&](std::size_t which) {
-    const auto& operands = context.step().operands;
-    const auto found = std::find(operands.begin(), operands.end(), node.operand_index(which));
-    return static_cast<std::size_t>(found - operands.begin());
+    return context.position(node.operand_index(which));
   };
   TensorSpec a = context.value(node.operand_index(roles.left)),
              b = context.value(node.operand_index(roles.right)),

@@ -151,12 +151,9 @@ class StepScope : public ProgramScope {
   Register read(std::uint32_t value, Domain domain) override {
     const auto found = known_.find({value, domain});
     if (found != known_.end()) return found->second;
-    const auto& operands = context_.step().operands;
-    const auto at = std::find(operands.begin(), operands.end(), value);
     Register r;
-    if (at != operands.end()) {
-      const auto i = static_cast<std::size_t>(at - operands.begin());
-      r = program_.load(static_cast<std::uint32_t>(i), type(value), domain, narrow(i));
+    if (const auto i = context_.find_position(value)) {
+      r = program_.load(static_cast<std::uint32_t>(*i), type(value), domain, narrow(*i));
     } else {
       r = program_.convert(produced(value), domain);
     }

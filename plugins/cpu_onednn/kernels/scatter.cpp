@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/block.h"
+#include "kernels/index_values.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/strided_copy.h"
 #include "parallel.h"
@@ -68,16 +69,6 @@ T combined(Combine how, T a, T b) {
     else
       return static_cast<T>(r);
   }
-}
-
-std::int64_t read_index(Type type, const std::byte* at) {
-  std::int64_t v = 0;
-  load_function(type, Domain::kI64)(&v, at, 1, 1);
-  return v;
-}
-bool is_index(bp_dtype dtype) {
-  const auto type = type_of(dtype);
-  return type == Type::kI64 || type == Type::kI32;
 }
 
 // Operands and places of one write: `walk` has the target first, then the values, then the indices.

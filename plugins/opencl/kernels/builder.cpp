@@ -25,8 +25,14 @@ std::int64_t wrap_dim(std::int64_t dim, std::size_t rank) {
 }
 bool is_absent(const sdk::ValueView& v) { return v.dtype().bits == 0; }
 
-Builder::Builder(Context& context, const sdk::StepContext& step)
-    : context_(context), step_(step), launches_(std::make_unique<LaunchList>()) {
+Builder::Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families)
+    : context_(context),
+      step_(step),
+      families_(families),
+      launches_(std::make_unique<LaunchList>()) {
+  constexpr std::uint64_t kLaunches = 1 << 16, kCopies = std::uint64_t{1} << 63;  // of one step
+  place_ = step.step().is_copy() ? kCopies | (step.step().results[0] * kLaunches)
+                                 : step.step().nodes[0] * kLaunches;
   schedule_.gpu = context.facts().gpu_schedule;
   schedule_.group_size =
       static_cast<std::int64_t>(std::min<std::size_t>(256, context.facts().group_limit));
@@ -89,8 +95,11 @@ TensorView Builder::scratch(Storage storage, Shape dims) {
 
 void Builder::launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
                      std::array<std::size_t, 3> items, std::array<std::size_t, 3> group) {
-  launches_->add(
-      {context_.program(kernel.text, kernel.entry, label_), std::move(arguments), items, group, 0});
+  KernelFamilies::Chosen chosen{kernel, {}};
+  if (families_ != nullptr) chosen = families_->choose(place_++, kernel);
+  for (const std::uint64_t number : chosen.numbers) arguments.push_back(Argument::bits(number));
+  launches_->add({context_.program(chosen.kernel.text, chosen.kernel.entry, label_),
+                  std::move(arguments), items, group, 0});
 }
 Status Builder::fill_zero(const TensorView& dense) {
   const std::int64_t bytes = product(dense.dims) * kernelgen::storage_bytes(dense.storage);
@@ -163,7 +172,18 @@ std::vector<Argument> Draft::arguments() const {
   all.insert(all.end(), values_.begin(), values_.end());
   return all;
 }
+void Draft::fault_where(Expr wrong) {
+  wrong_ = wrong_ == kernelgen::kNoExpr ? wrong : e().binary(kernelgen::Op::kOr, wrong_, wrong);
+}
 Status Draft::finish() {
+  if (wrong_ != kernelgen::kNoExpr) {
+    values_.push_back(Argument::bits(builder_.context().faults().number_of(builder_.label())));
+    kernel_.values.push_back(Storage::kI32);
+    const Expr number = e().value(values_.size() - 1, Storage::kI32);
+    store({Argument::fault(), Storage::kI32, {1}, {1}}, {index(0)},
+          e().select(wrong_, number, e().integer(kernelgen::Type::kI32, 0)),
+          kernelgen::Store::kNonZero);
+  }
   const kernelgen::Printed printed =
       print(kernel_, kernelgen::Dialect::kOpenCL, builder_.schedule());
   if (printed.items == 0) return {};

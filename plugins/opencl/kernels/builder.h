@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "context.h"
+#include "families.h"
 #include "launch.h"
 
 namespace backplane::opencl {
@@ -36,7 +37,8 @@ struct TensorView {
 
 class Builder {
  public:
-  Builder(Context& context, const sdk::StepContext& step);
+  // `families`: of an executable whose sizes may change; else null.
+  Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families = nullptr);
 
   const sdk::StepContext& step() const { return step_; }
   Context& context() const { return context_; }
@@ -61,6 +63,8 @@ class Builder {
   Context& context_;
   const sdk::StepContext& step_;
   kernelgen::Schedule schedule_;
+  KernelFamilies* families_;
+  std::uint64_t place_ = 0;  // of the next launch in the executable
   std::string label_;
   std::unique_ptr<LaunchList> launches_;
 };
@@ -80,6 +84,8 @@ class Draft {
   Expr load_at(const TensorView& tensor, Expr offset);
   void store(const TensorView& tensor, const Indices& index, Expr value,
              kernelgen::Store::Mode mode = kernelgen::Store::kPlain);
+  // Says so to the caller where `wrong` is true at any point: the call fails when it is done.
+  void fault_where(Expr wrong);
   Status finish();  // prints and adds the launch
 
   const kernelgen::Kernel& kernel() const { return kernel_; }
@@ -93,6 +99,7 @@ class Draft {
   kernelgen::Kernel kernel_;
   std::vector<Argument> tensors_, values_;
   Indices outer_, loop_;
+  Expr wrong_ = kernelgen::kNoExpr;
 };
 
 }  // namespace backplane::opencl

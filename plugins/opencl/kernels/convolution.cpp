@@ -1,16 +1,13 @@
 // Convolutions as products: one factor is read through the window (im2col) while it is packed.
 #include "kernels/gemm.h"
 #include "kernels/registry.h"
+#include "kernels/window_product.h"
 
 namespace backplane::opencl {
 namespace {
 
 using kernelgen::Op;
 
-struct Window {
-  Shape kernel, stride, padding, dilation;
-  std::size_t rank() const { return kernel.size(); }
-};
 Shape spread(Shape v, std::size_t rank, std::int64_t fallback) {
   if (v.empty()) v.push_back(fallback);
   if (v.size() == 1) v.resize(rank, v[0]);
@@ -111,20 +108,73 @@ struct Columns {
   bool flat = true;
 };
 
+Gemm::Epilogue store_with_bias(const TensorView& out, std::int64_t groups,
+                               const std::optional<TensorView>& bias) {
+  return
+      [target = Columns(out, groups), bias](Draft& d, Expr value, const Indices& axes) -> Status {
+        if (bias) {
+          const Expr channel = d.e().add(d.e().mul(axes[1], d.index(target.width)), axes[2]);
+          value = d.e().add(value, d.load(*bias, {channel}));
+        }
+        target.store(d, axes, value);
+        return {};
+      };
+}
+
+// The product that reads the image where it lies. `tap_of` says which of the weight's taps the
+// window's tap is; `weight_at` the place of an element of the weight.
+Result<bool> try_window_product(
+    Builder& b, Window w, const TensorView& x, std::int64_t groups, std::int64_t out_width,
+    const std::optional<TensorView>& bias, const TensorView& out,
+    const std::optional<TensorView>& rows,
+    const std::function<Expr(Draft&, Expr group, Expr row, Expr channel, Expr tap)>& weight) {
+  WindowProduct p;
+  p.window = std::move(w);
+  p.image = x;
+  p.groups = groups;
+  p.out_width = out_width;
+  p.out = spatial(out);
+  p.rows = rows;
+  if (p.window.rank() != 2 || !suits_window_product(b, p)) return false;
+  const std::int64_t taps = product(p.window.kernel);
+  p.weight = [&](Draft& d, Expr group, Expr row, Expr column) {
+    const auto [channel, tap] = split(d, column, taps);
+    return weight(d, group, row, channel, tap);
+  };
+  p.store = [&](Draft& d, Expr value, const Indices& axes) -> Status {
+    const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
+    if (bias) value = d.e().add(value, d.load(*bias, {channel}));
+    d.store(out, {axes[0], channel, axes[3], axes[4]}, value);
+    return {};
+  };
+  BP_SDK_RETURN_IF_ERROR(add_window_product(b, p));
+  return true;
+}
+
 Status forward(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
                const std::optional<TensorView>& bias, std::int64_t groups, const TensorView& out) {
   const std::int64_t in_width = weight.dims[1], out_width = out.dims[1] / groups,
                      taps = product(w.kernel);
   const Shape places = spatial(out);
+  TensorView flat = weight;
+  flat.dims = {groups, out_width, in_width * taps};
+  flat.strides = {weight.strides[0] * out_width, weight.strides[0], 1};
+  const bool dense = TensorSpec{sdk::kFloat32, weight.dims, weight.strides, {}}.contiguous();
+  auto direct = try_window_product(
+      b, w, x, groups, out_width, bias, out,
+      dense && weight.storage == Storage::kF32 ? std::optional(flat) : std::nullopt,
+      [&](Draft& d, Expr group, Expr row, Expr channel, Expr tap) {
+        Indices at = unflatten(d, tap, w.kernel);
+        at.insert(at.begin(), {d.e().add(d.e().mul(group, d.index(out_width)), row), channel});
+        return d.load(weight, at);
+      });
+  if (!direct.ok()) return direct.status();
+  if (*direct) return {};
   Gemm g;
   g.batch = {x.dims[0], groups};
   g.rows = {out_width};
   g.columns = product(places);
   g.depth = in_width * taps;
-  TensorView flat = weight;
-  flat.dims = {groups, out_width, g.depth};
-  flat.strides = {weight.strides[0] * out_width, weight.strides[0], 1};
-  const bool dense = TensorSpec{sdk::kFloat32, weight.dims, weight.strides, {}}.contiguous();
   if (dense) {
     g.a = Factor::matrix(flat);
     g.a.batched.insert(g.a.batched.begin(), false);
@@ -155,15 +205,7 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
     return read_at(d, w, x, batch[0], own, unflatten(d, column, places),
                    unflatten(d, tap, w.kernel));
   };
-  const Columns target(out, groups);
-  g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
-    if (bias) {
-      const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
-      value = d.e().add(value, d.load(*bias, {channel}));
-    }
-    target.store(d, axes, value);
-    return {};
-  };
+  g.epilogue = store_with_bias(out, groups, bias);
   return add_gemm(b, g);
 }
 
@@ -175,6 +217,24 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
   const std::int64_t in_width = x.dims[1] / groups, out_width = weight.dims[1],
                      taps = product(w.kernel);
   const Shape places = spatial(out);
+  // Without a stride, a convolution with the taps the other way round.
+  Window turned = w;
+  bool plain = true;
+  for (std::size_t i = 0; i < w.rank(); ++i) {
+    turned.padding[i] = w.dilation[i] * (w.kernel[i] - 1) - w.padding[i];
+    plain = plain && w.stride[i] == 1 && turned.padding[i] >= 0;
+  }
+  if (plain) {
+    auto direct = try_window_product(
+        b, turned, x, groups, out_width, bias, out, std::nullopt,
+        [&](Draft& d, Expr group, Expr row, Expr channel, Expr tap) {
+          Indices at = unflatten(d, d.e().sub(d.index(taps - 1), tap), w.kernel);
+          at.insert(at.begin(), {d.e().add(d.e().mul(group, d.index(in_width)), channel), row});
+          return d.load(weight, at);
+        });
+    if (!direct.ok()) return direct.status();
+    if (*direct) return {};
+  }
   Gemm g;
   g.batch = {x.dims[0], groups};
   g.rows = {out_width};
@@ -194,15 +254,7 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
     return written_from(d, w, x, batch[0], own, unflatten(d, column, places),
                         unflatten(d, tap, w.kernel));
   };
-  const Columns target(out, groups);
-  g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
-    if (bias) {
-      const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
-      value = d.e().add(value, d.load(*bias, {channel}));
-    }
-    target.store(d, axes, value);
-    return {};
-  };
+  g.epilogue = store_with_bias(out, groups, bias);
   return add_gemm(b, g);
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/gemm.h"
 
+#include "packing.h"
+
 namespace backplane::opencl {
 namespace {
 
@@ -10,12 +12,18 @@ struct Tile {
   std::int64_t rows, vectors, lanes;
   std::int64_t columns() const { return vectors * lanes; }
 };
+// Few heights, so that sizes which change have few kernels. Rows beyond the last repeat it.
+std::int64_t height(std::int64_t m, std::int64_t most) {
+  for (const std::int64_t rows : {1, 2, 4, 6})
+    if (m <= rows) return rows;
+  return most;
+}
 Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
   if (builder.schedule().gpu)
     return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
-  if (n <= 16) return {std::min<std::int64_t>(m, 14), 1, 16};
-  if (n <= 32 || m > 8) return {std::min<std::int64_t>(m, 12), 2, 16};
-  return {std::min<std::int64_t>(m, 6), 4, 16};
+  if (n <= 16) return {height(m, 14), 1, 16};
+  if (n <= 32 || m > 8) return {height(m, 12), 2, 16};
+  return {height(m, 6), 4, 16};
 }
 
 Shape with(Shape dims, std::initializer_list<std::int64_t> more) {
@@ -133,10 +141,9 @@ std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Fa
   const auto load = [&](const std::string& p, const std::string& index) -> std::string {
     return t.lanes > 1 ? "vload" + lanes + "(" + index + ", " + p + ")" : p + "[" + index + "]";
   };
-  std::string s = "__kernel void BP_ENTRY(" +
-                  kernelgen::print_parameters(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
+  std::string s = "__kernel void BP_ENTRY(" + kernelgen::print_parameters(epilogue.kernel());
   s += ", __global uchar* base_a, ulong offset_a, __global uchar* base_b, ulong offset_b) {\n";
-  s += kernelgen::print_declarations(epilogue.kernel(), kernelgen::Dialect::kOpenCL);
+  s += kernelgen::print_declarations(epilogue.kernel());
   s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) +
        ", j = (int)get_global_id(1);\n";
   s += "  if (i0 >= " + number(m) + ") return;\n";
@@ -231,6 +238,25 @@ Factor Factor::matrix(const TensorView& tensor, bool transposed) {
   return f;
 }
 
+Result<std::optional<Panels>> find_panels(Builder& builder, std::size_t operand) {
+  const TensorSpec& spec = builder.step().operand(operand);
+  if (spec.layout.kind != BP_LAYOUT_OPAQUE) return std::optional<Panels>();
+  const auto layout = PanelLayout::parse(spec.layout.layout_id);
+  if (!layout) return Status(BP_DATA_CORRUPT, "a weight in an unknown layout");
+  auto view = builder.operand(operand);
+  if (!view.ok()) return view.status();
+  const std::int64_t depth = spec.dims[layout->transposed ? 1 : 0],
+                     columns = spec.dims[layout->transposed ? 0 : 1];
+  view->dims = {ceil_div(columns, layout->width), depth, layout->width};
+  view->strides = sdk::row_major(view->dims);
+  return std::optional<Panels>({std::move(*view), layout->transposed});
+}
+Expr Panels::element(Draft& d, Expr row, Expr column) const {
+  const Expr width = d.index(view.dims[2]);
+  return d.load(view,
+                {d.e().div(column, width), row, d.e().binary(kernelgen::Op::kMod, column, width)});
+}
+
 Status add_gemm(Builder& builder, const Gemm& g) {
   const std::int64_t m = product(g.rows);
   if (product(g.batch) * m * g.columns == 0) return {};
@@ -240,9 +266,17 @@ Status add_gemm(Builder& builder, const Gemm& g) {
       floats = floats && kernelgen::compute_type(f->tensor->storage) == kernelgen::Type::kF32;
   const bool small = g.depth * m * g.columns < 512;
   if (!floats || small) return add_plain(builder, g);
-  const Tile tile = choose_tile(builder, m, g.columns);
-  auto packed = pack_columns(builder, g, tile);
-  if (!packed.ok()) return packed.status();
+  Tile tile = choose_tile(builder, m, g.columns);
+  std::optional<TensorView> packed = g.panels;
+  if (packed) {
+    tile.lanes = 16;
+    tile.vectors = packed->dims[2] / tile.lanes;
+    tile.rows = height(m, tile.vectors == 1 ? 14 : 12);
+  } else {
+    auto made = pack_columns(builder, g, tile);
+    if (!made.ok()) return made.status();
+    packed = std::move(*made);
+  }
   Factor a = g.a;
   if (!is_plain(a)) {
     auto rows = pack_rows(builder, g, m);

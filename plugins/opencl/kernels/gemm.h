@@ -29,10 +29,21 @@ struct Gemm {
   Shape rows;  // dims whose product is the number of rows, for the epilogue's axes
   std::int64_t columns = 1, depth = 1;
   Factor a, b;
+  std::optional<TensorView> panels;  // b, where it is a weight packed before the call
   // Stores the results: `value` is C at axes (batch…, rows…, column).
-  std::function<Status(Draft& draft, Expr value, const Indices& axes)> epilogue;
+  using Epilogue = std::function<Status(Draft& draft, Expr value, const Indices& axes)>;
+  Epilogue epilogue;
 };
 
 Status add_gemm(Builder& builder, const Gemm& gemm);
+
+// A packed weight: the right factor of products, [panels, depth, width].
+struct Panels {
+  TensorView view;
+  bool transposed;                                          // the factor is the weight's transpose
+  Expr element(Draft& draft, Expr row, Expr column) const;  // of the factor
+};
+// Nothing where the operand is no packed weight.
+Result<std::optional<Panels>> find_panels(Builder& builder, std::size_t operand);
 
 }  // namespace backplane::opencl

@@ -1,4 +1,6 @@
 // Reading at computed positions.
+#include "kernels/gemm.h"
+#include "kernels/positions.h"
 #include "kernels/registry.h"
 
 namespace backplane::opencl {
@@ -6,25 +8,25 @@ namespace {
 
 using kernelgen::Op;
 
-// An index from memory, negative ones counted from the end, brought inside: a kernel reads nothing
-// beyond its tensors, whatever the indices are.
-Expr position(Draft& d, Expr raw, std::int64_t size) {
-  Expressions& e = d.e();
-  const kernelgen::Type t = e.type(raw);
-  const Expr wrapped =
-      e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
-  return e.cast(e.clamped(wrapped, size), e.index_type());
-}
-
 Status embedding(Builder& b) {  // weight, indices
   auto weight = b.operand(0), indices = b.operand(1);
   if (!weight.ok()) return weight.status();
   if (!indices.ok()) return indices.status();
+  auto panels = find_panels(b, 0);
+  if (!panels.ok()) return panels.status();
   const TensorView out = b.result();
   Draft d(b, out.dims);
   const Indices at(d.outer().begin(), d.outer().end() - 1);
   const Expr row = position(d, d.load(*indices, at), weight->dims[0]);
-  d.store(out, d.outer(), d.load(*weight, {row, d.outer().back()}));
+  const Expr column = d.outer().back();
+  Expr value = kernelgen::kNoExpr;
+  if (*panels) {
+    const bool transposed = (*panels)->transposed;
+    value = (*panels)->element(d, transposed ? column : row, transposed ? row : column);
+  } else {
+    value = d.load(*weight, {row, column});
+  }
+  d.store(out, d.outer(), value);
   return d.finish();
 }
 
@@ -65,7 +67,7 @@ Status take(Builder& b) {
   if (!index.ok()) return index.status();
   const TensorView out = b.result();
   Draft d(b, out.dims);
-  Expr flat = position(d, d.load(*index, d.outer()), product(self->dims));
+  Expr flat = position(d, d.load(*index, d.outer()), product(self->dims), true);
   Indices at(self->dims.size());
   for (std::size_t i = at.size(); i-- > 0;) {
     at[i] = i == 0 ? flat : d.e().binary(Op::kMod, flat, d.index(self->dims[i]));
@@ -75,50 +77,28 @@ Status take(Builder& b) {
   return d.finish();
 }
 
-// self, then one index (or none) per dim. Where the indexed dims are not next to each other, the
-// index's own dims come first.
 Status index_tensor(Builder& b) {
   auto self = b.operand(0);
   if (!self.ok()) return self.status();
-  const sdk::NodeView node = b.step().node();
   const TensorView out = b.result();
-  std::vector<std::optional<TensorView>> indices(self->dims.size());
-  std::size_t rank = 0, first = SIZE_MAX, last = 0, used = 0;
-  for (std::size_t i = 0; i < node.list_count(); ++i) {
-    if (!b.step().has_operand(node.list_first() + i)) continue;
-    auto index = b.operand(node.list_first() + i);
-    if (!index.ok()) return index.status();
-    rank = std::max(rank, index->dims.size());
-    first = std::min(first, i);
-    last = i;
-    ++used;
-    indices[i] = std::move(*index);
-  }
-  const bool together = used == 0 || last - first + 1 == used;
-  const std::size_t place = together && used ? first : 0;
+  const sdk::IndexedDims indexed(b.step());
+  const std::size_t place = indexed.place, rank = indexed.shared.size();
   Draft d(b, out.dims);
   const Indices& axes = d.outer();
   const Indices shared(axes.begin() + static_cast<std::ptrdiff_t>(place),
                        axes.begin() + static_cast<std::ptrdiff_t>(place + rank));
   Indices at(self->dims.size());
-  std::size_t plain = 0;
-  for (std::size_t i = 0; i < at.size(); ++i) {
-    if (indices[i]) {
-      const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()),
-                        shared.end());
-      at[i] = position(d, d.load(*indices[i], own), self->dims[i]);
-    } else {
-      const std::size_t axis = plain < place ? plain : plain + rank;
-      at[i] = axes[axis];
+  for (std::size_t i = 0, plain = 0; i < at.size(); ++i)
+    if (!indexed.has(i)) {
+      at[i] = axes[plain < place ? plain : plain + rank];
       ++plain;
     }
-  }
+  BP_SDK_RETURN_IF_ERROR(positions(b, d, indexed, shared, self->dims, at));
   d.store(out, axes, d.load(*self, at));
   return d.finish();
 }
 
-// Indices are read inside kernels, where they cannot be refused: what is out of range reads the
-// nearest element. Truth values select, which depends on data.
+// Truth values select, which depends on data.
 std::optional<sdk::Refusal> refuse_index(const sdk::NodeView& node) {
   for (std::size_t i = 1; i < node.operand_count(); ++i)
     if (node.has_operand(i) &&

@@ -20,7 +20,11 @@ Expr sample_weight(Builder& b, Draft& d, const Inputs& in, Expr target, Expr col
       e.binary(Op::kEq, target, e.integer(e.type(target), b.step().int_or("ignore_index", -100)));
   return e.select(ignored, e.constant(t, 0), one);
 }
-Expr column_of(Draft& d, Expr target, std::int64_t classes) {
+Expr column_of(Builder& b, Draft& d, Expr target, std::int64_t classes) {
+  Expressions& e = d.e();
+  const Expr counts =
+      e.binary(Op::kNe, target, e.integer(e.type(target), b.step().int_or("ignore_index", -100)));
+  d.fault_where(e.both(counts, e.unary(Op::kNot, e.inside(target, classes))));
   return d.e().cast(d.e().clamped(target, classes), d.e().index_type());
 }
 
@@ -66,7 +70,7 @@ Status nll_loss_forward(Builder& b) {
   const Expr raw = d.load(in.target, in.target.dims.empty() ? Indices{}
                                      : samples.empty()      ? d.loop()
                                                             : sample);
-  const Expr column = column_of(d, raw, classes);
+  const Expr column = column_of(b, d, raw, classes);
   const Expr weight = sample_weight(b, d, in, raw, column, t);
   const Expr score = d.load(in.scores, with_column(sample, column));
   // An ignored sample counts nothing, whatever its score is.
@@ -105,7 +109,7 @@ Status nll_loss_backward(Builder& b) {
   const Expr own = d.outer()[rows ? 1 : 0];
   const Indices of_target = rows ? sample : Indices(in.target.dims.size(), d.index(0));
   const Expr raw = d.load(in.target, of_target);
-  const Expr column = column_of(d, raw, out.dims[rows ? 1 : 0]);
+  const Expr column = column_of(b, d, raw, out.dims[rows ? 1 : 0]);
   const Expr weight = sample_weight(b, d, in, raw, column, t);
   Expr g = d.load(*grad, grad->dims.empty() ? Indices{} : sample);
   if (reduction == 1) g = e.div(g, d.load(*total, {}));

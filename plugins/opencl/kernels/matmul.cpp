@@ -77,19 +77,36 @@ Status add_product(Builder& b, Gemm g, const Term& term) {
   return add_gemm(b, g);
 }
 
+// The right factor: an operand, or the panels of a packed weight.
+Status read_right(Builder& b, Gemm& g, std::size_t operand, bool transposed) {
+  auto panels = find_panels(b, operand);
+  if (!panels.ok()) return panels.status();
+  g.columns = b.step().value(b.step().node().result_index()).dims.back();
+  if (*panels) {
+    g.panels = (*panels)->view;
+    g.b.batched.assign(g.batch.size(), false);
+    g.b.element = [own = **panels](Draft& d, std::span<const Expr>, Expr row, Expr column) {
+      return own.element(d, row, column);
+    };
+    return {};
+  }
+  auto right = b.operand(operand);
+  if (!right.ok()) return right.status();
+  g.b = Factor::matrix(*right, transposed);
+  return {};
+}
+
 template <std::size_t kFirst>
 Status build_product(Builder& b) {
-  auto left = b.operand(kFirst), right = b.operand(kFirst + 1);
+  auto left = b.operand(kFirst);
   if (!left.ok()) return left.status();
-  if (!right.ok()) return right.status();
   const std::size_t rank = left->dims.size();
   Gemm g;
   g.batch.assign(left->dims.begin(), left->dims.end() - 2);
   g.rows = {left->dims[rank - 2]};
   g.depth = left->dims[rank - 1];
-  g.columns = right->dims[rank - 1];
   g.a = Factor::matrix(*left);
-  g.b = Factor::matrix(*right);
+  BP_SDK_RETURN_IF_ERROR(read_right(b, g, kFirst + 1, false));
   Term term;
   if (kFirst == 1) {
     auto added = added_operand(b, 0);
@@ -100,15 +117,13 @@ Status build_product(Builder& b) {
 }
 
 Status build_linear(Builder& b) {
-  auto input = b.operand(0), weight = b.operand(1);
+  auto input = b.operand(0);
   if (!input.ok()) return input.status();
-  if (!weight.ok()) return weight.status();
   Gemm g;
   g.rows.assign(input->dims.begin(), input->dims.end() - 1);
   g.depth = input->dims.back();
-  g.columns = weight->dims[0];
   g.a = factor_of_rows(*input);
-  g.b = Factor::matrix(*weight, true);
+  BP_SDK_RETURN_IF_ERROR(read_right(b, g, 1, true));
   Term term;
   if (b.step().has_operand(2)) {
     auto added = added_operand(b, 2);

@@ -128,9 +128,9 @@ class Source final : public kernelgen::OperatorSource {
 };
 
 Status Lowering::find_space() {
-  Space space;
+  sdk::PointSpace space;
   for (const std::uint32_t n : step_.step().nodes) {
-    const Space one = space_of(step_.graph()[n]);
+    const sdk::PointSpace one = space_of(step_.graph()[n]);
     if (one.has_rows || space.wide.empty()) {
       if (!space.has_rows) space = one;
     }
@@ -292,8 +292,8 @@ bool is_point_op(const NodeView& node) {
          kernelgen::find_operator(node.op()) != nullptr;
 }
 
-Space space_of(const NodeView& node) {
-  Space s;
+sdk::PointSpace space_of(const NodeView& node) {
+  sdk::PointSpace s;
   if (is_row_op(*kernelgen::find_operator(node.op()))) {
     const auto dims = node.operand(0).dims();
     s.wide.assign(dims.begin(), dims.end());

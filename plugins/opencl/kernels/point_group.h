@@ -1,20 +1,15 @@
 // Groups of pointwise operators and of operators over rows, as one kernel.
 #pragma once
 
+#include <backplane/sdk/groups.hpp>
+
 #include "kernels/builder.h"
 
 namespace backplane::opencl {
 
-// The points that a group computes at: dims, and those of them that rows are made of.
-struct Space {
-  std::vector<bp_dim> wide;
-  std::vector<std::size_t> rows;
-  bool has_rows = false;
-};
-
 // Whether kernelgen's tables have all of the operator.
 bool is_point_op(const sdk::NodeView& node);
-Space space_of(const sdk::NodeView& node);
+sdk::PointSpace space_of(const sdk::NodeView& node);
 std::optional<sdk::Refusal> refuse_point_op(const sdk::NodeView& node);
 
 // Adds the kernel of the step's nodes; results that no table gives are left to the caller.

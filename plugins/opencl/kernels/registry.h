@@ -24,6 +24,7 @@ std::span<const KernelRow> matmul_kernels();
 std::span<const KernelRow> movement_kernels();
 std::span<const KernelRow> indexing_kernels();
 std::span<const KernelRow> scatter_kernels();
+std::span<const KernelRow> scan_kernels();
 std::span<const KernelRow> factory_kernels();
 std::span<const KernelRow> norm_kernels();
 std::span<const KernelRow> loss_kernels();

@@ -1,5 +1,6 @@
 // Writing at computed positions. One work-item walks the indices of its own columns in order: sums
 // are the same in every run, and no two work-items write one element.
+#include "kernels/positions.h"
 #include "kernels/registry.h"
 
 namespace backplane::opencl {
@@ -7,14 +8,6 @@ namespace {
 
 using kernelgen::Op;
 using Mode = kernelgen::Store::Mode;
-
-Expr position(Draft& d, Expr raw, std::int64_t size) {
-  Expressions& e = d.e();
-  const kernelgen::Type t = e.type(raw);
-  const Expr wrapped =
-      e.select(e.binary(Op::kLt, raw, e.integer(t, 0)), e.add(raw, e.integer(t, size)), raw);
-  return e.cast(e.clamped(wrapped, size), e.index_type());
-}
 
 // The result starts as a copy of operand 0.
 Status copy_base(Builder& b) {
@@ -100,45 +93,22 @@ Status index_put(Builder& b) {
   BP_SDK_RETURN_IF_ERROR(copy_base(b));
   const sdk::NodeView node = b.step().node();
   const TensorView out = b.result();
-  std::vector<std::optional<TensorView>> indices(out.dims.size());
-  Shape walked;
-  std::size_t first = SIZE_MAX, last = 0, used = 0;
-  for (std::size_t i = 0; i < node.list_count(); ++i) {
-    if (!b.step().has_operand(node.list_first() + i)) continue;
-    auto index = b.operand(node.list_first() + i);
-    if (!index.ok()) return index.status();
-    first = std::min(first, i);
-    last = i;
-    ++used;
-    const Shape& dims = index->dims;
-    if (dims.size() > walked.size()) walked.insert(walked.begin(), dims.size() - walked.size(), 1);
-    for (std::size_t k = 0; k < dims.size(); ++k) {
-      std::int64_t& w = walked[walked.size() - dims.size() + k];
-      w = w == 1 ? dims[k] : w;
-    }
-    indices[i] = std::move(*index);
-  }
   auto values = b.operand(node.list_first() + node.list_count());
   if (!values.ok()) return values.status();
-  const std::size_t rank = walked.size(), place = used && last - first + 1 == used ? first : 0;
-  Shape outer;
+  const sdk::IndexedDims indexed(b.step());
+  const std::size_t rank = indexed.shared.size();
+  Shape outer, walked = indexed.shared;
   for (std::size_t i = 0; i < out.dims.size(); ++i)
-    if (!indices[i]) outer.push_back(out.dims[i]);
+    if (!indexed.has(i)) outer.push_back(out.dims[i]);
   if (walked.empty()) walked.push_back(1);
   Draft d(b, outer, walked);
   const Indices shared(d.loop().begin(), d.loop().begin() + static_cast<std::ptrdiff_t>(rank));
   Indices target(out.dims.size()), whole(d.outer().begin(), d.outer().end());
-  whole.insert(whole.begin() + static_cast<std::ptrdiff_t>(std::min(place, whole.size())),
-               shared.begin(), shared.end());
-  for (std::size_t i = 0, plain = 0; i < target.size(); ++i) {
-    if (!indices[i]) {
-      target[i] = d.outer()[plain++];
-      continue;
-    }
-    const Indices own(shared.end() - static_cast<std::ptrdiff_t>(indices[i]->dims.size()),
-                      shared.end());
-    target[i] = position(d, d.load(*indices[i], own), out.dims[i]);
-  }
+  whole.insert(whole.begin() + static_cast<std::ptrdiff_t>(indexed.place), shared.begin(),
+               shared.end());
+  for (std::size_t i = 0, plain = 0; i < target.size(); ++i)
+    if (!indexed.has(i)) target[i] = d.outer()[plain++];
+  BP_SDK_RETURN_IF_ERROR(positions(b, d, indexed, shared, out.dims, target));
   const Indices at(whole.end() - static_cast<std::ptrdiff_t>(values->dims.size()), whole.end());
   d.store(out, target, d.e().cast(d.load(*values, at), kernelgen::compute_type(out.storage)),
           node.bool_or("accumulate", false) ? Mode::kAdd : Mode::kOrdered);

@@ -131,6 +131,11 @@ void run_upsample(const Frame& f) {
   store(to, x);
 }
 
+std::optional<sdk::Refusal> refuse_fixed_point(const sdk::NodeView& node) {
+  if (!is_integral(type_of(node.result().dtype()))) return std::nullopt;
+  return sdk::Refusal{0, BP_REFUSED_DTYPE, "PyTorch resamples 8-bit images in fixed point"};
+}
+
 constexpr KernelRow kRows[] = {
     {"aten.upsample_nearest1d", run_upsample<Method::kNearest, 1, false>},
     {"aten.upsample_nearest2d", run_upsample<Method::kNearest, 2, false>},
@@ -145,7 +150,8 @@ constexpr KernelRow kRows[] = {
     {"aten.upsample_bilinear2d", run_upsample<Method::kLinear, 2, false>},
     {"aten.upsample_bilinear2d.vec", run_upsample<Method::kLinear, 2, false>},
     {"aten.upsample_trilinear3d", run_upsample<Method::kLinear, 3, false>},
-    {"aten.upsample_bicubic2d", run_upsample<Method::kCubic, 2, false>},
+    {"aten.upsample_bicubic2d", run_upsample<Method::kCubic, 2, false>, false, nullptr,
+     refuse_fixed_point},
     {"aten._upsample_bilinear2d_aa", run_upsample<Method::kLinearSmooth, 2, false>},
     {"aten._upsample_bicubic2d_aa", run_upsample<Method::kCubicSmooth, 2, false>},
     {"aten.upsample_nearest1d_backward", run_upsample<Method::kNearest, 1, true>},

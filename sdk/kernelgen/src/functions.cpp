@@ -310,8 +310,7 @@ std::string type_name(Type type, std::int64_t lanes) {
   return lanes > 1 ? name + std::to_string(lanes) : name;
 }
 
-std::string_view storage_name(Storage storage, Dialect dialect) {
-  (void)dialect;
+std::string_view element_type(Storage storage) {
   switch (storage) {
     case Storage::kF32:
       return "float";
@@ -332,6 +331,29 @@ std::string_view storage_name(Storage storage, Dialect dialect) {
     default:
       return "uchar";
   }
+}
+
+std::string element_load(Storage storage, const std::string& tensor, const std::string& at) {
+  switch (storage) {
+    case Storage::kBF16:
+      return "bp_from_bf16_1(" + tensor + "[" + at + "])";
+    case Storage::kF16:
+      return "BP_F16_LOAD(" + tensor + ", " + at + ")";
+    case Storage::kI16:
+    case Storage::kI8:
+    case Storage::kU8:
+    case Storage::kBool:
+      return "(int)" + tensor + "[" + at + "]";
+    default:
+      return tensor + "[" + at + "]";
+  }
+}
+std::string element_store(Storage storage, const std::string& tensor, const std::string& at,
+                          const std::string& value) {
+  if (storage == Storage::kF16) return "BP_F16_STORE(" + tensor + ", " + at + ", " + value + ")";
+  const std::string place = tensor + "[" + at + "] = ";
+  if (storage == Storage::kBF16) return place + "bp_to_bf16_1(" + value + ")";
+  return place + "(" + std::string(element_type(storage)) + ")(" + value + ")";
 }
 
 std::string print_library(Dialect dialect, std::int64_t lanes) {

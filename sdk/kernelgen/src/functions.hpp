@@ -9,7 +9,7 @@
 namespace backplane::kernelgen {
 
 // Own functions in float32, branch-free, one text for scalars and vectors. Error bounds (ULP, over
-// all floats unless said; kernel_test.cpp checks them):
+// all floats unless said; math_test.cpp checks them):
 //   exp 1.5, expm1 2, log 1.5, log1p 2.5, tanh 3, sigmoid 3.5, erf 8
 bool is_own_function(Op op);
 std::string_view own_function_name(Op op);
@@ -19,6 +19,5 @@ std::string own_functions(std::int64_t lanes);
 std::string_view library_function(Op op, Type type, Dialect dialect);
 
 std::string type_name(Type type, std::int64_t lanes);
-std::string_view storage_name(Storage storage, Dialect dialect);
 
 }  // namespace backplane::kernelgen

@@ -23,14 +23,15 @@ std::int64_t lane_score(const Kernel& kernel, std::size_t axis) {
   };
   for (std::size_t i = 0; i < e.size(); ++i)
     if (const Node& n = e.node(static_cast<Expr>(i)); n.op == Op::kLoad) weigh(n.a, 2);
-  for (const Store& s : kernel.stores) weigh(s.offset, 2);
+  for (const Store& s : kernel.stores)
+    if (s.mode != Store::kNonZero) weigh(s.offset, 2);
   return score;
 }
 
 // Whether the loop axes must be walked by one work-item, point by point.
 bool is_serial(const Kernel& kernel) {
   for (const Store& s : kernel.stores)
-    if (s.mode != Store::kPlain) return true;
+    if (s.mode == Store::kOrdered || s.mode == Store::kAdd) return true;
   for (std::size_t i = 0; i < kernel.expressions.size(); ++i) {
     const Node& n = kernel.expressions.node(static_cast<Expr>(i));
     if (n.op == Op::kReduce && static_cast<Reduction>(n.index) >= Reduction::kArgMax) return true;
@@ -81,7 +82,7 @@ std::string decode(const Kernel& kernel, std::size_t count, const std::string& f
 
 }  // namespace
 
-std::string print_parameters(const Kernel& kernel, Dialect dialect) {
+std::string print_parameters(const Kernel& kernel) {
   std::string out;
   for (std::size_t i = 0; i < kernel.tensors.size(); ++i) {
     const std::string n = number(static_cast<std::int64_t>(i));
@@ -90,16 +91,14 @@ std::string print_parameters(const Kernel& kernel, Dialect dialect) {
   for (std::size_t i = 0; i < kernel.values.size(); ++i)
     out +=
         (out.empty() ? "" : ", ") + std::string("ulong s") + number(static_cast<std::int64_t>(i));
-  (void)dialect;
   return out;
 }
 
-std::string print_declarations(const Kernel& kernel, Dialect dialect) {
+std::string print_declarations(const Kernel& kernel) {
   std::string out;
   for (std::size_t i = 0; i < kernel.tensors.size(); ++i) {
     const std::string n = number(static_cast<std::int64_t>(i));
-    const std::string type =
-        "BP_GLOBAL " + std::string(storage_name(kernel.tensors[i], dialect)) + "*";
+    const std::string type = "BP_GLOBAL " + std::string(element_type(kernel.tensors[i])) + "*";
     out += "  " + type + " t" + n + " = (" + type + ")(b" + n + " + o" + n + ");\n";
   }
   return out;
@@ -194,7 +193,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   }
   std::string text =
       "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
-      print_parameters(kernel, dialect) + ") {\n" + print_declarations(kernel, dialect) +
+      print_parameters(kernel) + ") {\n" + print_declarations(kernel) +
       (dialect == Dialect::kC11 ? "  const " + type + " item = (" + type + ")item_index;\n" : "") +
       body + "}\n";
   Printed named = name_entry(std::move(text));

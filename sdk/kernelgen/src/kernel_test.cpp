@@ -1,38 +1,13 @@
 // Kernels printed as C11, compiled by the host's compiler and run as programs of their own.
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <backplane/kernelgen/kernel.hpp>
 
 #include <array>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+
+#include "c_program.hpp"
 
 namespace backplane::kernelgen {
 namespace {
-
-// What the program prints; an error's text where it does not compile.
-std::string run_c(const std::string& source) {
-  static int count = 0;
-  const auto folder = std::filesystem::temp_directory_path() /
-                      ("kernelgen-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "k.c") << source;
-  const std::string base = folder.string();
-  const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -o " + base + "/k " +
-                              base + "/k.c -lm 2>&1 && " + base + "/k";
-  std::string out;
-  if (FILE* pipe = popen(command.c_str(), "r")) {
-    std::array<char, 4096> buffer;
-    for (std::size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-      out.append(buffer.data(), n);
-    pclose(pipe);
-  }
-  std::filesystem::remove_all(folder);
-  return out;
-}
 
 // Calls the kernel for each of its items; `main_body` declares the tensors and prints.
 std::string program(const Printed& k, const std::string& arrays, const std::string& arguments,
@@ -41,13 +16,6 @@ std::string program(const Printed& k, const std::string& arrays, const std::stri
          "int main(void) {\n  for (size_t i = 0; i < " + std::to_string(k.items) + "; ++i) " +
          k.entry + "(i, " + arguments + ");\n" + print + "  return 0;\n}\n";
 }
-std::vector<double> numbers(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<double> out;
-  for (double v = 0; in >> v;) out.push_back(v);
-  return out;
-}
-
 Kernel two_axes(std::int64_t rows, std::int64_t columns, std::size_t outer) {
   Kernel k;
   k.outer_count = outer;
@@ -148,38 +116,6 @@ TEST(Expressions, IndexArithmeticFolds) {
   EXPECT_TRUE(e.stride(flat, 0, stride));
   EXPECT_EQ(stride, 8);
   EXPECT_EQ(e.axis(1), e.axis(1));  // one node
-}
-
-// Largest errors in units of the last place over a dense sweep of all floats.
-TEST(Math, ErrorsOfOwnFunctions) {
-  struct Row {
-    const char *name, *reference;
-    double ulp;
-  };
-  constexpr Row kRows[] = {{"exp", "exp(x)", 1.5}, {"expm1", "expm1(x)", 2},
-                           {"log", "log(x)", 1.5}, {"log1p", "log1p(x)", 2.5},
-                           {"tanh", "tanh(x)", 3}, {"sigmoid", "1 / (1 + exp(-x))", 3.5},
-                           {"erf", "erf(x)", 8}};
-  std::string body = "#include <stdio.h>\nint main(void) {\n";
-  for (const Row& r : kRows)
-    body +=
-        std::string("  { double worst = 0; for (uint64_t b = 0; b < (1ULL << 32); b += 4999) {\n") +
-        "    uint u = (uint)b; float f; memcpy(&f, &u, 4); if (f != f || isinf(f)) continue;\n" +
-        "    double x = f, want = " + r.reference + "; float got = bp_" + r.name + "_1(f);\n" +
-        "    if (want != want) { if (got == got) worst = INFINITY; continue; }\n" +
-        "    if (fabs(want) > 3.4e38 || isinf((float)want)) { if (!isinf(got)) worst = fmax(worst, "
-        "0); continue; }\n" +
-        "    float w = (float)want; if (fabs(want) < 1.2e-38) { if (fabs(got - want) > 1.5e-38) "
-        "worst = INFINITY; continue; }\n" +
-        "    int exponent; frexp(want, &exponent); double ulp = ldexp(1.0, exponent - 24); "
-        "(void)w;\n" +
-        "    worst = fmax(worst, fabs((double)got - want) / ulp); }\n    printf(\"%g \", worst); "
-        "}\n";
-  const std::string out = run_c(print_library(Dialect::kC11, 1) + body + "  return 0;\n}\n");
-  const auto errors = numbers(out);
-  ASSERT_EQ(errors.size(), std::size(kRows)) << out;
-  for (std::size_t i = 0; i < errors.size(); ++i)
-    EXPECT_LE(errors[i], kRows[i].ulp) << kRows[i].name;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace backplane::kernelgen {
 namespace {
 
 constexpr std::int64_t kLongestKept = 4096;  // elements of a row in private memory
+constexpr std::int64_t kCopies = 4;          // of a reduction's vector, side by side
 bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op::kPow; }
 
 }  // namespace
@@ -101,7 +102,7 @@ void PointPrinter::line(const std::string& statement) {
   out_ += '\n';
 }
 void PointPrinter::open(const std::string& head) {
-  line(head + " {");
+  line(head.empty() ? "{" : head + " {");
   ++indent_;
   scopes_.emplace_back();
 }
@@ -130,13 +131,14 @@ void PointPrinter::hoist(Expr e, bool wide) {
 }
 
 template <class Body>
-void PointPrinter::loops(Body&& body, bool wide_outside) {
+void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
   const std::size_t axes = e_.extents().size(), first = kernel_.outer_count;
   const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
   for (std::size_t a = first; a + 1 < axes; ++a) {
     const std::string name = axis_name(a);
-    open("for (" + std::string(index) + name + " = 0; " + name + " < " + number(e_.extents()[a]) +
-         "; ++" + name + ")");
+    std::string head = "for (";
+    head.append(index).append(name).append(" = 0; ").append(name).append(" < ");
+    open(head.append(number(e_.extents()[a])).append("; ++").append(name).append(")"));
   }
   const std::size_t last = axes - 1;
   const std::string name = axis_name(last), limit = number(e_.extents()[last]);
@@ -144,13 +146,31 @@ void PointPrinter::loops(Body&& body, bool wide_outside) {
   if (lanes_in_loop()) {
     line("{");
     line(declared + " = 0;");
-    open("for (; " + name + " + " + number(lanes_) + " <= " + limit + "; " + name +
-         " += " + number(lanes_) + ")");
-    body(true);
-    close();
+    const auto vectors = [&](std::int64_t count) {
+      const std::string step = number(count * lanes_);
+      open("for (; " + name + " + " + step + " <= " + limit + "; " + name + " += " + step + ")");
+    };
+    if (copies > 1) {
+      vectors(copies);
+      line("const " + declared + "_first = " + name + ";");
+      for (std::int64_t copy = 0; copy < copies; ++copy) {
+        open("");
+        std::string own = "const ";
+        own.append(declared).append(" = ").append(name).append("_first + ");
+        line(own.append(number(copy * lanes_)).append(";"));
+        body(true, copy);
+        close();
+      }
+      close();
+    }
+    if (e_.extents()[last] % (copies * lanes_) >= lanes_ || copies == 1) {
+      vectors(1);
+      body(true, 0);
+      close();
+    }
     if (e_.extents()[last] % lanes_ != 0) {
       open("for (; " + name + " < " + limit + "; ++" + name + ")");
-      body(false);
+      body(false, 0);
       close();
     }
     line("}");
@@ -159,7 +179,7 @@ void PointPrinter::loops(Body&& body, bool wide_outside) {
     const std::string step =
         grouped_ ? name + " += (" + std::string(index) + ")get_local_size(0)" : "++" + name;
     open("for (" + declared + " = " + start + "; " + name + " < " + limit + "; " + step + ")");
-    body(wide_outside);
+    body(wide_outside, 0);
     close();
   }
   for (std::size_t a = first; a + 1 < axes; ++a) close();
@@ -175,6 +195,13 @@ void PointPrinter::join_lanes(Expr r) {
     line(t + "4 " + all + "_4 = " + all + "_8.lo + " + all + "_8.hi;");
     line(t + "2 " + all + "_2 = " + all + "_4.lo + " + all + "_4.hi;");
     line(name + " = " + name + " + (" + all + "_2.x + " + all + "_2.y);");
+    return;
+  }
+  if (lanes_ == 16) {  // halves against each other: four steps, not sixteen
+    for (const char* turned :
+         {"89abcdef01234567", "4567012389abcdef", "23016745ab89efcd", "1032547698badcfe"})
+      line(all + " = " + combine(how, n.type, all, all + ".s" + turned, true) + ";");
+    line(name + " = " + combine(how, n.type, name, all + ".s0", false) + ";");
     return;
   }
   for (std::int64_t i = 0; i < lanes_; ++i)
@@ -202,6 +229,11 @@ void PointPrinter::join_group(Expr r) {
 
 void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) {
   const bool lanes = lanes_in_loop();
+  // Sums that do not wait for each other: one chain of additions is slower than memory.
+  const std::int64_t copies = lanes && e_.extents().back() >= kCopies * lanes_ ? kCopies : 1;
+  const auto partial = [](Expr r, std::int64_t copy) {
+    return variable("q", r) + (copy == 0 ? "" : "_part" + number(copy));
+  };
   for (const Expr r : reductions) {
     const Node& n = e_.node(r);
     const auto how = static_cast<Reduction>(n.index);
@@ -214,17 +246,17 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
     if (is_position(how))
       line(type_name(Type::kI64, vector ? lanes_ : 1) + " p" + number(r) + " = " +
            widened("0L", Type::kI64) + ";");
-    if (lanes)
-      line(type_name(type, lanes_) + " " + variable("q", r) + " = " + splat(type, start) + ";");
+    for (std::int64_t copy = 0; lanes && copy < copies; ++copy)
+      line(type_name(type, lanes_) + " " + partial(r, copy) + " = " + splat(type, start) + ";");
   }
   loops(
-      [&](bool inside) {
+      [&](bool inside, std::int64_t copy) {
         for (const Expr r : reductions) {
           const Node& n = e_.node(r);
           const auto how = static_cast<Reduction>(n.index);
           const bool vector = lanes ? inside : wide && varies(r);
           const Type type = e_.type(n.a);
-          const std::string name = variable(lanes && inside ? "q" : "r", r);
+          const std::string name = lanes && inside ? partial(r, copy) : variable("r", r);
           const std::string value = ref(n.a, vector);
           if (!is_position(how)) {
             line(name + " = " + combine(how, type, name, value, vector) + ";");
@@ -252,9 +284,13 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
           }
         }
       },
-      wide);
+      wide, copies);
   for (const Expr r : reductions) {
     const Node& n = e_.node(r);
+    for (std::int64_t copy = 1; lanes && copy < copies; ++copy)
+      line(partial(r, 0) + " = " +
+           combine(static_cast<Reduction>(n.index), n.type, partial(r, 0), partial(r, copy), true) +
+           ";");
     if (lanes) join_lanes(r);
     if (grouped_) join_group(r);
     const bool vector = wide && varies(r);
@@ -266,13 +302,12 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
 void PointPrinter::store(const Store& s, bool wide) {
   const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
   const bool bf16 = s.storage == Storage::kBF16, f16 = s.storage == Storage::kF16;
-  const std::string type(storage_name(s.storage, dialect_));
+  const std::string type(element_type(s.storage));
   const auto one = [&](const std::string& at, const std::string& value) {
-    if (f16) return "BP_F16_STORE(" + t + ", " + at + ", " + value + ");";
-    return t + "[" + at +
-           "] = " + (bf16 ? "bp_to_bf16_1(" + value + ")" : "(" + type + ")(" + value + ")") + ";";
+    return element_store(s.storage, t, at, value) + ";";
   };
   if (s.mode == Store::kAdd) return add_to(s, wide);
+  if (s.mode == Store::kNonZero) return store_non_zero(s, wide);
   if (!wide || !(varies(s.offset) || varies(s.value))) {
     line(one(ref(s.offset, false), ref(s.value, false)));
     return;
@@ -299,7 +334,7 @@ void PointPrinter::store(const Store& s, bool wide) {
 // The storage is float32 or of integers: sums in halves would round at every addition.
 void PointPrinter::add_to(const Store& s, bool wide) {
   const std::string t = variable("t", static_cast<std::int64_t>(s.tensor)), w = number(lanes_);
-  const std::string type(storage_name(s.storage, dialect_));
+  const std::string type(element_type(s.storage));
   if (!wide || !varies(s.offset)) {
     const std::string at = t + "[" + ref(s.offset, false) + "]";
     return line(at + " = (" + type + ")(" + at + " + " + ref(s.value, false) + ");");
@@ -315,6 +350,21 @@ void PointPrinter::add_to(const Store& s, bool wide) {
     const std::string lane = std::string(".s") + kLaneDigits[i], where = t + "[" + at + lane + "]";
     line(where + " = (" + type + ")(" + where + " + " + value + lane + ");");
   }
+}
+
+// The offset is the same at all points of a vector.
+void PointPrinter::store_non_zero(const Store& s, bool wide) {
+  const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
+  const std::string at = t + "[" + ref(s.offset, false) + "]";
+  const bool vector = wide && varies(s.value);
+  const std::string value = ref(s.value, vector);
+  if (!vector) return line("if (" + value + " != 0) " + at + " = " + value + ";");
+  open("if (any(" + value + " != 0))");
+  for (std::int64_t i = 0; i < lanes_; ++i) {
+    const std::string lane = value + ".s" + kLaneDigits[i];
+    line("if (" + lane + " != 0) " + at + " = " + lane + ";");
+  }
+  close();
 }
 
 std::string PointPrinter::point(bool wide) {
@@ -350,11 +400,11 @@ std::string PointPrinter::point(bool wide) {
     for (const Store& s : kernel_.stores)
       if (in_loops(s.offset) || in_loops(s.value)) hoist(s.value, wide || lanes_in_loop());
     loops(
-        [&](bool inside) {
+        [&](bool inside, std::int64_t) {
           for (const Store& s : kernel_.stores)
             if (in_loops(s.offset) || in_loops(s.value)) store(s, inside);
         },
-        wide);
+        wide, 1);
   }
   return out_;
 }

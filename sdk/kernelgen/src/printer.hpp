@@ -50,15 +50,17 @@ class PointPrinter {
   void line(const std::string& statement);
   void open(const std::string& head);
   void close();
-  // Prints `body` inside the loops over the loop axes; twice where vectors leave a tail.
+  // Prints `body(wide, copy)` inside the loops over the loop axes; `copies` of it side by side, and
+  // again for what vectors leave.
   template <class Body>
-  void loops(Body&& body, bool wide_outside);
+  void loops(Body&& body, bool wide_outside, std::int64_t copies);
   void hoist(Expr e, bool wide);
   void reduce_phase(const std::vector<Expr>& reductions, bool wide);
   void join_lanes(Expr r);
   void join_group(Expr r);
   void store(const Store& s, bool wide);
   void add_to(const Store& s, bool wide);
+  void store_non_zero(const Store& s, bool wide);
 
   const Kernel& kernel_;
   const Expressions& e_;

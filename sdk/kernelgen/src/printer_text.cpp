@@ -82,8 +82,7 @@ std::string PointPrinter::text(Expr e, bool wide) {
       if (storage == Storage::kF64) return "BP_BITS_F64(" + s + ")";
       if (storage == Storage::kBF16) return "bp_from_bf16_1((ushort)" + s + ")";
       if (storage == Storage::kF16) return "bp_from_f16(" + s + ")";
-      return "(" + type_name(n.type, 1) + ")(" + std::string(storage_name(storage, dialect_)) +
-             ")" + s;
+      return "(" + type_name(n.type, 1) + ")(" + std::string(element_type(storage)) + ")" + s;
     }
     case Op::kCast:
       return text_cast(ref(n.a, wide), e_.type(n.a), n.type, wide);
@@ -96,7 +95,7 @@ std::string PointPrinter::text(Expr e, bool wide) {
       if (wide)
         return "convert_int" + number(lanes_) + "(convert_" + small + number(lanes_) + "(" + a +
                "))";
-      return "(int)(" + std::string(storage_name(storage, dialect_)) + ")" + a;
+      return "(int)(" + std::string(element_type(storage)) + ")" + a;
     }
     case Op::kSelect: {
       const std::string c = ref(n.a, wide), a = ref(n.b, wide), b = ref(n.c, wide);
@@ -213,21 +212,7 @@ std::string PointPrinter::text_binary(const Node& n, bool wide) {
 std::string PointPrinter::text_load(const Node& n, bool wide) {
   const auto storage = static_cast<Storage>(n.integer);
   const std::string t = variable("t", n.index);
-  const auto one = [&](const std::string& at) -> std::string {
-    switch (storage) {
-      case Storage::kBF16:
-        return "bp_from_bf16_1(" + t + "[" + at + "])";
-      case Storage::kF16:
-        return "BP_F16_LOAD(" + t + ", " + at + ")";
-      case Storage::kI16:
-      case Storage::kI8:
-      case Storage::kU8:
-      case Storage::kBool:
-        return "(int)" + t + "[" + at + "]";
-      default:
-        return t + "[" + at + "]";
-    }
-  };
+  const auto one = [&](const std::string& at) { return element_load(storage, t, at); };
   if (!wide) return one(ref(n.a, false));
   std::int64_t stride = 0;
   const bool known = e_.stride(n.a, lane_axis_, stride);

@@ -12,6 +12,8 @@
 #include <array>
 #include <list>
 #include <mutex>
+#include <optional>
+#include <stdexcept>
 
 namespace backplane::sdk {
 
@@ -92,6 +94,16 @@ class StepContext {
     return i < step_.operands.size() && step_.operands[i] != BP_NONE;
   }
   const TensorSpec& operand(std::size_t i) const { return specs_[step_.operands[i]]; }
+  // Of a value among the step's operands.
+  std::optional<std::size_t> find_position(std::uint32_t value) const {
+    const auto at = std::find(step_.operands.begin(), step_.operands.end(), value);
+    if (at == step_.operands.end()) return std::nullopt;
+    return static_cast<std::size_t>(at - step_.operands.begin());
+  }
+  std::size_t position(std::uint32_t value) const {
+    if (const auto at = find_position(value)) return *at;
+    throw std::logic_error("a value that the step does not bind");
+  }
   const TensorSpec& result(std::size_t i = 0) const { return specs_[step_.results[i]]; }
   // Integer and integer-list attributes of node(0) with dim classes resolved.
   std::int64_t int_or(std::string_view name, std::int64_t fallback) const {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace backplane::kernelgen {
@@ -22,7 +23,8 @@ struct Store {
   Expr value;   // converted to the storage
   // Over loop axes: one point after the other, because several may write one element; the outer
   // axes must then keep their elements apart. kAdd adds to what is there.
-  enum Mode : std::uint8_t { kPlain, kOrdered, kAdd } mode = kPlain;
+  // kNonZero: an integer, stored where it is not 0; of several at one element, any may stay.
+  enum Mode : std::uint8_t { kPlain, kOrdered, kAdd, kNonZero } mode = kPlain;
 };
 
 // Arguments, in this order: per tensor its base and an offset in bytes, then per value 64 bits.
@@ -66,8 +68,15 @@ struct Fragment {
 };
 Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_t lanes);
 // Parameters and the declarations of t0, t1, … and values, as print writes them.
-std::string print_parameters(const Kernel& kernel, Dialect dialect);
-std::string print_declarations(const Kernel& kernel, Dialect dialect);
+std::string print_parameters(const Kernel& kernel);
+std::string print_declarations(const Kernel& kernel);
 std::uint64_t hash_text(const std::string& text);
+
+// For texts written by hand: the type of elements in memory, and one element of `tensor`, a pointer
+// to them, as a number of the storage's compute type.
+std::string_view element_type(Storage storage);
+std::string element_load(Storage storage, const std::string& tensor, const std::string& at);
+std::string element_store(Storage storage, const std::string& tensor, const std::string& at,
+                          const std::string& value);
 
 }  // namespace backplane::kernelgen

@@ -1,13 +1,14 @@
-// For tests: the host's services, and graphs written by hand.
+// For a plugin's own tests, without a host: its services, and graphs written by hand.
 #pragma once
 
 #include <backplane/plugin.h>
 
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
-namespace backplane::reference::testing {
+namespace backplane::sdk::testing {
 
 struct FakeError {
   bp_code code;
@@ -15,6 +16,14 @@ struct FakeError {
   int count = 1;
 };
 inline FakeError* fake(bp_error* e) { return reinterpret_cast<FakeError*>(e); }
+// What plugins keep between processes, by key.
+inline std::map<std::string, std::string>& fake_cache() {
+  static std::map<std::string, std::string> entries;
+  return entries;
+}
+inline std::string* fake_bytes(const bp_byte_sink* sink) {
+  return reinterpret_cast<std::string*>(const_cast<bp_byte_sink*>(sink));
+}
 
 struct FakeClaims {
   std::vector<std::uint32_t> claimed;
@@ -62,8 +71,23 @@ inline const bp_host_api& fake_host_api() {
       return nullptr;
     };
     h.bytes_write = [](bp_byte_sink* s, const void* data, std::size_t n) -> bp_error* {
-      reinterpret_cast<std::string*>(s)->append(static_cast<const char*>(data), n);
+      fake_bytes(s)->append(static_cast<const char*>(data), n);
       return nullptr;
+    };
+    h.bytes_create = [](bp_host*) { return reinterpret_cast<bp_byte_sink*>(new std::string); };
+    h.bytes_view = [](const bp_byte_sink* s) {
+      return bp_string{fake_bytes(s)->data(), fake_bytes(s)->size()};
+    };
+    h.bytes_release = [](bp_byte_sink* s) { delete fake_bytes(s); };
+    h.cache_get = [](bp_host*, bp_string key, bp_byte_sink* sink) -> std::int32_t {
+      const auto found = fake_cache().find(std::string(key.data, key.size));
+      if (found == fake_cache().end()) return 0;
+      *fake_bytes(sink) = found->second;
+      return 1;
+    };
+    h.cache_put = [](bp_host*, bp_string key, const void* data, std::size_t size) {
+      fake_cache()[std::string(key.data, key.size)] =
+          std::string(static_cast<const char*>(data), size);
     };
     return h;
   }();
@@ -191,4 +215,4 @@ class GraphBuilder {
   std::uint32_t first_attribute_ = 0;
 };
 
-}  // namespace backplane::reference::testing
+}  // namespace backplane::sdk::testing
