@@ -169,6 +169,7 @@ Device::Device(Plugin* plugin, std::uint32_t index, bp_device* handle, const bp_
 
 Device::~Device() {
   if (process_id() != process_) return;
+  queue_.reset();
   const std::uint64_t live = counters_.live_bytes.load();
   if (live != 0) {
     log(LogLevel::kWarning,
@@ -357,6 +358,18 @@ void Device::release_event(bp_event* event) {
   const std::unique_lock<std::mutex> lock = lock_call();
   const FpGuard guard(label_);
   api().event_release(event);
+}
+
+Result<DeviceQueue*> Device::queue() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    if (queue_) return queue_.get();
+  }
+  BP_ASSIGN_OR_RETURN(bp_stream* const stream, create_stream());
+  auto made = std::make_unique<DeviceQueue>(*this, stream);
+  const std::lock_guard lock(queue_mutex_);
+  if (!queue_) queue_ = std::move(made);  // else another thread was faster
+  return queue_.get();
 }
 
 Status Device::wait(bp_event* event) {
