@@ -96,6 +96,8 @@ class Device {
   Result<bp_event*> create_event();
   void release_event(bp_event* event);
   Status wait(bp_event* event);
+  // Whether it completed within that time. A failure of the work is the answer's.
+  Result<bool> wait_for(bp_event* event, std::uint64_t timeout_ns);
   // Made at the first question, kept until the device closes.
   Result<DeviceQueue*> queue();
 

@@ -8,6 +8,7 @@ tensor([2., 2.], device='backplane:0')
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -37,6 +38,7 @@ def init_device() -> None:
         from torch_backplane import _C
 
         _check_accelerator()
+        _start_autograd()
         if (failure := _C.register_device()) is not None:
             raise BackplaneError("BP-0109", failure[1])
         if torch._C._get_privateuse1_backend_name() != NAME:
@@ -44,6 +46,7 @@ def init_device() -> None:
         if not hasattr(torch, NAME):
             torch._register_device_module(NAME, _make_module())
             torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+            _keep_parameters()
         _print_from_one_copy()
         # float16 is torch's default, which few devices have.
         torch.set_autocast_dtype(NAME, torch.bfloat16)
@@ -106,6 +109,13 @@ def _check_accelerator() -> None:
             f"torch has the accelerator {current.type!r}, and would take backplane for it instead; "
             "set BACKPLANE_DEVICE=1 to have it so",
         )
+
+
+def _start_autograd() -> None:
+    """The first backward of a process starts a thread for each device that there is by then; with
+    any, backward fails in forked children. There is none yet, and ours needs none."""
+    with torch.inference_mode(False), torch.enable_grad():
+        torch.ones(1, device="cpu", requires_grad=True).sum().backward()
 
 
 def _index_of(where: Any = None) -> int:
@@ -176,6 +186,9 @@ def _make_module() -> types.ModuleType:
         plugin, index = _C.devices()[_index_of(where)]
         return _C.plugin_info(plugin)["devices"][index]
 
+    def device_context(where: Any) -> Any:
+        return torch.accelerator.device_index(_index_of(where))
+
     functions: dict[str, Any] = {
         "is_available": _constant(is_available),
         "device_count": _constant(device_count),
@@ -197,17 +210,61 @@ def _make_module() -> types.ModuleType:
         "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
         "get_device_name": get_device_name,
         "get_device_properties": device_properties,
-        "empty_cache": lambda: torch.accelerator.memory.empty_cache(),
+        "empty_cache": torch.accelerator.memory.empty_cache,
         "current_stream": lambda where=None: torch.accelerator.current_stream(
             torch.device(NAME, _index_of(where))
         ),
-        "device": torch.accelerator.device_index,
+        "device": device_context,
         "Stream": torch.Stream,
         "Event": torch.Event,
     }
     for name, value in functions.items():
         setattr(module, name, value)
     return module
+
+
+def _keep_parameters() -> None:
+    """Moving a module moves its parameters in place, as between the CPU and CUDA.
+
+    torch gives a module new parameters where it goes to a device of this kind: those that two
+    modules share would part, and an optimizer would keep the old ones.
+    """
+    module_class = torch.nn.Module
+
+    def in_place(name: str) -> None:
+        original = getattr(module_class, name)
+
+        @functools.wraps(original)
+        def move(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.__future__.get_swap_module_params_on_conversion() or not _crosses(
+                self, name, args, kwargs
+            ):
+                return original(self, *args, **kwargs)
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                torch.__future__.set_swap_module_params_on_conversion(False)
+
+        setattr(module_class, name, move)
+
+    for name in ("to", "cpu", "to_empty", NAME):
+        in_place(name)
+
+
+def _crosses(module: torch.nn.Module, method: str, args: Any, kwargs: Any) -> bool:
+    if method == NAME or any(p.device.type == NAME for p in module.parameters()):
+        return True
+    if method == "cpu":
+        return False
+    asked = [*args, *kwargs.values()]
+    return any(
+        (isinstance(item, torch.device) and item.type == NAME)
+        or (isinstance(item, str) and item.partition(":")[0] == NAME)
+        or (isinstance(item, torch.Tensor) and item.device.type == NAME)
+        or (isinstance(item, int) and not isinstance(item, bool))
+        for item in asked
+    )
 
 
 def _print_from_one_copy() -> None:

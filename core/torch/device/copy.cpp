@@ -87,8 +87,7 @@ Result<std::shared_ptr<const Operation>> compile_copy(const at::Tensor& source,
   return Operation::compile(owner_of(source), std::move(graph));
 }
 
-const OperationResult& find_copy(const at::Tensor& source, at::ScalarType dtype,
-                                 at::IntArrayRef strides) {
+OperationResult find_copy(const at::Tensor& source, at::ScalarType dtype, at::IntArrayRef strides) {
   thread_local std::string key;
   KeyWriter writer(key);
   writer.add_text("copy");
@@ -99,8 +98,8 @@ const OperationResult& find_copy(const at::Tensor& source, at::ScalarType dtype,
 }
 
 // All of `base` with `part` written over the elements that `target`, a view of it, shows.
-const OperationResult& find_scatter(const at::Tensor& base, const at::Tensor& part,
-                                    const at::Tensor& target) {
+OperationResult find_scatter(const at::Tensor& base, const at::Tensor& part,
+                             const at::Tensor& target) {
   thread_local std::string key;
   KeyWriter writer(key);
   writer.add_text("scatter");
@@ -143,7 +142,7 @@ bool try_copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   const bool is_whole = covers_storage(target);
   // Straight to the target, or to new memory that becomes the target's.
   if (is_whole || (apart && is_aligned(target) && target.is_non_overlapping_and_dense())) {
-    const OperationResult& copy = find_copy(source, target.scalar_type(), target.strides());
+    const OperationResult copy = find_copy(source, target.scalar_type(), target.strides());
     if (!copy.ok()) return false;
     if (apart)
       (*copy)->run_into({&argument, 1}, target);
@@ -152,13 +151,13 @@ bool try_copy_on_device(const at::Tensor& source, const at::Tensor& target) {
     return true;
   }
   // A part of a storage: the whole is made anew.
-  const OperationResult& dense =
+  const OperationResult dense =
       find_copy(source, target.scalar_type(), dense_strides(source.sizes()));
   if (!dense.ok()) return false;
   const at::Tensor base = whole_storage(target);
   if (base.nbytes() != base.storage().nbytes()) return false;
   const at::Tensor part = (*dense)->run({&argument, 1})[0];
-  const OperationResult& scatter = find_scatter(base, part, target);
+  const OperationResult scatter = find_scatter(base, part, target);
   if (!scatter.ok()) return false;
   const Argument arguments[] = {{base, {}}, {part, {}}};
   move_memory(target, (*scatter)->run(arguments)[0]);
@@ -215,7 +214,7 @@ at::Tensor download_plain(const at::Tensor& source) {
   }
   // Gathered on the device, so that only what is shown crosses.
   const Argument argument{source, {}};
-  const OperationResult& copy =
+  const OperationResult copy =
       find_copy(source, source.scalar_type(), dense_strides(source.sizes()));
   return copy.ok() ? download_plain((*copy)->run({&argument, 1})[0]) : download_extent(source);
 }

@@ -150,12 +150,12 @@ class Call {
       : info_(info), rewrite_(rewrite), arguments_(std::move(arguments)), device_(device) {}
 
   // Null and a reason where the device does not run it.
-  const Operation* find(std::string& reason) {
+  std::shared_ptr<const Operation> find(std::string& reason) {
     thread_local std::string key_text;
     KeyWriter key(key_text);
     if (!prepare(key, reason)) return nullptr;
-    const OperationResult& found = find_operation(key_text, [&] { return compile(); });
-    if (found.ok()) return found->get();
+    const OperationResult found = find_operation(key_text, [&] { return compile(); });
+    if (found.ok()) return *found;
     reason = found.status().message();
     return nullptr;
   }
@@ -330,8 +330,14 @@ class Call {
     options.inputs = inputs_;
     for (std::size_t i = 0; i < inputs_.size(); ++i)
       options.input_names.push_back("in" + std::to_string(i));
-    for (const at::Tensor& result : record::take_results(stack)) {
-      if (!result.defined()) return Status(Code::kUnsupported, "a result that is not computed");
+    std::vector<std::size_t> absent;
+    const std::vector<at::Tensor> results = record::take_results(stack);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const at::Tensor& result = results[i];
+      if (!result.defined()) {
+        absent.push_back(i);
+        continue;
+      }
       const record::ValueTensor* value = record::find_value(result);
       if (value == nullptr) return Status(Code::kUnsupported, "a result that is a constant");
       options.outputs.push_back(value->number());
@@ -340,7 +346,7 @@ class Call {
     ir::Graph& graph = lowered.graph;
     for (std::size_t i = 0; i < bound_.size(); ++i)
       if (!bound_[i].tensor.defined()) graph.values[graph.inputs[i]].is_host_scalar = true;
-    return Operation::compile(*device_, std::move(graph));
+    return Operation::compile(*device_, std::move(graph), std::move(absent));
   }
 
   const OperatorInfo& info_;
@@ -356,6 +362,9 @@ class Call {
 };
 
 // ---- The kernel of one operator
+
+constexpr const char* kRandom = "it draws random numbers";
+constexpr const char* kDependsOnValues = "its result's size depends on values";
 
 class EagerKernel final : public c10::OperatorKernel {
  public:
@@ -389,8 +398,12 @@ class EagerKernel final : public c10::OperatorKernel {
       const auto kind = result.real_type()->kind();
       if (kind != c10::TypeKind::TensorType) reason_ = "its result is no tensor";
     }
-    if (info.is_random) reason_ = "it draws random numbers";
-    if (info.depends_on_values) reason_ = "its result's size depends on values";
+    // Attention draws where it drops out, which the device's choice of attention leaves to others;
+    // an index gives a size that depends on values where it is a mask.
+    is_attention_ = info.name.starts_with("aten._scaled_dot_product");
+    is_index_ = info.name == "aten.index.Tensor";
+    if (info.is_random && !is_attention_) reason_ = kRandom;
+    if (info.depends_on_values && !is_index_) reason_ = kDependsOnValues;
     if (info.writes) reason_ = "it writes its arguments";
     if (!info.op->known) reason_ = "not in the op table";
     if (!reason_.empty()) return;
@@ -405,6 +418,8 @@ class EagerKernel final : public c10::OperatorKernel {
     arguments.reserve(count);
     for (std::size_t i = 0; i < count; ++i)
       if (!op.schema().arguments()[i].is_out()) arguments.push_back(stack[base + i]);
+    if (is_attention_ && drops_out(arguments)) return refuse(reason, kRandom);
+    if (is_index_ && has_mask(arguments[1])) return refuse(reason, kDependsOnValues);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     TorchDevice* device = nullptr;
@@ -418,7 +433,7 @@ class EagerKernel final : public c10::OperatorKernel {
       }
     }
     Call call(*functional_, rewrite_, std::move(arguments), device);
-    const Operation* operation = call.find(reason);
+    const std::shared_ptr<const Operation> operation = call.find(reason);
     if (operation == nullptr) return false;
     if (form_ == Form::kInPlace && !can_hold(stack[base].toTensor(), *operation, reason))
       return false;
@@ -446,6 +461,24 @@ class EagerKernel final : public c10::OperatorKernel {
     return true;
   }
 
+  static bool refuse(std::string& out_reason, const char* reason) {
+    out_reason = reason;
+    return false;
+  }
+  bool drops_out(const std::vector<IValue>& arguments) const {
+    const auto& schema = functional_->handle.schema();
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      if (schema.arguments()[i].name() == "dropout_p") return arguments[i].toDouble() != 0;
+    return false;
+  }
+  static bool has_mask(const IValue& indices) {
+    return std::ranges::any_of(indices.toListRef(), [](const IValue& index) {
+      if (!index.isTensor() || !index.toTensor().defined()) return false;
+      const at::ScalarType type = index.toTensor().scalar_type();
+      return type == at::kBool || type == at::kByte;
+    });
+  }
+
   // PyTorch's errors about results that do not fit come from the CPU's kernel.
   static bool can_hold(const at::Tensor& self, const Operation& operation, std::string& reason) {
     const auto& output = operation.output(0);
@@ -468,6 +501,7 @@ class EagerKernel final : public c10::OperatorKernel {
   // Written once, at the first call.
   const OperatorInfo* functional_ = nullptr;
   const Rewrite* rewrite_ = nullptr;
+  bool is_attention_ = false, is_index_ = false;
   std::string reason_;  // why functional_ is null
 };
 

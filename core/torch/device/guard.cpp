@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/torch/device/devices.h"
+#include "core/torch/device/memory.h"
 
 namespace backplane::device {
 
@@ -27,6 +28,9 @@ Stream stream_of(c10::Device device, c10::StreamId id) {
 c10::StreamId& current_stream_id(DeviceIndex index) {
   return t_streams[static_cast<std::size_t>(index < 0 ? current_device() : index)];
 }
+
+// How long an idle device may take to pass a marker.
+constexpr std::uint64_t kMarkerNs = 1'000'000;
 
 // A marker in the queue. Timed events wait for the work before them when they are recorded.
 struct Event {
@@ -50,17 +54,8 @@ struct Event {
     check(on.queue().synchronize());
     time = std::chrono::steady_clock::now();
   }
-  bool is_done() const {
-    if (event == nullptr) return true;
-    std::int32_t done = 0;
-    bp_error* error = nullptr;
-    {
-      const auto lock = device->device().lock_call();
-      error = device->device().api().event_query(event, &done);
-    }
-    if (error == nullptr) return done != 0;
-    check(device->device().wait(event));  // the same failure, in words
-    return true;
+  bool is_done(std::uint64_t wait_ns = 0) const {
+    return event == nullptr || unwrap(device->device().wait_for(event, wait_ns));
   }
   void wait() const {
     if (event != nullptr) check(device->device().wait(event));
@@ -88,7 +83,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return static_cast<DeviceIndex>(device_count());
   }
 
+  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override {
+    return {};  // all types: what a plugin lacks runs on the CPU
+  }
+
+  // Autograd asks for it in the thread that calls backward, before it looks for another to run in.
   Stream getStream(c10::Device device) const override {
+    differentiate_in_this_thread();
     return stream_of(device, current_stream_id(device.index()));
   }
   Stream getDefaultStream(c10::Device device) const override { return stream_of(device, 0); }
@@ -107,7 +108,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryStream(const Stream& stream) const override {
     Event event;
     event.record(device_at(stream.device_index()), false);
-    return event.is_done();
+    return event.is_done(kMarkerNs);
   }
   void synchronizeStream(const Stream& stream) const override {
     synchronizeDevice(stream.device_index());

@@ -81,6 +81,12 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return PinnedAllocator::instance().owns(data);
   }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::instance(); }
+  c10::Device getDeviceFromPtr(void* data) const override {
+    for (int i = 0; i < device_count(); ++i)
+      if (TorchDevice& one = device_at(static_cast<DeviceIndex>(i)); one.pool().find(data))
+        return one.torch_device();
+    TORCH_CHECK(false, "no memory of a backplane device is at ", data);
+  }
   const at::Generator& getDefaultGenerator(DeviceIndex index) const override {
     return default_generator(index);
   }
@@ -90,7 +96,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     c10::DataPtr made = allocate(device, bytes);
     const std::size_t kept = std::min(bytes, storage.nbytes());
     if (kept != 0) {
-      const bp_range from = block_of(storage)->range(0, kept);
+      const bp_range from = memory_of(storage).range(0, kept);
       const bp_range to = static_cast<const Block*>(made.get_context())->range(0, kept);
       if (device.shares_host_memory())
         std::memcpy(to.host, from.host, kept);

@@ -70,12 +70,14 @@ c10::Allocator* allocator() {
   return one;
 }
 
-c10::DataPtr allocate(TorchDevice& device, std::uint64_t bytes) {
-  // With it off, backward runs in the calling thread: autograd's own device threads exist only if
-  // the device did at the process's first backward, and forbid backward after a fork.
+void differentiate_in_this_thread() noexcept {
   if (c10::AutogradState& state = c10::AutogradState::get_tls_state();
       state.get_multithreading_enabled())
     state.set_multithreading_enabled(false);
+}
+
+c10::DataPtr allocate(TorchDevice& device, std::uint64_t bytes) {
+  differentiate_in_this_thread();
   Block* block = unwrap(device.pool().take(bytes));
   return {block ? block->address : nullptr, block, &give_back, device.torch_device()};
 }
@@ -86,13 +88,17 @@ bool is_on_device(const at::Tensor& tensor) {
 
 TorchDevice& owner_of(const at::Tensor& tensor) { return device_at(tensor.device().index()); }
 
-Block* block_of(const c10::Storage& storage) {
+Memory memory_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
-  if (data.get() == nullptr) return nullptr;
-  TORCH_CHECK(data.get_deleter() == &give_back, "a tensor on ", storage.device(),
+  if (data.get() == nullptr) return {};
+  if (data.get_deleter() == &give_back) [[likely]]
+    return {static_cast<Block*>(data.get_context()), 0};
+  Block* block = device_at(storage.device().index()).pool().find(data.get());
+  TORCH_CHECK(block != nullptr, "a tensor on ", storage.device(),
               " has memory that the backplane device did not allocate; copy the data into a tensor "
               "made with torch.empty(..., device=...)");
-  return static_cast<Block*>(data.get_context());
+  return {block,
+          static_cast<std::uint64_t>(static_cast<const std::byte*>(data.get()) - block->address)};
 }
 
 Extent extent_of(const at::Tensor& tensor) {
@@ -106,15 +112,17 @@ Extent extent_of(const at::Tensor& tensor) {
 
 bp_range range_of(const at::Tensor& tensor) {
   const Extent extent = extent_of(tensor);
-  const Block* block = extent.size_bytes != 0 ? block_of(tensor.storage()) : nullptr;
-  return block ? block->range(extent.offset_bytes, extent.size_bytes) : bp_range{};
+  return memory_of(tensor.storage()).range(extent.offset_bytes, extent.size_bytes);
 }
 
-bool is_aligned(const at::Tensor& tensor) {
+std::int64_t bind_distance(const at::Tensor& tensor) {
   const TorchDevice& device = owner_of(tensor);
   // Host memory is bound at any element.
-  return device.shares_host_memory() ||
-         extent_of(tensor).offset_bytes % device.device().alignment_bytes() == 0;
+  if (device.shares_host_memory() || tensor.numel() == 0) return 0;
+  const std::uint64_t start =
+      memory_of(tensor.storage()).offset_bytes + extent_of(tensor).offset_bytes;
+  return static_cast<std::int64_t>(start % device.device().alignment_bytes() /
+                                   static_cast<std::uint64_t>(tensor.element_size()));
 }
 
 at::Tensor make_empty(TorchDevice& device, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -159,9 +167,8 @@ void move_memory(const at::Tensor& target, at::Tensor source) {
 
 at::Tensor host_alias(const at::Tensor& tensor) {
   TORCH_INTERNAL_ASSERT(owner_of(tensor).shares_host_memory());
-  const Block* block = block_of(tensor.storage());
   at::Tensor made = at::from_blob(
-      block ? block->address : nullptr, tensor.sizes(), tensor.strides(), tensor.storage_offset(),
+      tensor.storage().mutable_data(), tensor.sizes(), tensor.strides(), tensor.storage_offset(),
       [](void*) {}, at::TensorOptions().dtype(tensor.scalar_type()));
   made._set_conj(tensor.is_conj());
   made._set_neg(tensor.is_neg());

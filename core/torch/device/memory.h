@@ -15,24 +15,39 @@ namespace backplane::device {
 // c10::DeviceAllocator, which torch.accelerator asks for its memory statistics.
 c10::Allocator* allocator();
 
+// Backward of the calling thread runs in it. Autograd's threads for devices are counted once, at
+// the first backward of the process, and forbid backward in a forked child.
+void differentiate_in_this_thread() noexcept;
+
 // Of one device, whatever the current one is.
 c10::DataPtr allocate(TorchDevice& device, std::uint64_t bytes);
 
 bool is_on_device(const at::Tensor& tensor);
 TorchDevice& owner_of(const at::Tensor& tensor);
 
-// Null for an empty storage. Memory that another package put there is a c10::Error.
-Block* block_of(const c10::Storage& storage);
+// Where a storage begins. PyTorch makes storages over the addresses of others as well; memory that
+// the device never gave out is a c10::Error. No block for an empty storage.
+struct Memory {
+  Block* block = nullptr;
+  std::uint64_t offset_bytes = 0;
 
-// Where the first element lies in its block, and how far the last one reaches.
+  bp_range range(std::uint64_t offset, std::uint64_t size_bytes) const {
+    return block ? block->range(offset_bytes + offset, size_bytes) : bp_range{};
+  }
+};
+Memory memory_of(const c10::Storage& storage);
+
+// Where the first element lies in its storage, and how far the last one reaches.
 struct Extent {
   std::uint64_t offset_bytes = 0, size_bytes = 0;
 };
 Extent extent_of(const at::Tensor& tensor);
 // The memory between the first and the last element; nothing for an empty tensor.
 bp_range range_of(const at::Tensor& tensor);
+// Elements between the last address that the device can bind and the tensor's start.
+std::int64_t bind_distance(const at::Tensor& tensor);
 // Whether the device can bind the tensor where it starts.
-bool is_aligned(const at::Tensor& tensor);
+inline bool is_aligned(const at::Tensor& tensor) { return bind_distance(tensor) == 0; }
 
 at::Tensor make_empty(TorchDevice& device, at::IntArrayRef sizes, at::IntArrayRef strides,
                       at::ScalarType dtype);

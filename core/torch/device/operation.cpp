@@ -99,7 +99,8 @@ bool store_number(const c10::Scalar& number, at::ScalarType dtype, std::uint64_t
 
 }  // namespace
 
-Result<std::shared_ptr<const Operation>> Operation::compile(TorchDevice& device, ir::Graph graph) {
+Result<std::shared_ptr<const Operation>> Operation::compile(TorchDevice& device, ir::Graph graph,
+                                                            std::vector<std::size_t> absent) {
   BP_RETURN_IF_ERROR(ir::verify(graph));
   BP_RETURN_IF_ERROR(check_outputs(graph));
   for (const ir::ValueId input : graph.inputs) {
@@ -109,6 +110,7 @@ Result<std::shared_ptr<const Operation>> Operation::compile(TorchDevice& device,
       return Status(Code::kUnsupported, "a number of a type that is not bound by value");
   }
   std::shared_ptr<Operation> made(new Operation(device, std::move(graph)));
+  made->absent_ = std::move(absent);
   const ir::Graph& g = made->graph_;
   const runtime::GraphArrays arrays(g);
   {
@@ -142,6 +144,8 @@ std::vector<at::Tensor> Operation::run(std::span<const Argument> arguments) cons
   for (const Output& output : outputs_)
     outputs.push_back(make_empty(device_, output.sizes, output.strides, output.dtype));
   execute(arguments, outputs);
+  for (const std::size_t at : absent_)
+    outputs.insert(outputs.begin() + static_cast<std::ptrdiff_t>(at), at::Tensor());
   return outputs;
 }
 
@@ -164,8 +168,8 @@ void Operation::execute(std::span<const Argument> arguments,
     if (extent.size_bytes == 0) continue;
     const std::uint64_t before = static_cast<std::uint64_t>(bind_distance(argument.tensor)) *
                                  static_cast<std::uint64_t>(argument.tensor.element_size());
-    bindings[i].range = block_of(argument.tensor.storage())
-                            ->range(extent.offset_bytes - before, extent.size_bytes + before);
+    bindings[i].range = memory_of(argument.tensor.storage())
+                            .range(extent.offset_bytes - before, extent.size_bytes + before);
   }
   for (std::size_t i = 0; i < outputs.size(); ++i)
     bindings[arguments.size() + i].range = range_of(outputs[i]);
@@ -184,13 +188,6 @@ void Operation::execute(std::span<const Argument> arguments,
   check(executable_->execute(args));
 }
 
-std::int64_t bind_distance(const at::Tensor& tensor) {
-  if (is_aligned(tensor)) return 0;
-  const std::uint64_t bytes =
-      extent_of(tensor).offset_bytes % owner_of(tensor).device().alignment_bytes();
-  return static_cast<std::int64_t>(bytes / static_cast<std::uint64_t>(tensor.element_size()));
-}
-
 void KeyWriter::add_tensor(const at::Tensor& tensor) {
   add(tensor.device().index());
   add(tensor.scalar_type());
@@ -199,27 +196,47 @@ void KeyWriter::add_tensor(const at::Tensor& tensor) {
   add(bind_distance(tensor));
 }
 
-const OperationResult& find_operation(const std::string& key,
-                                      const std::function<OperationResult()>& make) {
-  // Entries and map live for ever: work that uses an executable may be under way when the process
-  // ends. Each thread keeps what it has seen, so that a known operation costs no lock.
-  static auto& mutex = *new std::shared_mutex;
-  static auto& all = *new std::unordered_map<std::string, const OperationResult*>;
+namespace {
+
+// Results live for ever, and the map too: work that uses an executable may be under way when the
+// process ends.
+struct Known {
+  std::shared_mutex mutex;
+  std::unordered_map<std::string, std::unique_ptr<const OperationResult>> by_key;
+};
+Known& known() {
+  static Known& known = *new Known;
+  return known;
+}
+
+}  // namespace
+
+OperationResult find_operation(const std::string& key,
+                               const std::function<OperationResult()>& make) {
+  // Each thread keeps what it has seen, so that a known operation costs no lock.
   thread_local std::unordered_map<std::string, const OperationResult*> seen;
   if (const auto found = seen.find(key); found != seen.end()) return *found->second;
-  const OperationResult* known = nullptr;
+  Known& all = known();
   {
-    const std::shared_lock<std::shared_mutex> lock(mutex);
-    if (const auto found = all.find(key); found != all.end()) known = found->second;
+    const std::shared_lock<std::shared_mutex> lock(all.mutex);
+    if (const auto found = all.by_key.find(key); found != all.by_key.end()) {
+      seen.emplace(key, found->second.get());
+      return *found->second;
+    }
   }
-  if (known == nullptr) {
-    auto made = std::make_unique<const OperationResult>(make());
-    const std::unique_lock<std::shared_mutex> lock(mutex);
-    const auto [entry, is_new] = all.emplace(key, made.get());
-    if (is_new) static_cast<void>(made.release());
-    known = entry->second;
-  }
-  return *seen.emplace(key, known).first->second;
+  OperationResult made = make();
+  // What the plugin does not take it will never take; other failures may pass.
+  if (!made.ok() && made.status().code() != Code::kUnsupported) return made;
+  const std::unique_lock<std::shared_mutex> lock(all.mutex);
+  const auto [entry, is_new] = all.by_key.try_emplace(key);
+  if (is_new) entry->second = std::make_unique<const OperationResult>(std::move(made));
+  seen.emplace(key, entry->second.get());
+  return *entry->second;
+}
+
+std::size_t operation_count() {
+  const std::shared_lock<std::shared_mutex> lock(known().mutex);
+  return known().by_key.size();
 }
 
 }  // namespace backplane::device

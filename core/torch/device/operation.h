@@ -26,9 +26,11 @@ struct Argument {
 class Operation {
  public:
   // Fails with the plugin's reason where the device does not take every node of the graph.
-  static Result<std::shared_ptr<const Operation>> compile(TorchDevice& device, ir::Graph graph);
+  // `absent` are positions of results that are no outputs: gradients that were not asked for.
+  static Result<std::shared_ptr<const Operation>> compile(TorchDevice& device, ir::Graph graph,
+                                                          std::vector<std::size_t> absent = {});
 
-  // The outputs in new memory, in the strides of the graph. Submits to the device's queue.
+  // The results in new memory, in the strides of the graph. Submits to the device's queue.
   std::vector<at::Tensor> run(std::span<const Argument> arguments) const;
   // The one output into memory that is bound as it is: aligned, in the strides of the graph, and
   // apart from all inputs.
@@ -49,13 +51,15 @@ class Operation {
   std::unique_ptr<runtime::Executable> executable_;
   std::uint64_t workspace_bytes_ = 0;
   std::vector<Output> outputs_;
+  std::vector<std::size_t> absent_;  // ascending
 };
 
-// Operations by everything that decides them. `make` is called where the key is new; its failure is
+// Operations by everything that decides them. `make` is called where the key is new; a refusal is
 // kept as well. Thread-safe; two threads may make the same one, and the first is kept.
 using OperationResult = Result<std::shared_ptr<const Operation>>;
-const OperationResult& find_operation(const std::string& key,
-                                      const std::function<OperationResult()>& make);
+OperationResult find_operation(const std::string& key,
+                               const std::function<OperationResult()>& make);
+std::size_t operation_count();
 
 // A key, piece by piece.
 class KeyWriter {
@@ -80,8 +84,5 @@ class KeyWriter {
  private:
   std::string& out_;
 };
-
-// Elements between the last address that the device can bind and the tensor's start.
-std::int64_t bind_distance(const at::Tensor& tensor);
 
 }  // namespace backplane::device

@@ -87,7 +87,10 @@ Result<Block*> Pool::take(std::uint64_t bytes) {
   ++c.allocation_count;
   c.allocated_bytes += bytes;
   c.allocated_peak_bytes = std::max(c.allocated_peak_bytes, c.allocated_bytes);
-  if (is_new) c.reserved_bytes += rounded;
+  if (is_new) {
+    c.reserved_bytes += rounded;
+    blocks_[block->address] = block;
+  }
   c.reserved_peak_bytes = std::max(c.reserved_peak_bytes, c.reserved_bytes);
   return block;
 }
@@ -97,6 +100,15 @@ void Pool::give(Block* block) noexcept {
   const std::lock_guard lock(mutex_);
   counters_.allocated_bytes -= block->asked_bytes;
   free_[block->bytes].push_back(block);
+}
+
+Block* Pool::find(const void* address) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(mutex_);
+  auto after = blocks_.upper_bound(at);
+  if (after == blocks_.begin()) return nullptr;
+  Block* block = (--after)->second;
+  return at < block->address + block->bytes ? block : nullptr;
 }
 
 void Pool::release(Block* block) noexcept {
@@ -112,7 +124,10 @@ void Pool::trim() noexcept {
   {
     const std::lock_guard lock(mutex_);
     unused.swap(free_);
-    for (const auto& [bytes, blocks] : unused) counters_.reserved_bytes -= bytes * blocks.size();
+    for (const auto& [bytes, blocks] : unused) {
+      counters_.reserved_bytes -= bytes * blocks.size();
+      for (const Block* block : blocks) blocks_.erase(block->address);
+    }
     ++counters_.retry_count;
   }
   // Earlier work may still use them.

@@ -48,6 +48,8 @@ class Pool {
   // Owned; given back with give(). Null for zero bytes.
   Result<Block*> take(std::uint64_t bytes);
   void give(Block* block) noexcept;
+  // The block whose memory an address lies in, or null.
+  Block* find(const void* address) const;
   // Waits for the queue and releases all blocks that nobody has.
   void trim() noexcept;
 
@@ -63,6 +65,7 @@ class Pool {
   bool on_host_;
   mutable std::mutex mutex_;  // guards what follows; not held over a plugin call
   std::map<std::uint64_t, std::vector<Block*>> free_;  // by size
+  std::map<const std::byte*, Block*> blocks_;          // all, by address
   PoolCounters counters_;
 };
 

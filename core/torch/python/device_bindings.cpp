@@ -10,6 +10,7 @@
 #include "core/torch/device/counters.h"
 #include "core/torch/device/devices.h"
 #include "core/torch/device/generator.h"
+#include "core/torch/device/operation.h"
 #include "core/torch/device/registration.h"
 
 namespace py = pybind11;
@@ -78,6 +79,7 @@ void register_device_bindings(py::module_& module) {
                return device::default_generator(static_cast<c10::DeviceIndex>(index));
              }));
   module.def("operator_counts", operator_counts);
+  module.def("operation_count", device::operation_count);
   module.def("reset_operator_counts", device::reset_op_counts);
 }
 

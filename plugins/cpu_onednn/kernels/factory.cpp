@@ -101,8 +101,8 @@ MadeKernel linspace(const StepContext& context) {
     const double step = n > 1 ? (end - start) / static_cast<double>(n - 1) : 0;
     for (std::int64_t i = 0; i < n; ++i) {
       // From the nearer end, as PyTorch does.
-      double v = i < n / 2 ? start + step * static_cast<double>(i)
-                           : end - step * static_cast<double>(n - 1 - i);
+      double v = i < n / 2 || n == 1 ? start + step * static_cast<double>(i)
+                                     : end - step * static_cast<double>(n - 1 - i);
       if (is_integral(type)) v = std::trunc(v);
       store_function(type, Domain::kF64)(call.results[0] + i * out.strides[0] * bytes_of(type), 1,
                                          &v, 1);
