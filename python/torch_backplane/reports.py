@@ -33,6 +33,14 @@ def stats() -> dict[str, Any]:
 
     ``graphs``                  graphs compiled for a plugin; a forward and its backward are two
     ``eager_graphs``            graphs that no plugin could take at all and PyTorch runs
+    ``eager_calls``             calls that PyTorch runs because their sizes could not be recorded
+    ``aot_graphs``              captured frames that PyTorch's AOTAutograd traces, as the recorder
+                                refused them
+    ``recordings``              programs recorded: once for each new set of sizes, invented ones too
+    ``record_ns``               time spent recording
+    ``structures``              programs that differ in more than sizes; each is compiled apart
+    ``class_splits``            sizes that refuted what earlier ones had in common: compiled anew
+    ``second_differentiations``  backward calls with ``create_graph=True``, which PyTorch runs
     ``plugin_nodes``            nodes of the compiled graphs that run on plugins; views do not count
     ``fallback_nodes``          nodes of the compiled graphs that run with ATen on the CPU
     ``compile_ns``              time spent compiling, plugins included
@@ -56,6 +64,7 @@ def stats() -> dict[str, Any]:
         out = dataclasses.asdict(state.totals)
         functions = list(state.functions)
     reports = [(f.report(), getattr(f, "at_reset", (0, 0))) for f in functions]
+    out["second_differentiations"] = _C.second_differentiations() - state.second_at_reset
     out["calls"] = sum(r["calls"] - base[0] for r, base in reports)
     out["restrided_inputs"] = sum(r["restrided_inputs"] - base[1] for r, base in reports)
     out["host_to_device_bytes"] = out["device_to_host_bytes"] = 0
@@ -84,6 +93,8 @@ def reset() -> None:
     with state.lock:
         state.totals = backend.Totals()
         state.eager_reasons.clear()
+        state.aot_reasons.clear()
+        state.second_at_reset = _C.second_differentiations()
         functions = list(state.functions)
     for function in functions:
         report = function.report()
@@ -112,7 +123,9 @@ def record() -> Iterator[list[Report]]:
 
     A report has ``plugin``, ``role`` ("inference", "forward" or "backward") and ``name``. A graph
     that PyTorch runs instead has ``eager``, the reason. All others have ``nodes``, ``plugin_nodes``,
-    ``fallback_nodes``, ``compile_ns``, ``partitions`` (with ``operators``: name and Python line),
+    ``fallback_nodes``, ``compile_ns``, ``aot_reason`` (why the recorder did not trace it, or empty),
+    ``cut`` (of a forward: what it saves for its backward, and what is computed twice),
+    ``partitions`` (with ``operators``: name and Python line),
     ``fallback`` (the nodes that no plugin took: ``op``, ``location``, ``reason``) and ``function``,
     whose ``report()`` is the current state: calls, measured times.
     """
@@ -189,6 +202,9 @@ def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
         f"{graph['name']}: {graph['plugin_nodes']} of {graph['nodes']} nodes on {graph['plugin']} "
         f"in {count} partition{'' if count == 1 else 's'}, compiled in {graph['compile_ns'] / 1e6:.0f} ms"
     ]
+    if graph["aot_reason"]:
+        lines.append(f"  traced by AOTAutograd: {graph['aot_reason']}")
+    lines += [f"  {line}" for line in graph["cut"].splitlines()]
     for number, part in enumerate(graph["partitions"]):
         line = f"  partition {number} on {part['device']}: {len(part['nodes'])} nodes"
         line += f", predicted {part['predicted_ns'] / 1e6:.3f} ms"

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct Imported {
   std::optional<std::int8_t> device_index;
   std::vector<bool> inputs_on_device, outputs_on_device;  // by position in the graph's
 };
+
+// "model.py:12" of the last frame in a stack trace as FX records it; empty where there is none.
+std::string location_of(std::string_view stack_trace);
 
 // `static_inputs`: names of placeholders that hold weights and buffers. Fails, naming the node,
 // on what the IR cannot carry: other devices, subclasses, quantized types, higher-order operators.

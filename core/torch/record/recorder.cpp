@@ -1,9 +1,11 @@
 #include "core/torch/record/recorder.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -47,6 +49,32 @@ Pointer make_edge() {
     return c10::make_intrusive<EdgeOfProgram>();
 }
 
+// Its check of each gradient would ask for values.
+class WithoutAnomalyMode {
+ public:
+  WithoutAnomalyMode() { Mode::set_enabled(false, checks_nan_); }
+  ~WithoutAnomalyMode() { Mode::set_enabled(was_enabled_, checks_nan_); }
+  WithoutAnomalyMode(const WithoutAnomalyMode&) = delete;
+  WithoutAnomalyMode& operator=(const WithoutAnomalyMode&) = delete;
+
+ private:
+  using Mode = torch::autograd::AnomalyMode;
+  const bool was_enabled_ = Mode::is_enabled(), checks_nan_ = Mode::should_check_nan();
+};
+
+// The caller's hooks for saved tensors are for memory, not for what has none. Those that the
+// program sets itself (checkpoint does) stay in force.
+class WithoutSavedTensorHooks {
+ public:
+  WithoutSavedTensorHooks() { at::SavedTensorDefaultHooks::set_tls_state({}); }
+  ~WithoutSavedTensorHooks() { at::SavedTensorDefaultHooks::set_tls_state(state_); }
+  WithoutSavedTensorHooks(const WithoutSavedTensorHooks&) = delete;
+  WithoutSavedTensorHooks& operator=(const WithoutSavedTensorHooks&) = delete;
+
+ private:
+  const at::impl::SavedTensorDefaultHooksTLS state_ = at::SavedTensorDefaultHooks::get_tls_state();
+};
+
 Status check_environment() {
   if (Session::current()) return unsupported("a recording inside of another");
   if (c10::impl::TorchDispatchModeTLS::any_modes_set())
@@ -78,7 +106,9 @@ Status check_argument(const at::Tensor& tensor, std::size_t index) {
 std::string reason_of(const std::exception& error) {
   if (const auto* known = dynamic_cast<const c10::Error*>(&error))
     return known->what_without_backtrace();
-  return error.what();
+  // A Python error brings its stack along.
+  const std::string text = error.what();
+  return text.substr(0, text.find("\n\nAt:\n"));
 }
 
 // One argument while the program runs.
@@ -101,11 +131,14 @@ class Recording {
         session_(std::make_shared<Session>()) {}
 
   Result<Recorded> run() {
+    session_->locate = options_.locate;
     hand_arguments();
     {
       const bool in_inference = c10::InferenceMode::is_enabled();
       const c10::InferenceMode normal(false);
       const at::AutoGradMode grad(!in_inference && had_grad_);
+      const WithoutAnomalyMode without_anomaly_mode;
+      const WithoutSavedTensorHooks without_saved_tensor_hooks;
       const SessionScope session(session_);
       const RecordingScope recording;
       std::vector<at::Tensor> given;
@@ -129,8 +162,9 @@ class Recording {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       const at::Tensor& argument = arguments_[i];
       const auto [found, is_new] = seen.emplace(argument.unsafeGetTensorImpl(), handed_.size());
-      handed_of_.push_back(found->second);
-      if (!is_new) continue;
+      const bool merged = !is_new && options_.merge_equal_arguments;
+      handed_of_.push_back(merged ? found->second : handed_.size());
+      if (merged) continue;
       const at::Tensor value = session_->make_input(argument);
       Handed handed;
       handed.first_argument = i;
@@ -222,6 +256,7 @@ class Recording {
     const at::Tensor& tensor = result.toTensor();
     output_values_.push_back(value_of(tensor, "an output"));
     output_tensors_.push_back(tensor);
+    info.dtype = tensor.scalar_type();
     info.sizes = tensor.sizes().vec();
     info.strides = tensor.strides().vec();
     info.storage_offset = tensor.storage_offset();
@@ -231,7 +266,17 @@ class Recording {
     return {};
   }
 
-  void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) const {
+  static bool contains(const at::Tensor& whole, const at::Tensor& part) {
+    if (!whole.is_non_overlapping_and_dense() || whole.scalar_type() != part.scalar_type())
+      return false;
+    std::int64_t span = part.numel() > 0 ? 1 : 0;
+    for (std::int64_t d = 0; span > 0 && d < part.dim(); ++d)
+      span += (part.size(d) - 1) * part.stride(d);
+    return part.storage_offset() >= whole.storage_offset() &&
+           part.storage_offset() + span <= whole.storage_offset() + whole.numel();
+  }
+
+  void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) {
     const c10::StorageImpl* storage = storage_of(tensor);
     if (!storage) return;
     for (const Handed& handed : handed_) {
@@ -244,10 +289,18 @@ class Recording {
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
       const at::Tensor& other = output_tensors_[earlier];
       if (!other.defined() || storage != storage_of(other)) continue;
-      info.kind = OutputKind::kViewOfOutput;
+      if (info.base == kAbsent) info.base = earlier;
+      info.kind = OutputKind::kSharedWithOutput;
+      if (other.requires_grad() != tensor.requires_grad() || !contains(other, tensor)) continue;
       info.base = earlier;
+      info.kind = OutputKind::kViewOfOutput;
       return;
     }
+    if (info.kind != OutputKind::kSharedWithOutput) return;
+    OutputInfo& base = recorded_.outputs[info.base];
+    if (base.kind != OutputKind::kFresh) return;
+    base.kind = OutputKind::kSharedWithOutput;
+    base.base = info.base;
   }
 
   at::Tensor make_tangent(const at::Tensor& output, std::uint32_t& out_position) {
@@ -270,9 +323,9 @@ class Recording {
     };
     for (std::size_t i = 0; i < recorded_.outputs.size(); ++i) {
       OutputInfo& info = recorded_.outputs[i];
-      // The caller's own autograd differentiates arguments and their views.
+      // The caller's own autograd differentiates arguments, and views of them and of outputs.
       if (info.requires_grad && info.kind != OutputKind::kArgument &&
-          info.kind != OutputKind::kViewOfArgument)
+          info.kind != OutputKind::kViewOfArgument && info.kind != OutputKind::kViewOfOutput)
         differentiate(output_tensors_[i], info.tangent);
     }
     new_value_tangents_.resize(handed_.size(), kAbsent);
@@ -326,6 +379,7 @@ class Recording {
       info.graph_input = static_cast<std::uint32_t>(h);
       info.requires_grad = arguments_[handed_[h].first_argument].requires_grad();
       info.is_mutated = new_values_[h] != kNoValue;
+      info.storage_offset = arguments_[handed_[h].first_argument].storage_offset();
       info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
       if (h < new_value_tangents_.size()) info.tangent = new_value_tangents_[h];
       if (h < gradients_.size() && gradients_[h] != kNoValue)
@@ -341,6 +395,12 @@ class Recording {
     recorded_.graph = std::move(lowered.graph);
     recorded_.forward_node_count = lowered.forward_node_count;
     recorded_.constants = std::move(lowered.constants);
+    for (ir::ValueId v = 0; v < recorded_.constants.size(); ++v)
+      if (recorded_.constants[v].defined() &&
+          recorded_.constants[v].unsafeGetTensorImpl()->is_wrapped_number())
+        recorded_.numbers.emplace(recorded_.graph.values[v].constant, recorded_.constants[v]);
+    recorded_.draws = std::ranges::any_of(
+        recorded_.graph.nodes, [](const ir::Node& node) { return ir::has_effects(*node.op); });
     recorded_.call_count = session_->tape.calls.size();
     recorded_.shapes = session_->shapes;
     for (const OperatorInfo* info : session_->python_shapes)

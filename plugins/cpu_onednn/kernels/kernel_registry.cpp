@@ -23,7 +23,8 @@ const KernelRow* find_kernel(std::string_view op) {
           attention_backward_kernels(), embedding_backward_kernels(),
           convolution_backward_kernels(), pooling_backward_kernels(), nll_loss_kernels(),
           pooling_kernels(), channel_norm_kernels(), attention_kernels(), factory_kernels(),
-          indexing_kernels(), index_put_kernels(), movement_kernels(), reduction_kernels()})
+          indexing_kernels(), index_put_kernels(), movement_kernels(), reduction_kernels(),
+          resampling_kernels(), resampling_backward_kernels()})
       for (const KernelRow& row : rows) made->emplace(row.name, &row);
     return made;
   }();

@@ -39,6 +39,8 @@ KernelRows embedding_backward_kernels();
 KernelRows convolution_backward_kernels();
 KernelRows pooling_backward_kernels();
 KernelRows nll_loss_kernels();
+KernelRows resampling_kernels();
+KernelRows resampling_backward_kernels();
 
 inline std::optional<sdk::Refusal> refusal(bp_refusal reason, std::string_view text) {
   return sdk::Refusal{0, reason, std::string(text)};
