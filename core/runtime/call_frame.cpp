@@ -23,12 +23,21 @@ Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()
 }
 
 Frame::~Frame() {
+  // A failure is told to whoever reads what the work was to write.
+  static_cast<void>(finish_resident());
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
     places_[i].arena = DeviceBuffer();
     if (places_[i].event) device->release_event(places_[i].event);
-    if (places_[i].stream) device->release_stream(places_[i].stream);
+    if (places_[i].stream && i != graph_.resident_place_) device->release_stream(places_[i].stream);
   }
+}
+
+// Calls on the resident device return before their work is over.
+Status Frame::finish_resident() {
+  if (graph_.resident_place_ == 0) return {};
+  BP_ASSIGN_OR_RETURN(DeviceQueue* const queue, graph_.resident_device()->queue());
+  return queue->synchronize();
 }
 
 Status Frame::prepare() {
@@ -49,13 +58,19 @@ Status Frame::prepare() {
     if (device->has_streams()) {
       // Each by itself: an earlier call may have got one and not the other.
       if (places_[i].stream == nullptr) {
-        BP_ASSIGN_OR_RETURN(places_[i].stream, device->create_stream());
+        if (i == graph_.resident_place_) {
+          BP_ASSIGN_OR_RETURN(DeviceQueue* const queue, device->queue());
+          places_[i].stream = queue->stream();
+        } else {
+          BP_ASSIGN_OR_RETURN(places_[i].stream, device->create_stream());
+        }
       }
       if (places_[i].event == nullptr) {
         BP_ASSIGN_OR_RETURN(places_[i].event, device->create_event());
       }
     }
     if (places_[i].arena.bytes() < sizes_->place_bytes[i]) {
+      if (i == graph_.resident_place_ && places_[i].arena) BP_RETURN_IF_ERROR(finish_resident());
       places_[i].arena = DeviceBuffer();
       BP_ASSIGN_OR_RETURN(places_[i].arena, device->allocate(sizes_->place_bytes[i]));
     }
@@ -71,9 +86,11 @@ bp_range Frame::range(std::uint32_t id) const {
     case CompiledGraph::SlotKind::kPack:
       return (*call_->packs)[slot.index]->range();
     case CompiledGraph::SlotKind::kInput:
+      if (slot.place != 0) return call_->device_inputs[slot.index];
       host = call_->inputs[slot.index];
       break;
     case CompiledGraph::SlotKind::kOutput:
+      if (slot.place != 0) return call_->device_outputs[slot.index];
       host = call_->outputs[slot.index];
       break;
     case CompiledGraph::SlotKind::kFallback:
@@ -174,7 +191,11 @@ Status Frame::execute(const CompiledGraph::Step& step) {
   }
   const auto start = std::chrono::steady_clock::now();
   BP_RETURN_IF_ERROR(p.executable->execute(args));
-  Status status = step.signals ? wait(p.place) : Status();
+  Status status;
+  if (step.signals)
+    status = wait(p.place);
+  else if (p.place != 0 && p.place == graph_.resident_place_)
+    status = finish_resident();
   report.measured_ns.fetch_add(
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                      std::chrono::steady_clock::now() - start)
@@ -196,7 +217,10 @@ void Frame::drain() {
 
 Status Frame::check(const CompiledGraph::Call& call) const {
   const std::size_t packs = call.packs != nullptr ? call.packs->size() : 0;
-  if (call.inputs.size() == graph_.graph_.inputs.size() &&
+  const bool has_ranges =
+      graph_.resident_place_ == 0 || (call.device_inputs.size() == call.inputs.size() &&
+                                      call.device_outputs.size() == call.outputs.size());
+  if (has_ranges && call.inputs.size() == graph_.graph_.inputs.size() &&
       call.outputs.size() == graph_.exports_.size() && packs == graph_.pack_wishes_.size())
       [[likely]]
     return {};

@@ -48,6 +48,7 @@ class Frame final : public FallbackRunner::Memory {
   };
   Status check(const CompiledGraph::Call& call) const;
   Status prepare();
+  Status finish_resident();
   Status copy(const CompiledGraph::Step& step);
   Status execute(const CompiledGraph::Step& step);
   bp_range range(std::uint32_t slot) const;

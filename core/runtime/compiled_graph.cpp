@@ -97,6 +97,10 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     ir::Graph graph, const std::vector<Device*>& devices, const CompileOptions& options,
     std::span<const std::string> integer_arguments) {
   const auto start = std::chrono::steady_clock::now();
+  // On a device already: there is nothing to bring there once and keep.
+  if (options.residence.device != nullptr && is_place(*options.residence.device))
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+      if (options.residence.inputs[i]) graph.values[graph.inputs[i]].is_static = false;
   propagate_static(graph);
   BP_RETURN_IF_ERROR(ir::verify(graph));
   BP_ASSIGN_OR_RETURN(ir::DimProgram dim_program, ir::DimProgram::build(graph, integer_arguments));

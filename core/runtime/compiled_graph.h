@@ -28,10 +28,18 @@ namespace backplane::runtime {
 
 enum class Role : std::uint8_t { kInference, kForward, kBackward };
 
+// Inputs and outputs that the caller keeps in the memory of one device between calls. Such a call
+// goes through the device's queue, and may return while its work is under way.
+struct Residence {
+  Device* device = nullptr;           // null: everything is on the host
+  std::vector<bool> inputs, outputs;  // by position in the graph's
+};
+
 struct CompileOptions {
   Role role = Role::kInference;
   std::uint64_t pair_id = 0;
   bool pack_weights = true;  // static inputs may take opaque layouts
+  Residence residence;
   partition::Options partition;
 };
 
@@ -73,6 +81,8 @@ class CompiledGraph {
   struct Export {
     ir::ValueId root = 0;
     Source source = Source::kPlugin;
+    // kPlugin and kFallback: the memory lent for it is the device's, else the host's.
+    bool on_device = false;
   };
 
   static Result<std::unique_ptr<CompiledGraph>> compile(
@@ -88,6 +98,9 @@ class CompiledGraph {
   const std::vector<Export>& exports() const { return exports_; }
   // Positions in graph().inputs that are packed or resident on a device.
   std::span<const std::uint32_t> packed_inputs() const { return packed_inputs_; }
+  // The device that inputs and outputs are bound on. Null also where it works on the host's memory:
+  // then they are bound by address like all others.
+  Device* resident_device() const { return places_[resident_place_]; }
 
   struct Sizes;  // everything that depends on the values of the dim classes
   Result<std::shared_ptr<const Sizes>> sizes(std::span<const std::int64_t> class_values);
@@ -99,10 +112,13 @@ class CompiledGraph {
   struct Call {
     std::span<void* const> inputs;   // address per graph input; ignored for packed ones
     std::span<void* const> outputs;  // address per export whose source is kPlugin
+    // Instead of an address, by the same positions: where they are on the resident device. Both are
+    // empty on a graph without one.
+    std::span<const bp_range> device_inputs = {}, device_outputs = {};
     const PackSet* packs = nullptr;
     FallbackRunner* fallback = nullptr;
   };
-  // Any thread, several calls at a time. Returns when all outputs are written.
+  // Any thread, several calls at a time. Returns when all outputs on the host are written.
   Status run(const Sizes& sizes, const Call& call);
 
   // ---- Reports
@@ -156,6 +172,7 @@ class CompiledGraph {
   ir::Graph graph_;
   ir::DimProgram dim_program_;
   std::vector<Device*> places_;  // places_[0] is null: the host
+  std::uint32_t resident_place_ = 0;
   std::vector<Slot> slots_;
   std::vector<Step> steps_;
   std::vector<CompiledPartition> partitions_;

@@ -186,6 +186,7 @@ Device::Device(Plugin* plugin, std::uint32_t index, bp_device* handle, const bp_
 
 Device::~Device() {
   if (process_id() != process_) return;
+  queue_.reset();
   const std::uint64_t live = counters_.live_bytes.load();
   if (live != 0) {
     log(LogLevel::kWarning,
@@ -372,6 +373,39 @@ void Device::release_event(bp_event* event) {
   const std::unique_lock<std::mutex> lock = lock_call();
   const FpGuard guard(label_);
   api().event_release(event);
+}
+
+Result<bool> Device::wait_for(bp_event* event, std::uint64_t timeout_ns) {
+  if (event == nullptr) return true;
+  BP_RETURN_IF_ERROR(check_process("event_wait"));
+  if (timeout_ns != 0) {
+    const std::unique_lock<std::mutex> lock = lock_call();
+    const FpGuard guard(label_);
+    // Time is up, or the work failed: the question below says which.
+    static_cast<void>(
+        take_error(api().event_wait(event, timeout_ns), call_text("event_wait")).ok());
+  }
+  std::int32_t done = 0;
+  bp_error* error = nullptr;
+  {
+    const std::unique_lock<std::mutex> lock = lock_call();
+    const FpGuard guard(label_);
+    error = api().event_query(event, &done);
+  }
+  BP_RETURN_IF_ERROR(take_error(error, call_text("event_query")));
+  return done != 0;
+}
+
+Result<DeviceQueue*> Device::queue() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    if (queue_) return queue_.get();
+  }
+  BP_ASSIGN_OR_RETURN(bp_stream* const stream, create_stream());
+  auto made = std::make_unique<DeviceQueue>(*this, stream);
+  const std::lock_guard lock(queue_mutex_);
+  if (!queue_) queue_ = std::move(made);  // else another thread was faster
+  return queue_.get();
 }
 
 Status Device::wait(bp_event* event) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/runtime/device_queue.h"
 
 namespace backplane::runtime {
 
@@ -95,6 +96,10 @@ class Device {
   Result<bp_event*> create_event();
   void release_event(bp_event* event);
   Status wait(bp_event* event);
+  // Whether it completed within that time. A failure of the work is the answer's.
+  Result<bool> wait_for(bp_event* event, std::uint64_t timeout_ns);
+  // Made at the first question, kept until the device closes.
+  Result<DeviceQueue*> queue();
 
   CopyCounters& counters() { return counters_; }
   // Caches register what frees their memory when an allocation fails.
@@ -123,6 +128,8 @@ class Device {
   pid_t process_;  // the one that opened it
   bool has_streams_ = false;
   CopyCounters counters_;
+  std::mutex queue_mutex_;  // guards queue_; not held over a plugin call
+  std::unique_ptr<DeviceQueue> queue_;
   std::mutex call_mutex_;  // see lock_call
   std::mutex trim_mutex_;  // guards trim_hooks_; not held over a hook
   std::vector<TrimHook> trim_hooks_;

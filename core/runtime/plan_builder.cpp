@@ -8,6 +8,11 @@
 
 namespace backplane::runtime {
 
+bool is_place(const Device& device) {
+  // Steps on the host's memory are over when they return; a device with streams has more to say.
+  return !device.binds_host_memory() || device.has_streams();
+}
+
 bool PlanBuilder::is_view(ir::NodeId node) const {
   const ir::Node& n = graph_.nodes[node];
   return n.op->op_class == ir::OpClass::kView && !n.operands.empty() && n.operands[0] != ir::kNone;
@@ -52,9 +57,14 @@ void PlanBuilder::find_needed_roots() {
 }
 
 void PlanBuilder::find_exports() {
-  for (const ir::ValueId output : graph_.outputs) {
-    const ir::ValueId root = ir::view_root(graph_, output);
-    if (export_of_root_.contains(root)) continue;
+  for (std::size_t position = 0; position < graph_.outputs.size(); ++position) {
+    const ir::ValueId root = ir::view_root(graph_, graph_.outputs[position]);
+    const bool on_device = out_.resident_place_ != 0 && options_.residence.outputs[position];
+    if (const auto known = export_of_root_.find(root); known != export_of_root_.end()) {
+      // Wanted in both places: the caller copies from the device.
+      out_.exports_[known->second].on_device |= on_device;
+      continue;
+    }
     export_of_root_[root] = static_cast<std::uint32_t>(out_.exports_.size());
     const ir::Value& v = graph_.values[root];
     auto source = CompiledGraph::Source::kFallback;
@@ -67,13 +77,24 @@ void PlanBuilder::find_exports() {
       if (cut_.partitions[cut_.of_node[v.producer]].target != partition::kHost)
         source = CompiledGraph::Source::kPlugin;
     }
-    out_.exports_.push_back({root, source});
+    out_.exports_.push_back({root, source, on_device});
+  }
+}
+
+void PlanBuilder::find_inputs() {
+  for (std::uint32_t i = 0; i < graph_.inputs.size(); ++i) {
+    CompiledGraph::Slot slot;
+    slot.root = graph_.inputs[i];
+    slot.kind = CompiledGraph::SlotKind::kInput;
+    slot.index = i;
+    if (out_.resident_place_ != 0 && options_.residence.inputs[i])
+      slot.place = out_.resident_place_;
+    new_slot(slot);
   }
 }
 
 std::uint32_t PlanBuilder::place_of(const Device* device) {
-  // Steps on the host's memory are over when they return; a device with streams has more to say.
-  if (device->binds_host_memory() && !device->has_streams()) return 0;
+  if (!is_place(*device)) return 0;
   for (std::uint32_t i = 1; i < out_.places_.size(); ++i)
     if (out_.places_[i] == device) return i;
   out_.places_.push_back(const_cast<Device*>(device));
@@ -99,7 +120,9 @@ std::uint32_t PlanBuilder::new_result_slot(ir::ValueId root, std::uint32_t place
   const auto exported = export_of_root_.find(root);
   if (by_fallback) {
     slot.kind = CompiledGraph::SlotKind::kFallback;
-  } else if (place == 0 && exported != export_of_root_.end()) {
+  } else if (exported != export_of_root_.end() &&
+             graph_.values[root].kind == ir::ValueKind::kResult &&
+             place == (out_.exports_[exported->second].on_device ? out_.resident_place_ : 0)) {
     slot.kind = CompiledGraph::SlotKind::kOutput;
     slot.index = exported->second;
   }
@@ -111,9 +134,10 @@ std::uint32_t PlanBuilder::host_slot(ir::ValueId root) {
   // Only on a device: bring it here. The lowest place that has it.
   const auto from = slot_of_.lower_bound({root, 1});
   const std::uint32_t source = from->second;
-  const CopyCause cause =
-      export_of_root_.contains(root) ? CopyCause::kOutput : CopyCause::kFallback;
   const std::uint32_t target = new_result_slot(root, 0, false);
+  const CopyCause cause = out_.slots_[target].kind == CompiledGraph::SlotKind::kOutput
+                              ? CopyCause::kOutput
+                              : CopyCause::kFallback;
   out_.steps_.push_back({CompiledGraph::StepKind::kDownload, source, target, cause, false});
   return target;
 }
@@ -125,10 +149,7 @@ std::uint32_t PlanBuilder::device_slot(ir::ValueId root, std::uint32_t place) {
   if (place == 0) return source;
   const CopyCause cause =
       graph_.values[root].kind == ir::ValueKind::kInput ? CopyCause::kInput : CopyCause::kFallback;
-  CompiledGraph::Slot slot;
-  slot.root = root;
-  slot.place = place;
-  const std::uint32_t target = new_slot(slot);
+  const std::uint32_t target = new_result_slot(root, place, false);
   out_.steps_.push_back({CompiledGraph::StepKind::kUpload, source, target, cause, false});
   return target;
 }
@@ -308,8 +329,14 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
 }
 
 void PlanBuilder::finish_exports() {
-  for (const CompiledGraph::Export& e : out_.exports_)
-    if (e.source == CompiledGraph::Source::kPlugin) host_slot(e.root);
+  for (const CompiledGraph::Export& e : out_.exports_) {
+    const bool is_computed =
+        e.source == CompiledGraph::Source::kPlugin || e.source == CompiledGraph::Source::kFallback;
+    if (e.on_device && is_computed)
+      device_slot(e.root, out_.resident_place_);
+    else if (e.source == CompiledGraph::Source::kPlugin)
+      host_slot(e.root);
+  }
 }
 
 void PlanBuilder::mark_lifetimes() {
@@ -373,7 +400,8 @@ void PlanBuilder::mark_signals() {
                                (i + 1 == out_.steps_.size() ||
                                 out_.steps_[i + 1].kind != CompiledGraph::StepKind::kDownload ||
                                 place_of_step(out_.steps_[i + 1]) != place);
-    step.signals = last_download || !seen[place];
+    // What stays on the resident device is waited for by whoever reads it.
+    step.signals = last_download || (!seen[place] && place != out_.resident_place_);
     seen[place] = true;
   }
 }
@@ -381,15 +409,11 @@ void PlanBuilder::mark_signals() {
 Status PlanBuilder::build(BrokenClaim& broken) {
   out_.places_.assign(1, nullptr);
   out_.host_slot_of_value_.assign(graph_.values.size(), ir::kNone);
+  if (options_.residence.device != nullptr)
+    out_.resident_place_ = place_of(options_.residence.device);
   find_needed_roots();
   find_exports();
-  for (std::uint32_t i = 0; i < graph_.inputs.size(); ++i) {
-    CompiledGraph::Slot slot;
-    slot.root = graph_.inputs[i];
-    slot.kind = CompiledGraph::SlotKind::kInput;
-    slot.index = i;
-    new_slot(slot);
-  }
+  find_inputs();
   for (std::uint32_t p = 0; p < cut_.partitions.size(); ++p) {
     if (cut_.partitions[p].target == partition::kHost)
       BP_RETURN_IF_ERROR(add_host_partition(p));

@@ -20,6 +20,9 @@ struct BrokenClaim {
   Status status;
 };
 
+// Whether the device's memory is a place of its own in plans.
+bool is_place(const Device& device);
+
 class PlanBuilder {
  public:
   PlanBuilder(CompiledGraph& out, const std::vector<Device*>& devices,
@@ -46,6 +49,7 @@ class PlanBuilder {
                            bp_layout layout);
   void find_needed_roots();
   void find_exports();
+  void find_inputs();
   std::uint32_t place_of(const Device* device);
   std::uint32_t host_slot(ir::ValueId root);
   std::uint32_t device_slot(ir::ValueId root, std::uint32_t place);

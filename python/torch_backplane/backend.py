@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from torch_backplane import _C, decompositions
+from torch_backplane import _C, decompositions, torch_device
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
 
@@ -146,13 +146,32 @@ class FrameCompiler:
         names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
         return [names[i] for i in indices if i < len(names)]
 
+    def _device_index(self, graph_module: Any) -> int:
+        """Of the plugin's device: where the tensors are, else what the options say."""
+        index = self.options.device
+        for node in graph_module.graph.nodes:
+            value = node.meta.get("val") if node.op == "placeholder" else None
+            if not isinstance(value, torch.Tensor):
+                continue
+            there = torch_device.find_plugin_device(value.device)
+            if there is None:
+                continue
+            if there[0] != self.plugin:
+                raise BackplaneError(
+                    "BP-0110",
+                    f"argument {node.name!r} is on {value.device}, which is {there[0]}:{there[1]}, "
+                    f"and the graph is compiled for plugin {self.plugin!r}",
+                )
+            index = there[1]
+        return index
+
     def _compile(self, graph_module: Any, role: str) -> Callable[..., Any]:
         pack = self.options.pack_weights
         name = f"graph_{self.number}_{role}"
         try:
             function = _C.compile_fx(
                 graph_module,
-                [(self.plugin, self.options.device)],
+                [(self.plugin, self._device_index(graph_module))],
                 name,
                 role,
                 self.static_names,

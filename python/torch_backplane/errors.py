@@ -23,6 +23,14 @@ CODES: dict[str, tuple[str, str]] = {
         "a call of a compiled graph failed",
         "The message says which plugin, device and call failed; inputs are unchanged.",
     ),
+    "BP-0109": (
+        "the torch device is not available",
+        "Use plugins on CPU tensors with torch.compile, or start without the other package.",
+    ),
+    "BP-0110": (
+        "tensors are on another device than the graph is compiled for",
+        "Move the tensors with .to(torch_backplane.device(plugin)), or name their plugin's back end.",
+    ),
 }
 
 

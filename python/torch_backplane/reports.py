@@ -53,6 +53,9 @@ def stats() -> dict[str, Any]:
                                 input, output, weight, fallback, saved and other; ``live_bytes`` and
                                 ``peak_bytes`` of device memory
     ``resident_weight_bytes``   weights that devices keep now, in their own layouts
+    ``eager_plugin_ops``        calls of single operators on the torch device that plugins ran
+    ``eager_fallback_ops``      calls of single operators on the torch device that ran on the CPU
+    ``eager_fallbacks``         the latter by operator: ``(calls, last reason)``
     """
     from torch_backplane import _C
 
@@ -75,6 +78,10 @@ def stats() -> dict[str, Any]:
             out["device_to_host_bytes"] += counters["device_to_host_bytes"]
             out["transfers"][device["label"]] = counters
     out["resident_weight_bytes"] = _C.resident_weight_bytes()
+    operators = _C.operator_counts()
+    out["eager_plugin_ops"] = operators["plugin_ops"]
+    out["eager_fallback_ops"] = operators["fallback_ops"]
+    out["eager_fallbacks"] = operators["fallbacks"]
     return out
 
 
@@ -93,6 +100,7 @@ def reset() -> None:
         report = function.report()
         function.at_reset = (report["calls"], report["restrided_inputs"])
     _C.clear_packs()
+    _C.reset_operator_counts()
     for entry in plugins():
         if entry["loaded"]:
             for index in range(len(_C.plugin_info(entry["name"])["devices"])):

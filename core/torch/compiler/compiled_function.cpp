@@ -4,10 +4,12 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
 #include "core/torch/bridge/dtype.h"
+#include "core/torch/device/memory.h"
 
 namespace backplane::compiler {
 
@@ -38,9 +40,13 @@ bool has_strides(const at::Tensor& tensor, std::span<const std::int64_t> strides
   return true;
 }
 
-at::Tensor make_tensor(const ir::TensorType& type, std::span<const std::int64_t> classes) {
+// On the host where `device` is null.
+at::Tensor make_tensor(const ir::TensorType& type, std::span<const std::int64_t> classes,
+                       device::TorchDevice* device = nullptr) {
   const std::vector<std::int64_t> dims = ir::resolve(type.dims, classes);
   const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
+  if (device != nullptr)
+    return device::make_empty(*device, dims, strides, bridge::to_scalar_type(type.dtype));
   return at::detail::empty_strided_cpu(dims, strides, bridge::to_scalar_type(type.dtype));
 }
 
@@ -91,6 +97,13 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
     const ir::Graph& graph = function_.graph_->graph();
     const ir::ValueId root = ir::view_root(graph, value);
     at::Tensor base = roots_[root];
+    // On a device of its own, but brought to the host for this node.
+    if (device::is_on_device(base)) {
+      if (device::owner_of(base).shares_host_memory())
+        base = device::host_alias(base);
+      else
+        base.reset();
+    }
     if (!base.defined()) base = function_.constants_[root];
     if (!base.defined()) {
       // Made by a plugin in the call's arena, which outlives this node.
@@ -105,6 +118,13 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
   const CompiledFunction& function_;
   std::vector<at::Tensor>& roots_;  // by value: inputs, outputs and results of fallback nodes
 };
+
+bool CompiledFunction::is_on_device(ir::ValueId root) const {
+  const ir::Graph& graph = graph_->graph();
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i)
+    if (outputs_on_device_[i] && ir::view_root(graph, graph.outputs[i]) == root) return true;
+  return false;
+}
 
 at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, ir::ValueId value,
                                      std::span<const std::int64_t> classes) const {
@@ -122,7 +142,7 @@ at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, i
   // Another element type over the same memory.
   const std::int64_t bytes =
       base.storage_offset() * static_cast<std::int64_t>(base.element_size()) + offset;
-  at::Tensor out = at::empty({0}, at::TensorOptions().dtype(dtype));
+  at::Tensor out = at::empty({0}, base.options().dtype(dtype));
   out.set_(base.storage(), bytes / ir::dtype_bytes(type.dtype), dims, strides);
   return out;
 }
@@ -132,9 +152,25 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
     const FunctionOptions& options) {
   BP_RETURN_IF_ERROR(passes::run_pipeline(imported.graph, options.pipeline));
   std::unique_ptr<CompiledFunction> made(new CompiledFunction);
+  FunctionOptions chosen = options;
+  if (imported.device_index) {
+    made->torch_device_ = &device::device_at(*imported.device_index);
+    if (std::ranges::find(devices, &made->torch_device_->device()) == devices.end())
+      return Status(Code::kInvalidArgument,
+                    "the tensors are on " + made->torch_device_->torch_device().str() +
+                        ", which is " + made->torch_device_->device().label() +
+                        ", and the graph is not compiled " + "for it");
+    made->inputs_on_device_ = imported.inputs_on_device;
+    made->outputs_on_device_ = imported.outputs_on_device;
+    chosen.compile.residence = {&made->torch_device_->device(), imported.inputs_on_device,
+                                imported.outputs_on_device};
+  }
   BP_ASSIGN_OR_RETURN(made->graph_,
                       runtime::CompiledGraph::compile(std::move(imported.graph), devices,
-                                                      options.compile, imported.integer_arguments));
+                                                      chosen.compile, imported.integer_arguments));
+  if (made->torch_device_ != nullptr)
+    for (const auto& one : made->graph_->exports())
+      made->exports_on_device_.push_back(made->is_on_device(one.root));
   made->arguments_ = std::move(imported.arguments);
   made->outputs_ = std::move(imported.outputs);
   made->integer_count_ = imported.integer_arguments.size();
@@ -193,8 +229,11 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
       return Status(Code::kInvalidArgument, "argument " + std::to_string(i) + " must be a tensor");
     const ir::ValueId id = graph.inputs[expected.index];
     const ir::TensorType& type = graph.values[id].type;
+    const bool on_device = torch_device_ != nullptr && inputs_on_device_[expected.index];
     if (tensor->dim() != static_cast<std::int64_t>(type.rank()) ||
-        tensor->scalar_type() != bridge::to_scalar_type(type.dtype) || !tensor->device().is_cpu())
+        tensor->scalar_type() != bridge::to_scalar_type(type.dtype) ||
+        (on_device ? tensor->device() != torch_device_->torch_device()
+                   : !tensor->device().is_cpu()))
       return Status(Code::kInvalidArgument,
                     "argument " + std::to_string(i) + " (%" + graph.values[id].name +
                         ") has another rank, dtype or device than the graph was compiled for");
@@ -205,19 +244,26 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
   BP_RETURN_IF_ERROR(graph_->dim_program().evaluate(input_sizes, integers, classes));
   BP_ASSIGN_OR_RETURN(const auto sizes, graph_->sizes(classes));
 
+  const bool has_place = graph_->resident_device() != nullptr;
   std::vector<void*> inputs(input_count);
+  std::vector<bp_range> device_inputs(has_place ? input_count : 0);
   for (std::size_t i = 0; i < input_count; ++i) {
     at::Tensor& tensor = roots[graph.inputs[i]];
     const ir::TensorType& type = graph.values[graph.inputs[i]].type;
     const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
     if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
-    if (tensor.numel() > 0 && !has_strides(tensor, strides, input_sizes[i])) {
-      at::Tensor laid = make_tensor(type, classes);
+    const bool on_device = device::is_on_device(tensor);
+    if (tensor.numel() > 0 && (!has_strides(tensor, strides, input_sizes[i]) ||
+                               (on_device && !device::is_aligned(tensor)))) {
+      at::Tensor laid = make_tensor(type, classes, on_device ? torch_device_ : nullptr);
       laid.copy_(tensor);
       tensor = std::move(laid);
       restrided_.fetch_add(1, std::memory_order_relaxed);
     }
-    inputs[i] = const_cast<void*>(tensor.const_data_ptr());  // plugins do not write inputs
+    if (on_device && has_place)
+      device_inputs[i] = device::range_of(tensor);
+    else
+      inputs[i] = const_cast<void*>(tensor.const_data_ptr());  // plugins do not write inputs
   }
 
   std::shared_ptr<const runtime::CompiledGraph::PackSet> packs;
@@ -230,20 +276,35 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
 
   const auto& exports = graph_->exports();
   std::vector<void*> outputs(exports.size(), nullptr);
+  std::vector<bp_range> device_outputs(has_place ? exports.size() : 0);
+  std::unordered_map<ir::ValueId, at::Tensor> brought;
   for (std::size_t i = 0; i < exports.size(); ++i) {
-    if (exports[i].source != runtime::CompiledGraph::Source::kPlugin) continue;
-    at::Tensor tensor = make_tensor(graph.values[exports[i].root].type, classes);
-    outputs[i] = tensor.mutable_data_ptr();
-    roots[exports[i].root] = std::move(tensor);
+    using Source = runtime::CompiledGraph::Source;
+    const ir::ValueId root = exports[i].root;
+    const bool by_plugin = exports[i].source == Source::kPlugin;
+    if (!by_plugin && !(exports[i].on_device && exports[i].source == Source::kFallback)) continue;
+    const bool on_device = torch_device_ != nullptr && exports_on_device_[i];
+    at::Tensor tensor =
+        make_tensor(graph.values[root].type, classes, on_device ? torch_device_ : nullptr);
+    if (on_device && has_place)
+      device_outputs[i] = device::range_of(tensor);
+    else
+      outputs[i] = tensor.mutable_data_ptr();
+    // What a fallback makes is brought there from where it made it.
+    (by_plugin ? roots[root] : brought[root]) = std::move(tensor);
   }
 
   Runner runner(*this, roots);
   runtime::CompiledGraph::Call call;
   call.inputs = inputs;
   call.outputs = outputs;
+  call.device_inputs = device_inputs;
+  call.device_outputs = device_outputs;
   call.packs = packs.get();
   call.fallback = &runner;
   BP_RETURN_IF_ERROR(graph_->run(*sizes, call));
+
+  for (auto& [root, tensor] : brought) roots[root] = std::move(tensor);
 
   std::vector<OutputValue> results;
   results.reserve(outputs_.size());
@@ -252,8 +313,12 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
       const ir::ValueId value = graph.outputs[*position];
       const ir::ValueId root = ir::view_root(graph, value);
       const bool constant = graph.values[root].kind == ir::ValueKind::kConstant;
-      results.emplace_back(
-          view_of(constant ? constants_[root].clone() : roots[root], root, value, classes));
+      at::Tensor made =
+          view_of(constant ? constants_[root].clone() : roots[root], root, value, classes);
+      const bool on_device = torch_device_ != nullptr && outputs_on_device_[*position];
+      if (on_device != device::is_on_device(made))
+        made = on_device ? made.to(torch_device_->torch_device()) : made.cpu();
+      results.emplace_back(std::move(made));
     } else if (const auto* dim = std::get_if<ir::Dim>(&output)) {
       results.emplace_back(ir::resolve(*dim, classes));
     } else {

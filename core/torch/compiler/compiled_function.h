@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/runtime/compiled_graph.h"
 #include "core/torch/bridge/aten_node.h"
+#include "core/torch/device/devices.h"
 #include "core/torch/fx/fx_import.h"
 
 namespace backplane::compiler {
@@ -47,6 +48,11 @@ class CompiledFunction {
  private:
   class Runner;
   CompiledFunction() = default;
+  // The device of inputs and outputs, null when all are on the host.
+  device::TorchDevice* torch_device_ = nullptr;
+  std::vector<bool> inputs_on_device_, outputs_on_device_;  // by position in the graph's
+  std::vector<bool> exports_on_device_;
+  bool is_on_device(ir::ValueId root) const;  // some output of that root is
   at::Tensor view_of(const at::Tensor& root, ir::ValueId root_id, ir::ValueId value,
                      std::span<const std::int64_t> classes) const;
 

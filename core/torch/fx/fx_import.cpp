@@ -116,13 +116,26 @@ class Importer {
     return dim;
   }
 
+  // Of all tensors of a graph, those that are not on the host are on one device.
+  Status see_device(c10::Device device) {
+    if (device.is_cpu()) return {};
+    if (device.type() != c10::DeviceType::PrivateUse1)
+      return unsupported("a tensor on device '" + device.str() + "'");
+    if (!device.has_index()) return {};
+    if (!out_.device_index) out_.device_index = device.index();
+    if (*out_.device_index == device.index()) return {};
+    return unsupported("tensors of two devices, '" + device.str() + "' and another");
+  }
+  static bool is_on_device(const py::handle& value) {
+    return THPVariable_Check(value.ptr()) && !THPVariable_Unpack(value.ptr()).device().is_cpu();
+  }
+
   Result<ir::TensorType> type_of(const py::handle& value) {
     if (!THPVariable_Check(value.ptr()))
       return unsupported("a value of type " + std::string(py::str(py::type::of(value))));
     const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
     if (tensor.layout() != at::kStrided) return unsupported("a sparse or opaque tensor");
-    if (tensor.device().type() != at::kCPU)
-      return unsupported("a tensor on device '" + tensor.device().str() + "' (CPU tensors only)");
+    BP_RETURN_IF_ERROR(see_device(tensor.device()));
     const auto dtype = bridge::find_dtype(tensor.scalar_type());
     if (!dtype) return unsupported(std::string("dtype ") + c10::toString(tensor.scalar_type()));
     if (tensor.is_conj() || tensor.is_neg())
@@ -186,6 +199,7 @@ class Importer {
           offset && *offset != 0)
         base_offsets_.emplace(id, *offset);
       out_.graph.values[id].is_static = static_inputs_.contains(name);
+      out_.inputs_on_device.push_back(is_on_device(value));
       values_.emplace(node.ptr(), std::vector<ir::ValueId>{id});
     }
     out_.arguments.push_back(argument);
@@ -203,7 +217,7 @@ class Importer {
     if (!THPVariable_Check(value.ptr()))
       return unsupported("the constant '" + target + "' is no tensor");
     const RealTensors real;
-    const at::Tensor tensor = THPVariable_Unpack(value.ptr()).detach().contiguous();
+    const at::Tensor tensor = THPVariable_Unpack(value.ptr()).detach().cpu().contiguous();
     BP_ASSIGN_OR_RETURN(const ir::ValueId id, add_constant(py::str(node.attr("name")), tensor));
     values_.emplace(node.ptr(), std::vector<ir::ValueId>{id});
     return {};
@@ -461,9 +475,10 @@ class Importer {
       return AttributeValue(*found);
     }
     if (py::isinstance(given, device_)) {
-      const std::string device = py::str(given);
-      if (device != "cpu") return unsupported("device '" + device + "' (CPU tensors only)");
-      return AttributeValue("device:" + device);
+      const c10::Device device = given.cast<c10::Device>();
+      BP_RETURN_IF_ERROR(see_device(device));
+      // The fallback, which alone reads it, runs on the CPU.
+      return AttributeValue(std::string("device:cpu"));
     }
     if (py::isinstance(given, memory_format_))
       return AttributeValue(
@@ -523,6 +538,8 @@ class Importer {
         BP_ASSIGN_OR_RETURN(const ir::ValueId id, operand(item));
         out_.outputs.emplace_back(static_cast<std::uint32_t>(out_.graph.outputs.size()));
         out_.graph.outputs.push_back(id);
+        const py::dict meta = item.attr("meta");
+        out_.outputs_on_device.push_back(meta.contains("val") && is_on_device(meta["val"]));
       }
     }
     return {};

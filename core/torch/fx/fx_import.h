@@ -4,6 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -29,6 +30,9 @@ struct Imported {
   std::vector<Argument> arguments;
   std::vector<std::string> integer_arguments;  // names of the dim classes they bind
   std::vector<Output> outputs;
+  // Where the graph's inputs and outputs are: on the host, or on torch's device of that index.
+  std::optional<std::int8_t> device_index;
+  std::vector<bool> inputs_on_device, outputs_on_device;  // by position in the graph's
 };
 
 // "model.py:12" of the last frame in a stack trace as FX records it; empty where there is none.

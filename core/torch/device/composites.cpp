@@ -1,0 +1,114 @@
+#include "core/torch/device/composites.h"
+
+#include <ATen/SDPBackend.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
+#include <ATen/ops/_native_batch_norm_legit.h>
+#include <ATen/ops/_native_batch_norm_legit_no_training.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <tuple>
+
+namespace backplane::device {
+
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
+Tensor plus(const Tensor& tensor, const OptionalTensor& bias) {
+  return is_given(bias) ? tensor + *bias : tensor;
+}
+
+// ---- Cells of recurrent layers: PyTorch's layers ask a PrivateUse1 device for these two.
+
+std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates,
+                                             const Tensor& cell, const OptionalTensor& input_bias,
+                                             const OptionalTensor& hidden_bias) {
+  const auto gates = (plus(input_gates, input_bias) + plus(hidden_gates, hidden_bias)).chunk(4, 1);
+  const Tensor next = gates[1].sigmoid() * cell + gates[0].sigmoid() * gates[2].tanh();
+  const Tensor hidden = gates[3].sigmoid() * next.tanh();
+  return {hidden, next, at::empty({0}, input_gates.options())};
+}
+
+std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates,
+                                    const Tensor& hidden, const OptionalTensor& input_bias,
+                                    const OptionalTensor& hidden_bias) {
+  const auto input = plus(input_gates, input_bias).chunk(3, 1);
+  const auto state = plus(hidden_gates, hidden_bias).chunk(3, 1);
+  const Tensor reset = (input[0] + state[0]).sigmoid();
+  const Tensor update = (input[1] + state[1]).sigmoid();
+  const Tensor fresh = (input[2] + reset * state[2]).tanh();
+  return {(hidden - fresh) * update + fresh, at::empty({0}, input_gates.options())};
+}
+
+// ---- Batch norm: its schema hides that it writes the running statistics.
+
+std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& input, const OptionalTensor& weight,
+                                              const OptionalTensor& bias,
+                                              const OptionalTensor& running_mean,
+                                              const OptionalTensor& running_variance, bool training,
+                                              double momentum, double epsilon) {
+  if (!is_given(running_mean) || !is_given(running_variance))
+    return at::_native_batch_norm_legit(input, weight, bias, training, momentum, epsilon);
+  if (!training)
+    return at::_native_batch_norm_legit_no_training(input, weight, bias, *running_mean,
+                                                    *running_variance, momentum, epsilon);
+  auto [result, mean, inverse_deviation, new_mean, new_variance] =
+      at::_native_batch_norm_legit_functional(input, weight, bias, *running_mean, *running_variance,
+                                              training, momentum, epsilon);
+  running_mean->copy_(new_mean);
+  running_variance->copy_(new_variance);
+  return {result, mean, inverse_deviation};
+}
+
+std::tuple<Tensor, Tensor, Tensor> batch_norm_legit(const Tensor& input,
+                                                    const OptionalTensor& weight,
+                                                    const OptionalTensor& bias,
+                                                    Tensor& running_mean, Tensor& running_variance,
+                                                    bool training, double momentum,
+                                                    double epsilon) {
+  return batch_norm(input, weight, bias, running_mean, running_variance, training, momentum,
+                    epsilon);
+}
+
+// ---- Attention: the CPU's choice without dropout, whose one operator plugins take; else by parts.
+
+std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const OptionalTensor& mask, double dropout, bool is_causal,
+                              std::optional<double> scale, bool grouped) {
+  if (dropout > 0) return static_cast<std::int64_t>(at::SDPBackend::math);
+  return at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout, is_causal, scale,
+                                           grouped);
+}
+
+torch::Library& make_library(c10::DispatchKey key) {
+  // Never destroyed: a kernel that vanishes at the end of the process would be called.
+  return *new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+}
+
+}  // namespace
+
+void register_composites() {
+  for (const c10::DispatchKey key :
+       {c10::DispatchKey::AutogradPrivateUse1, c10::DispatchKey::PrivateUse1}) {
+    torch::Library& cells = make_library(key);
+    cells.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
+    cells.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
+  }
+  torch::Library& norms = make_library(c10::DispatchKey::PrivateUse1);
+  norms.impl("native_batch_norm", TORCH_FN(batch_norm));
+  norms.impl("_native_batch_norm_legit", TORCH_FN(batch_norm_legit));
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
+  // Else resolving a conjugation copies, and the copy resolves it first, without end.
+  for (const c10::DispatchKey key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative})
+    make_library(key).impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace backplane::device

@@ -1,0 +1,62 @@
+// The table behind torch.device("backplane:N"): one index per (plugin, device), given out in the
+// order of the first request and never taken back.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+#include "core/base/status.h"
+#include "core/runtime/device.h"
+#include "core/torch/device/pool.h"
+
+namespace backplane::device {
+
+inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
+inline constexpr int kDeviceLimit = 64;
+
+// A plugin's device as torch sees it. Lives until the process ends.
+class TorchDevice {
+ public:
+  TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue, c10::DeviceIndex index);
+
+  runtime::Device& device() const { return device_; }
+  runtime::DeviceQueue& queue() const { return queue_; }
+  c10::Device torch_device() const { return {kDeviceType, index_}; }
+  c10::DeviceIndex index() const { return index_; }
+  Pool& pool() { return pool_; }
+  // Kernels work on host memory in place, and every call is over when it returns: what is on the
+  // device is on the host as well.
+  bool shares_host_memory() const { return shares_host_memory_; }
+
+ private:
+  runtime::Device& device_;
+  runtime::DeviceQueue& queue_;
+  c10::DeviceIndex index_;
+  bool shares_host_memory_;
+  Pool pool_;
+};
+
+// The index of a plugin's device, new at its first request.
+Result<c10::DeviceIndex> add_device(runtime::Device& device);
+int device_count() noexcept;
+// Null where no device has that index.
+TorchDevice* find_device(c10::DeviceIndex index) noexcept;
+TorchDevice* find_device(const runtime::Device& device) noexcept;
+// As find_device, but an unknown index is a c10::Error that says which there are. -1 is the current
+// one.
+TorchDevice& device_at(c10::DeviceIndex index);
+
+// The calling thread's.
+c10::DeviceIndex current_device() noexcept;
+c10::DeviceIndex exchange_device(c10::DeviceIndex index) noexcept;
+
+// Raises `status` as the torch exception that fits it.
+void check(const Status& status);
+template <class T>
+T unwrap(Result<T> result) {
+  if (!result.ok()) check(result.status());
+  return std::move(*result);
+}
+
+}  // namespace backplane::device

@@ -1,0 +1,552 @@
+#include "core/torch/device/eager.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/Resize.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/torch/device/copy.h"
+#include "core/torch/device/counters.h"
+#include "core/torch/device/fallback.h"
+#include "core/torch/device/memory.h"
+#include "core/torch/device/operation.h"
+#include "core/torch/device/rewrite.h"
+#include "core/torch/record/fallback.h"
+#include "core/torch/record/lower.h"
+#include "core/torch/record/session.h"
+
+namespace backplane::device {
+
+namespace {
+
+using c10::IValue;
+using record::ArgumentKind;
+using record::OperatorInfo;
+using torch::jit::Stack;
+
+enum class Form : std::uint8_t { kFunctional, kInPlace, kOut };
+
+// ---- The functional operator behind add_ and add.out
+
+bool same_argument(const c10::Argument& a, const c10::Argument& b) {
+  return a.name() == b.name() && *a.real_type() == *b.real_type();
+}
+
+// dtype, layout, device and pinning of what a factory makes.
+bool is_option(const c10::Argument& argument) {
+  return argument.name() == "dtype" || argument.name() == "layout" || argument.name() == "device" ||
+         argument.name() == "pin_memory";
+}
+
+// A factory may take options at the end, which its out= form reads from the tensor given.
+std::optional<c10::OperatorHandle> find_functional(const c10::OperatorHandle& op, Form form) {
+  const c10::FunctionSchema& schema = op.schema();
+  std::string name = schema.name();
+  if (form == Form::kInPlace) {
+    if (!name.ends_with('_')) return std::nullopt;
+    name.pop_back();
+  }
+  std::vector<const c10::Argument*> wanted;
+  for (const c10::Argument& argument : schema.arguments())
+    if (!argument.is_out()) wanted.push_back(&argument);
+  static const auto& by_name = *[] {
+    auto* all = new std::multimap<std::string, std::string>;
+    for (const c10::OperatorName& one : c10::Dispatcher::singleton().getAllOpNames())
+      all->emplace(one.name, one.overload_name);
+    return all;
+  }();
+  const auto [first, last] = by_name.equal_range(name);
+  for (auto it = first; it != last; ++it) {
+    const auto found = c10::Dispatcher::singleton().findSchema({name, it->second});
+    if (!found) continue;
+    const c10::FunctionSchema& candidate = found->schema();
+    const auto& arguments = candidate.arguments();
+    const bool writes = std::ranges::any_of(arguments, [](const c10::Argument& a) {
+      return a.alias_info() && a.alias_info()->isWrite();
+    });
+    if (writes || arguments.size() < wanted.size() ||
+        candidate.returns().size() != schema.returns().size())
+      continue;
+    bool same = std::all_of(arguments.begin() + static_cast<std::ptrdiff_t>(wanted.size()),
+                            arguments.end(), is_option);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      same = same && same_argument(*wanted[i], arguments[i]);
+    if (same) return found;
+  }
+  return std::nullopt;
+}
+
+// ---- Arguments
+
+// How a number from the host takes part: in the type of the tensors beside it unless its own kind
+// is higher; with float32 beside shorter floats, as PyTorch computes.
+at::ScalarType number_type(at::ScalarType number, std::optional<at::ScalarType> beside,
+                           bool beside_has_dims) {
+  const auto kind = [](at::ScalarType type) {
+    return at::isComplexType(type) ? 3 : at::isFloatingType(type) ? 2 : type == at::kBool ? 0 : 1;
+  };
+  if (!beside || kind(number) > kind(*beside)) {
+    if (at::isComplexType(number))
+      return beside == at::kDouble ? at::kComplexDouble : at::kComplexFloat;
+    return at::isFloatingType(number) ? c10::typeMetaToScalarType(c10::get_default_dtype())
+                                      : number;
+  }
+  const bool is_short = *beside == at::kHalf || *beside == at::kBFloat16;
+  return is_short && beside_has_dims ? at::kFloat : *beside;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_conj() && !tensor.is_neg() &&
+         !tensor.is_quantized() && tensor.unsafeGetTensorImpl()->has_storage();
+}
+
+void add_plain(KeyWriter& key, const IValue& value, bool& known) {
+  if (value.isNone()) {
+    key.add('n');
+  } else if (value.isBool()) {
+    key.add(value.toBool() ? 't' : 'f');
+  } else if (value.isInt()) {
+    key.add('i');
+    key.add(value.toInt());
+  } else if (value.isDouble()) {
+    key.add('d');
+    key.add(value.toDouble());
+  } else if (value.isComplexDouble()) {
+    key.add('c');
+    key.add(value.toComplexDouble());
+  } else if (value.isString()) {
+    key.add('s');
+    key.add_text(value.toStringRef());
+  } else if (value.isDevice()) {
+    key.add('v');
+  } else if (value.isGenerator() || value.isStorage() || value.isSymInt() || value.isSymFloat()) {
+    known = false;
+  } else if (value.isList()) {
+    const auto items = value.toListRef();
+    key.add('[');
+    key.add(items.size());
+    for (const IValue& item : items) add_plain(key, item, known);
+  } else {
+    known = false;
+  }
+}
+
+// One call of a functional operator: its arguments as they bind to a graph.
+class Call {
+ public:
+  // `device` is null where an argument tells.
+  Call(const OperatorInfo& info, const Rewrite* rewrite, std::vector<IValue> arguments,
+       TorchDevice* device)
+      : info_(info), rewrite_(rewrite), arguments_(std::move(arguments)), device_(device) {}
+
+  // Null and a reason where the device does not run it.
+  std::shared_ptr<const Operation> find(std::string& reason) {
+    thread_local std::string key_text;
+    KeyWriter key(key_text);
+    if (!prepare(key, reason)) return nullptr;
+    const OperationResult found = find_operation(key_text, [&] { return compile(); });
+    if (found.ok()) return *found;
+    reason = found.status().message();
+    return nullptr;
+  }
+  const std::vector<Argument>& bound() const { return bound_; }
+
+ private:
+  bool prepare(KeyWriter& key, std::string& reason) {
+    find_beside();
+    key.add(&info_);
+    if (device_ != nullptr) key.add(device_->index());
+    lifts_number_ = rewrite_ != nullptr && lifts();
+    key.add(lifts_number_);
+    bool known = true;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const IValue& value = arguments_[i];
+      if (info_.arguments[i] == ArgumentKind::kPlain) {
+        if (lifts_number_ && static_cast<int>(i) == rewrite_->number_argument)
+          bind_number(key, value.toScalar());
+        else
+          add_plain(key, value, known);
+      } else if (value.isTensor()) {
+        known = bind(key, value.toTensor()) && known;
+      } else if (value.isTensorList()) {
+        const auto tensors = value.toTensorVector();
+        key.add(tensors.size());
+        for (const at::Tensor& tensor : tensors) known = bind(key, tensor) && known;
+      } else if (value.isList()) {
+        const auto items = value.toListRef();
+        key.add(items.size());
+        for (const IValue& item : items)
+          known = bind(key, item.isTensor() ? item.toTensor() : at::Tensor()) && known;
+      } else {
+        key.add('-');
+      }
+    }
+    if (!known) reason = "an argument that graphs do not carry";
+    if (known && device_ == nullptr) reason = "no tensor on the device";
+    return known && device_ != nullptr;
+  }
+
+  // 1 is in the graph: it is the default, and says that there is nothing to multiply.
+  bool lifts() const {
+    const IValue& value = arguments_[static_cast<std::size_t>(rewrite_->number_argument)];
+    if (value.isInt()) return value.toInt() != 1;
+    return value.isDouble() && value.toDouble() != 1.0;
+  }
+
+  template <class Visit>
+  void for_each_tensor(const Visit& visit) const {
+    for (const IValue& value : arguments_) {
+      if (value.isTensor()) {
+        visit(value.toTensor());
+      } else if (value.isTensorList()) {
+        for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
+      }
+    }
+  }
+
+  void find_beside() {
+    for_each_tensor([&](const at::Tensor& tensor) {
+      if (!is_on_device(tensor)) return;
+      if (device_ == nullptr) device_ = &owner_of(tensor);
+      if (beside_ && (beside_has_dims_ || tensor.dim() == 0)) return;
+      beside_ = tensor.scalar_type();
+      beside_has_dims_ = tensor.dim() != 0;
+    });
+  }
+
+  bool bind(KeyWriter& key, const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      key.add('u');
+      return true;
+    }
+    if (!is_plain(tensor)) return false;
+    if (is_on_device(tensor)) {
+      key.add('T');
+      key.add_tensor(tensor);
+      bound_.push_back({tensor, {}});
+      number_types_.emplace_back();
+      return true;
+    }
+    if (!tensor.device().is_cpu() || tensor.dim() != 0) return false;
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      bind_number(key, tensor.item());
+      return true;
+    }
+    key.add('N');
+    key.add(tensor.scalar_type());
+    bound_.push_back({{}, tensor.item()});
+    number_types_.push_back(tensor.scalar_type());
+    return true;
+  }
+
+  void bind_number(KeyWriter& key, const c10::Scalar& number) {
+    const at::ScalarType type = number_type(number.type(), beside_, beside_has_dims_);
+    key.add('N');
+    key.add(type);
+    bound_.push_back({{}, number});
+    number_types_.push_back(type);
+  }
+
+  // ---- The graph
+
+  // A value of the recording for the next bound argument.
+  at::Tensor next_input(record::Session& session) {
+    const std::size_t at = inputs_.size();
+    const Argument& argument = bound_[at];
+    // What graphs are made from is on the CPU: shapes alone matter.
+    const auto add = [&](at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
+      inputs_.push_back(session.add_value(at::detail::empty_strided_meta(sizes, strides, type),
+                                          c10::Device(c10::kCPU), record::ValueOrigin::kInput));
+      return session.wrap(inputs_.back());
+    };
+    const at::Tensor& tensor = argument.tensor;
+    if (!tensor.defined()) return add({}, {}, *number_types_[at]);
+    const std::int64_t before = bind_distance(tensor);
+    if (before == 0) return add(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+    const auto item = static_cast<std::int64_t>(tensor.element_size());
+    const std::int64_t count =
+        before + static_cast<std::int64_t>(extent_of(tensor).size_bytes) / item;
+    return add({count}, {1}, tensor.scalar_type())
+        .as_strided(tensor.sizes(), tensor.strides(), before);
+  }
+
+  IValue recorded(record::Session& session, std::size_t position) {
+    const IValue& value = arguments_[position];
+    if (info_.arguments[position] == ArgumentKind::kPlain) {
+      if (lifts_number_ && static_cast<int>(position) == rewrite_->number_argument)
+        return next_input(session);
+      if (static_cast<int>(position) == info_.device_argument && value.isDevice())
+        return c10::Device(c10::kCPU);
+      return value;
+    }
+    if (value.isTensor()) return value.toTensor().defined() ? next_input(session) : at::Tensor();
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (std::size_t n = value.toTensorVector().size(); n > 0; --n)
+        list.push_back(next_input(session));
+      return list;
+    }
+    if (value.isList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const IValue& item : value.toListRef())
+        list.push_back(item.isTensor() && item.toTensor().defined()
+                           ? std::optional<at::Tensor>(next_input(session))
+                           : std::nullopt);
+      return list;
+    }
+    return value;
+  }
+
+  OperationResult compile() {
+    inputs_.clear();
+    auto session = std::make_shared<record::Session>();
+    Stack stack;
+    try {
+      const record::SessionScope scope(session);
+      for (std::size_t i = 0; i < arguments_.size(); ++i) stack.push_back(recorded(*session, i));
+      if (lifts_number_) {
+        at::Tensor result = rewrite_->run(stack);
+        stack = {std::move(result)};
+      } else {
+        record::record_call(info_.handle, c10::DispatchKeySet(record::kRecordKey), &stack);
+      }
+    } catch (const c10::Error& error) {
+      return Status(Code::kUnsupported, error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      return Status(Code::kUnsupported, error.what());
+    }
+    record::LowerOptions options;
+    options.name = "eager";
+    options.inputs = inputs_;
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      options.input_names.push_back("in" + std::to_string(i));
+    std::vector<std::size_t> absent;
+    const std::vector<at::Tensor> results = record::take_results(stack);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const at::Tensor& result = results[i];
+      if (!result.defined()) {
+        absent.push_back(i);
+        continue;
+      }
+      const record::ValueTensor* value = record::find_value(result);
+      if (value == nullptr) return Status(Code::kUnsupported, "a result that is a constant");
+      options.outputs.push_back(value->number());
+    }
+    BP_ASSIGN_OR_RETURN(record::Lowered lowered, record::lower(session->tape, options));
+    ir::Graph& graph = lowered.graph;
+    for (std::size_t i = 0; i < bound_.size(); ++i)
+      if (!bound_[i].tensor.defined()) graph.values[graph.inputs[i]].is_host_scalar = true;
+    return Operation::compile(*device_, std::move(graph), std::move(absent));
+  }
+
+  const OperatorInfo& info_;
+  const Rewrite* rewrite_;
+  std::vector<IValue> arguments_;
+  TorchDevice* device_;
+  std::optional<at::ScalarType> beside_;  // of the tensors on the device, those with dims first
+  bool beside_has_dims_ = false;
+  bool lifts_number_ = false;
+  std::vector<Argument> bound_;
+  std::vector<std::optional<at::ScalarType>> number_types_;  // parallel; empty for tensors
+  std::vector<record::ValueNumber> inputs_;
+};
+
+// ---- The kernel of one operator
+
+constexpr const char* kRandom = "it draws random numbers";
+constexpr const char* kDependsOnValues = "its result's size depends on values";
+
+class EagerKernel final : public c10::OperatorKernel {
+ public:
+  explicit EagerKernel(Form form) : form_(form) {}
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
+    std::call_once(*once_, [&] { learn(op); });
+    if (functional_ == nullptr) return run_on_cpu(op, stack, reason_);
+    check_devices(op, *stack);
+    std::string reason;
+    if (!run(op, *stack, reason)) run_on_cpu(op, stack, reason);
+  }
+
+ private:
+  void learn(const c10::OperatorHandle& op) {
+    const auto& arguments = op.schema().arguments();
+    const auto writes = std::ranges::count_if(arguments, [](const c10::Argument& argument) {
+      return argument.alias_info() && argument.alias_info()->isWrite();
+    });
+    if (form_ == Form::kInPlace && (writes != 1 || !arguments[0].alias_info())) {
+      reason_ = "it writes several arguments";
+      return;
+    }
+    const auto handle = form_ == Form::kFunctional ? std::optional(op) : find_functional(op, form_);
+    if (!handle) {
+      reason_ = "it writes its arguments, and has no other form";
+      return;
+    }
+    const OperatorInfo& info = record::operator_info(*handle);
+    for (const c10::Argument& result : handle->schema().returns()) {
+      const auto kind = result.real_type()->kind();
+      if (kind != c10::TypeKind::TensorType) reason_ = "its result is no tensor";
+    }
+    // Attention draws where it drops out, which the device's choice of attention leaves to others;
+    // an index gives a size that depends on values where it is a mask.
+    is_attention_ = info.name.starts_with("aten._scaled_dot_product");
+    is_index_ = info.name == "aten.index.Tensor";
+    if (info.is_random && !is_attention_) reason_ = kRandom;
+    if (info.depends_on_values && !is_index_) reason_ = kDependsOnValues;
+    if (info.writes) reason_ = "it writes its arguments";
+    if (!info.op->known) reason_ = "not in the op table";
+    if (!reason_.empty()) return;
+    rewrite_ = find_rewrite(info.name);
+    functional_ = &info;
+  }
+
+  bool run(const c10::OperatorHandle& op, Stack& stack, std::string& reason) const {
+    const std::size_t count = op.schema().arguments().size();
+    const std::size_t base = stack.size() - count;
+    std::vector<IValue> arguments;
+    arguments.reserve(count);
+    for (std::size_t i = 0; i < count; ++i)
+      if (!op.schema().arguments()[i].is_out()) arguments.push_back(stack[base + i]);
+    if (is_attention_ && drops_out(arguments)) return refuse(reason, kRandom);
+    if (is_index_ && has_mask(arguments[1])) return refuse(reason, kDependsOnValues);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    TorchDevice* device = nullptr;
+    if (form_ == Form::kOut) {
+      const at::Tensor& out = stack.back().toTensor();
+      if (!is_on_device(out)) return false;
+      device = &owner_of(out);
+      for (std::size_t i = arguments.size(); i < functional_->argument_count(); ++i) {
+        const bool is_dtype = functional_->handle.schema().arguments()[i].name() == "dtype";
+        arguments.push_back(is_dtype ? IValue(out.scalar_type()) : IValue());
+      }
+    }
+    Call call(*functional_, rewrite_, std::move(arguments), device);
+    const std::shared_ptr<const Operation> operation = call.find(reason);
+    if (operation == nullptr) return false;
+    if (form_ == Form::kInPlace && !can_hold(stack[base].toTensor(), *operation, reason))
+      return false;
+    std::vector<at::Tensor> results = operation->run(call.bound());
+    count_plugin_op();
+    if (form_ == Form::kFunctional) {
+      stack.resize(base);
+      for (at::Tensor& result : results) stack.emplace_back(std::move(result));
+    } else if (form_ == Form::kInPlace) {
+      at::Tensor self = stack[base].toTensor();
+      stack.resize(base);
+      put(self, std::move(results[0]));
+      stack.emplace_back(std::move(self));
+    } else {
+      std::vector<at::Tensor> targets;
+      for (std::size_t i = 0; i < count; ++i)
+        if (op.schema().arguments()[i].is_out()) targets.push_back(stack[base + i].toTensor());
+      stack.resize(base);
+      for (std::size_t i = 0; i < targets.size(); ++i) {
+        at::native::resize_output(targets[i], results[i].sizes());
+        put(targets[i], std::move(results[i]));
+        stack.emplace_back(std::move(targets[i]));
+      }
+    }
+    return true;
+  }
+
+  static bool refuse(std::string& out_reason, const char* reason) {
+    out_reason = reason;
+    return false;
+  }
+  bool drops_out(const std::vector<IValue>& arguments) const {
+    const auto& schema = functional_->handle.schema();
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      if (schema.arguments()[i].name() == "dropout_p") return arguments[i].toDouble() != 0;
+    return false;
+  }
+  static bool has_mask(const IValue& indices) {
+    return std::ranges::any_of(indices.toListRef(), [](const IValue& index) {
+      if (!index.isTensor() || !index.toTensor().defined()) return false;
+      const at::ScalarType type = index.toTensor().scalar_type();
+      return type == at::kBool || type == at::kByte;
+    });
+  }
+
+  // PyTorch's errors about results that do not fit come from the CPU's kernel.
+  static bool can_hold(const at::Tensor& self, const Operation& operation, std::string& reason) {
+    const auto& output = operation.output(0);
+    if (output.sizes == self.sizes().vec() && output.dtype == self.scalar_type()) return true;
+    reason = "the result has another shape or type than the tensor it is written to";
+    return false;
+  }
+
+  static void put(const at::Tensor& target, at::Tensor result) {
+    if (covers_storage(target) && covers_storage(result) &&
+        target.scalar_type() == result.scalar_type() && target.sizes() == result.sizes() &&
+        target.strides() == result.strides() && !target.is_conj() && !target.is_neg())
+      move_memory(target, std::move(result));
+    else
+      copy_from(result, target, false);
+  }
+
+  Form form_;
+  std::shared_ptr<std::once_flag> once_ = std::make_shared<std::once_flag>();
+  // Written once, at the first call.
+  const OperatorInfo* functional_ = nullptr;
+  const Rewrite* rewrite_ = nullptr;
+  bool is_attention_ = false, is_index_ = false;
+  std::string reason_;  // why functional_ is null
+};
+
+// ---- Registration
+
+bool returns_view(const c10::FunctionSchema& schema) {
+  return std::ranges::any_of(schema.returns(), [](const c10::Argument& result) {
+    return result.alias_info() && !result.alias_info()->isWrite();
+  });
+}
+
+Form form_of(const c10::FunctionSchema& schema) {
+  bool writes = false;
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.is_out()) return Form::kOut;
+    writes = writes || (argument.alias_info() && argument.alias_info()->isWrite());
+  }
+  return writes ? Form::kInPlace : Form::kFunctional;
+}
+
+}  // namespace
+
+void register_eager_kernels(torch::Library& library) {
+  // Composite for all devices, but made of operators that no device but CUDA has, or of those that
+  // are made of these.
+  constexpr std::array kAlways{"aten::convolution", "aten::convolution_backward",
+                               "aten::_native_batch_norm_legit_functional",
+                               "aten::_native_batch_norm_legit_no_training"};
+  constexpr std::array kNever{"aten::copy_", "aten::_local_scalar_dense"};
+  const auto is_in = [](const auto& list, const std::string& name) {
+    return std::ranges::any_of(list, [&](const char* one) { return name == one; });
+  };
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!name.name.starts_with("aten::") || is_in(kNever, name.name)) continue;
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
+    const bool always = is_in(kAlways, name.name) && name.overload_name.empty();
+    if (!always &&
+        (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || returns_view(op->schema())))
+      continue;
+    const std::string short_name =
+        name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+    library.impl(short_name.c_str(), torch::CppFunction::makeFromBoxedFunctor(
+                                         std::make_unique<EagerKernel>(form_of(op->schema()))));
+  }
+}
+
+}  // namespace backplane::device

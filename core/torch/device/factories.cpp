@@ -1,0 +1,144 @@
+#include "core/torch/device/factories.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+
+#include <optional>
+
+#include "core/torch/device/copy.h"
+#include "core/torch/device/memory.h"
+
+namespace backplane::device {
+
+namespace {
+
+using c10::SymInt;
+using c10::SymIntArrayRef;
+
+// The given device or the current one becomes current, for the allocator.
+class DeviceScope {
+ public:
+  explicit DeviceScope(std::optional<c10::Device> device)
+      : before_(
+            exchange_device(device_at(device ? device->index() : c10::DeviceIndex{-1}).index())) {}
+  ~DeviceScope() { exchange_device(before_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  c10::DeviceIndex before_;
+};
+
+void check_options(std::optional<at::Layout> layout, std::optional<bool> pinned) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == at::kStrided,
+                              "the backplane device holds strided tensors only, not ", *layout);
+  TORCH_CHECK(!pinned || !*pinned, "only tensors of the CPU can be pinned");
+}
+
+at::Tensor empty(SymIntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout, std::optional<c10::Device> device,
+                 std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
+  check_options(layout, pinned);
+  const DeviceScope scope(device);
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), allocator(),
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                         std::optional<c10::Device> device, std::optional<bool> pinned) {
+  check_options(layout, pinned);
+  const DeviceScope scope(device);
+  return at::detail::empty_strided_generic(
+      C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), allocator(),
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
+}
+
+void grow_storage(const at::Tensor& tensor, std::size_t bytes) {
+  if (bytes > tensor.storage().nbytes())
+    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(tensor.storage(), bytes);
+}
+
+const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
+                         std::optional<at::MemoryFormat> format) {
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  if (self.sizes() != sizes) {
+    impl->set_sizes_contiguous(sizes);
+    grow_storage(self, at::detail::computeStorageNbytesContiguous(
+                           sizes, impl->dtype().itemsize(),
+                           static_cast<std::size_t>(impl->storage_offset())));
+  }
+  if (format) {
+    TORCH_CHECK(*format != at::MemoryFormat::Preserve, "resize_ takes no preserve_format");
+    impl->empty_tensor_restride(*format);
+  }
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source) {
+  return at::native::set_(self, std::move(source));
+}
+
+at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, SymInt offset,
+                               SymIntArrayRef size, SymIntArrayRef stride) {
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  TORCH_CHECK(source.device() == self.device(), "a tensor on ", self.device(),
+              " cannot take a storage on ", source.device());
+  impl->set_storage_keep_dtype(std::move(source));
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  if (stride.empty() && !sizes.empty()) {
+    impl->set_storage_offset(offset.expect_int());
+    impl->set_sizes_contiguous(sizes);
+  } else {
+    impl->set_sizes_and_strides(sizes, C10_AS_INTARRAYREF_SLOW(stride), offset.expect_int());
+  }
+  grow_storage(
+      self, at::detail::computeStorageNbytes(self.sizes(), self.strides(), impl->dtype().itemsize(),
+                                             static_cast<std::size_t>(impl->storage_offset())));
+  return self;
+}
+
+at::Tensor& set_nothing(at::Tensor& self) {
+  const DeviceScope scope(self.device());
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(
+      c10::Storage(c10::Storage::use_byte_size_t(), 0, allocator(), /*resizable=*/true));
+  impl->set_storage_offset(0);
+  impl->set_sizes_contiguous({0});
+  return self;
+}
+
+}  // namespace
+
+void register_memory_kernels(torch::Library& library) {
+  library.impl("empty.memory_format", TORCH_FN(empty));
+  library.impl("empty_strided", TORCH_FN(empty_strided));
+  library.impl("resize_", TORCH_FN(resize));
+  library.impl("set_.source_Storage", TORCH_FN(set_storage));
+  library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_offset));
+  library.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  library.impl("set_", TORCH_FN(set_nothing));
+  library.impl("is_set_to", TORCH_FN(at::native::is_set_to));
+  library.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  library.impl("view", TORCH_FN(at::native::view));
+  library.impl("view.dtype", TORCH_FN(at::native::view_dtype));
+  library.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  library.impl("unfold", TORCH_FN(at::native::unfold));
+  library.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  library.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  library.impl("_copy_from", TORCH_FN(copy_from));
+  library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  library.impl("_local_scalar_dense", TORCH_FN(read_scalar));
+}
+
+}  // namespace backplane::device

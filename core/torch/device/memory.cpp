@@ -1,0 +1,185 @@
+#include "core/torch/device/memory.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <optional>
+#include <utility>
+
+namespace backplane::device {
+
+namespace {
+
+constexpr int kNoCause = -1;
+thread_local int t_cause = kNoCause;
+
+void give_back(void* context) {
+  if (auto* block = static_cast<Block*>(context)) block->pool->give(block);
+}
+
+using Stats = c10::CachingDeviceAllocator::DeviceStats;
+
+template <class Stat>
+void set_stat(Stat& all, std::uint64_t current, std::uint64_t peak) {
+  all[0].current = static_cast<std::int64_t>(current);  // 0: of all block sizes together
+  all[0].peak = static_cast<std::int64_t>(peak);
+}
+
+class Allocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    return device::allocate(device_at(-1), bytes);
+  }
+  void copy_data(void* target, const void* source, std::size_t bytes) const override {
+    static_cast<void>(target);
+    static_cast<void>(source);
+    TORCH_CHECK(bytes == 0, "memory of the backplane device is copied between tensors only");
+  }
+  bool initialized() override { return device_count() != 0; }
+  void emptyCache(c10::MempoolId_t /*pool*/ = {0, 0}) override {
+    for (int i = 0; i < device_count(); ++i)
+      device_at(static_cast<c10::DeviceIndex>(i)).pool().trim();
+  }
+  // One queue per device: memory is used again in its order.
+  void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}
+  Stats getDeviceStats(c10::DeviceIndex index) override {
+    const PoolCounters counters = device_at(index).pool().counters();
+    Stats stats;
+    set_stat(stats.allocated_bytes, counters.allocated_bytes, counters.allocated_peak_bytes);
+    set_stat(stats.active_bytes, counters.allocated_bytes, counters.allocated_peak_bytes);
+    set_stat(stats.reserved_bytes, counters.reserved_bytes, counters.reserved_peak_bytes);
+    stats.num_alloc_retries = static_cast<std::int64_t>(counters.retry_count);
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex /*index*/) override {}
+  void resetPeakStats(c10::DeviceIndex index) override { device_at(index).pool().reset_peaks(); }
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    TorchDevice& device = device_at(index);
+    const std::size_t total = device.device().info().memory_bytes;
+    const std::size_t used = device.pool().counters().reserved_bytes;
+    return {total > used ? total - used : 0, total};
+  }
+};
+
+}  // namespace
+
+c10::Allocator* allocator() {
+  static auto* one = new Allocator;  // never destroyed: tensors may outlive static objects
+  return one;
+}
+
+void differentiate_in_this_thread() noexcept {
+  if (c10::AutogradState& state = c10::AutogradState::get_tls_state();
+      state.get_multithreading_enabled())
+    state.set_multithreading_enabled(false);
+}
+
+c10::DataPtr allocate(TorchDevice& device, std::uint64_t bytes) {
+  differentiate_in_this_thread();
+  Block* block = unwrap(device.pool().take(bytes));
+  return {block ? block->address : nullptr, block, &give_back, device.torch_device()};
+}
+
+bool is_on_device(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == kDeviceType;
+}
+
+TorchDevice& owner_of(const at::Tensor& tensor) { return device_at(tensor.device().index()); }
+
+Memory memory_of(const c10::Storage& storage) {
+  const c10::DataPtr& data = storage.data_ptr();
+  if (data.get() == nullptr) return {};
+  if (data.get_deleter() == &give_back) [[likely]]
+    return {static_cast<Block*>(data.get_context()), 0};
+  Block* block = device_at(storage.device().index()).pool().find(data.get());
+  TORCH_CHECK(block != nullptr, "a tensor on ", storage.device(),
+              " has memory that the backplane device did not allocate; copy the data into a tensor "
+              "made with torch.empty(..., device=...)");
+  return {block,
+          static_cast<std::uint64_t>(static_cast<const std::byte*>(data.get()) - block->address)};
+}
+
+Extent extent_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return {};
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  const auto item = static_cast<std::uint64_t>(tensor.element_size());
+  return {static_cast<std::uint64_t>(tensor.storage_offset()) * item,
+          static_cast<std::uint64_t>(last + 1) * item};
+}
+
+bp_range range_of(const at::Tensor& tensor) {
+  const Extent extent = extent_of(tensor);
+  return memory_of(tensor.storage()).range(extent.offset_bytes, extent.size_bytes);
+}
+
+std::int64_t bind_distance(const at::Tensor& tensor) {
+  const TorchDevice& device = owner_of(tensor);
+  // Host memory is bound at any element.
+  if (device.shares_host_memory() || tensor.numel() == 0) return 0;
+  const std::uint64_t start =
+      memory_of(tensor.storage()).offset_bytes + extent_of(tensor).offset_bytes;
+  return static_cast<std::int64_t>(start % device.device().alignment_bytes() /
+                                   static_cast<std::uint64_t>(tensor.element_size()));
+}
+
+at::Tensor make_empty(TorchDevice& device, at::IntArrayRef sizes, at::IntArrayRef strides,
+                      at::ScalarType dtype) {
+  const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(dtype);
+  const std::size_t bytes =
+      at::detail::computeStorageNbytes(sizes, strides, type.itemsize(), /*storage_offset=*/0);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       allocate(device, bytes), allocator(),
+                                                       /*resizable=*/true);
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return made;
+}
+
+at::Tensor over_memory(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                       std::int64_t storage_offset) {
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      tensor.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, storage_offset);
+  return made;
+}
+
+at::Tensor whole_storage(const at::Tensor& tensor) {
+  const auto count = static_cast<std::int64_t>(tensor.storage().nbytes() / tensor.element_size());
+  return over_memory(tensor, {count}, {1}, 0);
+}
+
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.storage().nbytes() == tensor.nbytes();
+}
+
+void move_memory(const at::Tensor& target, at::Tensor source) {
+  c10::StorageImpl* to = target.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* from = source.storage().unsafeGetStorageImpl();
+  TORCH_INTERNAL_ASSERT(to->nbytes() == from->nbytes() && to->device() == from->device());
+  c10::DataPtr old = to->set_data_ptr(from->set_data_ptr(c10::DataPtr(nullptr, from->device())));
+}
+
+at::Tensor host_alias(const at::Tensor& tensor) {
+  TORCH_INTERNAL_ASSERT(owner_of(tensor).shares_host_memory());
+  at::Tensor made = at::from_blob(
+      tensor.storage().mutable_data(), tensor.sizes(), tensor.strides(), tensor.storage_offset(),
+      [](void*) {}, at::TensorOptions().dtype(tensor.scalar_type()));
+  made._set_conj(tensor.is_conj());
+  made._set_neg(tensor.is_neg());
+  return made;
+}
+
+CauseScope::CauseScope(runtime::CopyCause cause)
+    : before_(std::exchange(t_cause, static_cast<int>(cause))) {}
+CauseScope::~CauseScope() { t_cause = before_; }
+runtime::CopyCause CauseScope::current(runtime::CopyCause otherwise) {
+  return t_cause == kNoCause ? otherwise : static_cast<runtime::CopyCause>(t_cause);
+}
+
+}  // namespace backplane::device

@@ -1,0 +1,284 @@
+"""The torch device ``backplane``: taken on request, one index per plugin and device.
+
+>>> import torch, torch_backplane
+>>> npu = torch_backplane.device("reference", 0)    # torch.device("backplane:0")
+>>> torch.ones(2, device=npu) + 1
+tensor([2., 2.], device='backplane:0')
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_backplane.errors import BackplaneError
+
+NAME = "backplane"
+_lock = threading.RLock()
+_initialized = False
+
+
+def init_device() -> None:
+    """Takes torch's name for a further device, once; ``device()`` does it as well.
+
+    From then on ``torch.accelerator`` means this device. Raises BackplaneError BP-0109 where another
+    package has the name, or where torch has another accelerator already.
+    """
+    global _initialized
+    with _lock:
+        if _initialized:
+            return
+        from torch_backplane import _C
+
+        _check_accelerator()
+        _start_autograd()
+        if (failure := _C.register_device()) is not None:
+            raise BackplaneError("BP-0109", failure[1])
+        if torch._C._get_privateuse1_backend_name() != NAME:
+            torch.utils.rename_privateuse1_backend(NAME)
+        if not hasattr(torch, NAME):
+            torch._register_device_module(NAME, _make_module())
+            torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+            _keep_parameters()
+        _print_from_one_copy()
+        # float16 is torch's default, which few devices have.
+        torch.set_autocast_dtype(NAME, torch.bfloat16)
+        _initialized = True
+
+
+def device(plugin: str, index: int = 0) -> torch.device:
+    """The torch device of a plugin's device; its index is new at the first request.
+
+    Raises BackplaneError BP-0103 for an unknown plugin, BP-0104 for an index it does not have, and
+    what ``init_device`` raises.
+    """
+    from torch_backplane import _C, backend
+
+    info = backend.find_plugin(plugin)
+    if not 0 <= index < len(info["devices"]):
+        raise BackplaneError(
+            "BP-0104", f"plugin {plugin!r} has {len(info['devices'])} device(s), index {index}"
+        )
+    init_device()
+    added = _C.add_device(plugin, index)
+    if not isinstance(added, int):
+        raise BackplaneError("BP-0104", added[1])
+    return torch.device(NAME, added)
+
+
+def find_plugin_device(where: torch.device) -> tuple[str, int] | None:
+    """The plugin and its index behind a torch device; None for devices that are not ours."""
+    from torch_backplane import _C
+
+    if where.type != NAME or not _C.is_device_registered():
+        return None
+    known = _C.devices()
+    at = _C.current_device() if where.index is None else where.index
+    return known[at] if at < len(known) else None
+
+
+def init_from_environment() -> None:
+    """``BACKPLANE_DEVICE``: "1" takes the name; "opencl" or "opencl:0,reference" adds devices too."""
+    wish = os.environ.get("BACKPLANE_DEVICE", "").strip()
+    if wish in ("", "0"):
+        return
+    init_device()
+    if wish == "1":
+        return
+    for item in wish.split(","):
+        plugin, _, index = item.strip().partition(":")
+        if index and not index.isdigit():
+            raise BackplaneError("BP-0104", f"BACKPLANE_DEVICE has {item!r}, expected plugin:index")
+        device(plugin, int(index or 0))
+
+
+def _check_accelerator() -> None:
+    if torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
+        return  # said with the reason when registering
+    current = torch.accelerator.current_accelerator()
+    if current is not None and current.type != NAME and os.environ.get("BACKPLANE_DEVICE") is None:
+        raise BackplaneError(
+            "BP-0109",
+            f"torch has the accelerator {current.type!r}, and would take backplane for it instead; "
+            "set BACKPLANE_DEVICE=1 to have it so",
+        )
+
+
+def _start_autograd() -> None:
+    """The first backward of a process starts a thread for each device that there is by then; with
+    any, backward fails in forked children. There is none yet, and ours needs none."""
+    with torch.inference_mode(False), torch.enable_grad():
+        torch.ones(1, device="cpu", requires_grad=True).sum().backward()
+
+
+def _index_of(where: Any = None) -> int:
+    from torch_backplane import _C
+
+    if where is None:
+        return _C.current_device()
+    if isinstance(where, int):
+        return _C.current_device() if where < 0 else where
+    parsed = torch.device(where)
+    if parsed.type != NAME:
+        raise ValueError(f"expected a {NAME} device, got {parsed}")
+    return _C.current_device() if parsed.index is None else parsed.index
+
+
+def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """TorchDynamo calls it while tracing and keeps the answer."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def _make_module() -> types.ModuleType:
+    """``torch.backplane``: what torch and programs expect of a device's module."""
+    from torch_backplane import _C
+
+    module = types.ModuleType(f"torch.{NAME}")
+    module.__doc__ = "The backplane device; see torch_backplane.device()."
+
+    def is_available() -> bool:
+        return _C.device_count() > 0
+
+    def device_count() -> int:
+        return _C.device_count()
+
+    def current_device() -> int:
+        return _C.current_device()
+
+    def set_device(where: Any) -> None:
+        _C.exchange_device(_index_of(where))
+
+    def synchronize(where: Any = None) -> None:
+        torch.accelerator.synchronize(_index_of(where))
+
+    def manual_seed(seed: int) -> None:
+        _C.default_generator(-1).manual_seed(seed)
+
+    def manual_seed_all(seed: int) -> None:
+        # At least the first, which may get its device later.
+        for index in range(max(_C.device_count(), 1)):
+            _C.default_generator(index).manual_seed(seed)
+
+    def seed() -> None:
+        _C.default_generator(-1).seed()
+
+    def initial_seed() -> int:
+        return _C.default_generator(-1).initial_seed()
+
+    def get_rng_state(where: Any = None) -> torch.Tensor:
+        return _C.default_generator(_index_of(where)).get_state()
+
+    def set_rng_state(state: torch.Tensor, where: Any = None) -> None:
+        _C.default_generator(_index_of(where)).set_state(state)
+
+    def get_device_name(where: Any = None) -> str:
+        return device_properties(where)["name"]
+
+    def device_properties(where: Any = None) -> dict[str, Any]:
+        plugin, index = _C.devices()[_index_of(where)]
+        return _C.plugin_info(plugin)["devices"][index]
+
+    def device_context(where: Any) -> Any:
+        return torch.accelerator.device_index(_index_of(where))
+
+    functions: dict[str, Any] = {
+        "is_available": _constant(is_available),
+        "device_count": _constant(device_count),
+        "is_initialized": lambda: True,
+        "init": lambda: None,
+        "_lazy_init": lambda: None,
+        "_is_in_bad_fork": lambda: False,
+        "current_device": current_device,
+        "set_device": set_device,
+        "_exchange_device": _C.exchange_device,
+        "_maybe_exchange_device": _C.exchange_device,
+        "synchronize": synchronize,
+        "manual_seed": manual_seed,
+        "manual_seed_all": manual_seed_all,
+        "seed": seed,
+        "initial_seed": initial_seed,
+        "get_rng_state": get_rng_state,
+        "set_rng_state": set_rng_state,
+        "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
+        "get_device_name": get_device_name,
+        "get_device_properties": device_properties,
+        "empty_cache": torch.accelerator.memory.empty_cache,
+        "current_stream": lambda where=None: torch.accelerator.current_stream(
+            torch.device(NAME, _index_of(where))
+        ),
+        "device": device_context,
+        "Stream": torch.Stream,
+        "Event": torch.Event,
+    }
+    for name, value in functions.items():
+        setattr(module, name, value)
+    return module
+
+
+def _keep_parameters() -> None:
+    """Moving a module moves its parameters in place, as between the CPU and CUDA.
+
+    torch gives a module new parameters where it goes to a device of this kind: those that two
+    modules share would part, and an optimizer would keep the old ones.
+    """
+    module_class = torch.nn.Module
+
+    def in_place(name: str) -> None:
+        original = getattr(module_class, name)
+
+        @functools.wraps(original)
+        def move(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.__future__.get_swap_module_params_on_conversion() or not _crosses(
+                self, name, args, kwargs
+            ):
+                return original(self, *args, **kwargs)
+            torch.__future__.set_swap_module_params_on_conversion(True)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                torch.__future__.set_swap_module_params_on_conversion(False)
+
+        setattr(module_class, name, move)
+
+    for name in ("to", "cpu", "to_empty", NAME):
+        in_place(name)
+
+
+def _crosses(module: torch.nn.Module, method: str, args: Any, kwargs: Any) -> bool:
+    if method == NAME or any(p.device.type == NAME for p in module.parameters()):
+        return True
+    if method == "cpu":
+        return False
+    asked = [*args, *kwargs.values()]
+    return any(
+        (isinstance(item, torch.device) and item.type == NAME)
+        or (isinstance(item, str) and item.partition(":")[0] == NAME)
+        or (isinstance(item, torch.Tensor) and item.device.type == NAME)
+        or (isinstance(item, int) and not isinstance(item, bool))
+        for item in asked
+    )
+
+
+def _print_from_one_copy() -> None:
+    """torch formats a tensor element by element; from the device that is a read for each."""
+    strings = sys.modules["torch._tensor_str"]
+    original = strings._tensor_str
+    if getattr(original, "_is_backplane", False):
+        return
+
+    def tensor_str(self: torch.Tensor, indent: int) -> str:
+        on_device = (
+            self.device.type == NAME and not torch._C._functorch.is_functorch_wrapped_tensor(self)
+        )
+        return original(self.detach().cpu() if on_device else self, indent)
+
+    tensor_str._is_backplane = True  # type: ignore[attr-defined]
+    strings._tensor_str = tensor_str

@@ -1,0 +1,155 @@
+"""What taking the device means for a process: nothing without a request, and room for others."""
+
+from __future__ import annotations
+
+import pytest
+from integration.helpers import run_python
+
+
+def succeeds(code: str, **environment: str) -> str:
+    done = run_python(code, environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_takes_nothing() -> None:
+    out = succeeds("""
+import torch, torch_backplane
+print(torch._C._get_privateuse1_backend_name(), torch.accelerator.current_accelerator())
+torch_backplane.plugins()
+print(torch._C._get_privateuse1_backend_name(), hasattr(torch, "backplane"))
+""")
+    assert out.split() == ["privateuseone", "None", "privateuseone", "False"]
+
+
+def test_import_torch_loads_nothing_of_ours_even_when_asked() -> None:
+    code = "import torch, sys; print([m for m in sys.modules if 'backplane' in m], torch.ones(1))"
+    done = run_python(code, {"BACKPLANE_DEVICE": "1"})
+    assert done.stdout.startswith("[] ") and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ("1", "backplane 0"),
+        ("reference", "backplane 1"),
+        ("reference:0, cpu_onednn", "backplane 2"),
+    ],
+)
+def test_the_environment_asks_for_it(wish: str, expected: str) -> None:
+    out = succeeds(
+        "import torch, torch_backplane\n"
+        "print(torch._C._get_privateuse1_backend_name(), torch.backplane.device_count())",
+        BACKPLANE_DEVICE=wish,
+    )
+    assert out.strip() == expected
+
+
+def test_an_index_without_a_device_is_explained() -> None:
+    done = run_python(
+        "import torch, torch_backplane as b; b.init_device(); torch.ones(1, device='backplane')"
+    )
+    assert "torch_backplane.device(" in done.stderr and done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "torch.utils.rename_privateuse1_backend('npu'); import types; "
+        "theirs = types.ModuleType('torch.npu'); theirs.is_available = lambda: False; "
+        "torch._register_device_module('npu', theirs)",
+        "L = torch.library.Library('_', 'IMPL'); L.fallback(lambda *a, **k: None, 'PrivateUse1')",
+        "L = torch.library.Library('aten', 'IMPL', 'PrivateUse1'); "
+        "L.impl('empty.memory_format', lambda *a, **k: None)",
+    ],
+)
+def test_another_package_has_the_name(theirs: str) -> None:
+    out = succeeds(f"""
+import torch, torch_backplane
+{theirs}
+name = torch._C._get_privateuse1_backend_name()
+for _ in range(2):
+    try:
+        torch_backplane.device("reference")
+    except torch_backplane.BackplaneError as error:
+        print(error.code, "another package" in str(error))
+assert torch._C._get_privateuse1_backend_name() == name
+f = torch.compile(lambda t: t + 1, backend="plugin:reference", options={{"report": False}})
+print(f(torch.ones(2)).tolist())
+""")
+    assert out.splitlines() == ["BP-0109 True", "BP-0109 True", "[2.0, 2.0]"]
+
+
+THREADS = "len(__import__('os').listdir('/proc/self/task'))"
+
+FORK = """
+import os, torch, torch_backplane
+{before}
+def backward():
+    w = torch.ones(4, requires_grad=True)
+    (w * 2).sum().backward()
+    return w.grad.tolist() == [2.0] * 4
+assert backward()
+{after}
+child = os.fork()
+if child == 0:
+    os._exit(0 if backward() else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ""),
+        ("torch_backplane.init_device()", ""),
+        (
+            "torch_backplane.init_device()",
+            "torch.ones(2, device=torch_backplane.device('reference'))",
+        ),
+        ("d = torch_backplane.device('reference'); torch.ones(2, device=d)", ""),
+    ],
+)
+def test_cpu_programs_differentiate_after_a_fork(before: str, after: str) -> None:
+    assert succeeds(FORK.format(before=before, after=after)).split() == ["0"]
+
+
+def test_no_engine_threads_without_a_use() -> None:
+    out = succeeds(f"""
+import torch, torch_backplane
+torch.set_num_threads(1)
+torch_backplane.init_device()
+before = {THREADS}
+torch.ones(2, requires_grad=True).sum().backward()
+print({THREADS} - before)
+""")
+    assert out.strip() == "0"
+
+
+def test_a_forked_child_gets_an_error_and_no_hang() -> None:
+    out = succeeds("""
+import os, torch, torch_backplane
+npu = torch_backplane.device("reference")
+there = torch.ones(2, device=npu)
+child = os.fork()
+if child == 0:
+    try:
+        (there + 1).cpu()
+    except RuntimeError as error:
+        os._exit(0 if "fork" in str(error) else 1)
+    os._exit(2)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), there.sum().item())
+""")
+    assert out.split() == ["0", "2.0"]
+
+
+def test_late_use_after_a_cpu_backward() -> None:
+    out = succeeds("""
+import torch, torch_backplane
+torch.ones(2, requires_grad=True).sum().backward()
+npu = torch_backplane.device("reference")
+w = torch.ones(3, device=npu, requires_grad=True)
+(w * w).sum().backward()
+print(w.grad.tolist())
+""")
+    assert out.strip() == "[2.0, 2.0, 2.0]"

@@ -1,0 +1,208 @@
+"""Tensors on the device: made, moved, viewed, written, read, printed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch_backplane
+from device.helpers import PLUGINS, close, counting
+
+
+@pytest.fixture(params=PLUGINS)
+def plugin(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def npu(plugin: str) -> torch.device:
+    return torch_backplane.device(plugin, 0)
+
+
+def test_an_index_per_plugin_and_device() -> None:
+    devices = [torch_backplane.device(name) for name in PLUGINS]
+    assert len(set(devices)) == len(PLUGINS)
+    assert devices == [torch_backplane.device(name) for name in PLUGINS]
+    assert all(d.type == "backplane" for d in devices)
+
+
+def test_a_round_trip_keeps_every_element(npu: torch.device) -> None:
+    for dtype in (
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.bool,
+        torch.uint8,
+    ):
+        host = torch.randint(0, 2, (3, 5)).to(dtype)
+        there = host.to(npu)
+        assert there.device == npu and there.dtype == dtype
+        assert torch.equal(there.cpu(), host)
+    assert torch.equal(torch.empty(0, 3).to(npu).cpu(), torch.empty(0, 3))
+
+
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transposed": lambda t: t.t(),
+    "odd_start": lambda t: t[1:, 3:],
+    "step": lambda t: t[::2, 1::3],
+    "expanded": lambda t: t[:, :1].expand(-1, 7),
+    "reshaped": lambda t: t.reshape(-1)[5:17].view(3, 4),
+    "unfolded": lambda t: t.unfold(1, 3, 2),
+    "other_type": lambda t: t.view(torch.int32),
+    "scalar": lambda t: t[2, 3],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_show_the_same_memory(npu: torch.device, view: str) -> None:
+    host = torch.randn(6, 8)
+    there = host.to(npu)
+    shown = VIEWS[view](there)
+    assert shown.untyped_storage().data_ptr() == there.untyped_storage().data_ptr()
+    assert torch.equal(shown.cpu(), VIEWS[view](host))
+    assert torch.equal(shown.contiguous().cpu(), VIEWS[view](host).contiguous())
+    close((shown * 2).float(), (VIEWS[view](host) * 2).float())
+
+
+@pytest.mark.parametrize("view", [v for v in VIEWS if v not in ("expanded", "unfolded")])
+def test_writing_through_views(npu: torch.device, view: str) -> None:
+    host, there = torch.randn(6, 8), None
+    there = host.to(npu)
+    other = there.t()  # made before: sees it too
+    for tensor in (host, there):
+        VIEWS[view](tensor).mul_(3)
+        VIEWS[view](tensor).copy_(VIEWS[view](tensor) + 1)
+    close(
+        there.view(torch.int32) if view == "other_type" else there,
+        host.view(torch.int32) if view == "other_type" else host,
+    )
+    assert torch.equal(other.cpu(), there.cpu().t())
+
+
+def test_copies_between_types_and_strides(npu: torch.device) -> None:
+    host = torch.randn(4, 6)
+    for source in (host.to(npu), host):
+        target = torch.zeros(6, 4, dtype=torch.float64, device=npu)
+        target.t().copy_(source)
+        assert torch.equal(target.cpu(), host.t().double())
+        target[1:3, ::2].copy_(source[:2, 3:5].t().t())
+        expected = host.t().double()
+        expected[1:3, ::2] = host[:2, 3:5]
+        assert torch.equal(target.cpu(), expected)
+    back = torch.zeros(6, 4, dtype=torch.float16)
+    back.t().copy_(host.to(npu))
+    assert torch.equal(back, host.t().half())
+    shifted = host.to(npu)
+    shifted[1:] = shifted[:-1].clone()
+    assert torch.equal(shifted.cpu(), torch.cat([host[:1], host[:-1]]))
+
+
+def test_conjugates_and_negatives(npu: torch.device) -> None:
+    host = torch.randn(3, 4, dtype=torch.complex64)
+    there = host.to(npu)
+    assert torch.equal(there.conj().cpu(), host.conj())
+    assert torch.equal(there.conj().resolve_conj().cpu(), host.conj().resolve_conj())
+    assert torch.equal(there.conj().imag.cpu(), host.conj().imag)
+    target = torch.zeros_like(there)
+    target.conj().copy_(there)
+    assert torch.equal(target.cpu(), host.conj().resolve_conj())
+
+
+def test_one_element_is_one_small_read(plugin: str, npu: torch.device) -> None:
+    there = torch.tensor([1.5, 2.5]).to(npu)
+    with counting() as found:
+        assert there[1].item() == 2.5
+        assert bool(there[0] > 1)
+        assert there.tolist() == [1.5, 2.5]
+    assert found["host_to_device_bytes"] == 0
+    # Where the host's memory is the device's, nothing moves.
+    assert found["device_to_host_bytes"] == (0 if plugin == "cpu_onednn" else 4 + 1 + 8)
+
+
+def test_printing_reads_once() -> None:
+    npu = torch_backplane.device("reference")
+    host = torch.randn(40, 5)
+    there = host.to(npu)
+    with counting() as found:
+        text = repr(there)
+    assert text.split() == f"{repr(host)[:-1]}, device='{npu}')".split()
+    assert found["transfers"]["reference:0"]["device_to_host"]["output"] == (800, 1)
+    assert "requires_grad=True" in repr(torch.ones(2, device=npu, requires_grad=True))
+
+
+def test_storage_is_resized_with_its_content(npu: torch.device) -> None:
+    there = torch.arange(4.0, device=npu)
+    there.resize_(6)
+    assert torch.equal(there[:4].cpu(), torch.arange(4.0))
+    there.set_(torch.ones(3, device=npu).untyped_storage())
+    assert there.cpu().tolist() == [1, 1, 1]
+    there.set_()
+    assert there.numel() == 0 and there.device == npu
+
+
+def test_memory_is_used_again_and_given_back(plugin: str, npu: torch.device) -> None:
+    memory = torch.accelerator.memory
+    gc.collect()
+    memory.empty_cache()
+    before = memory.memory_allocated(npu), memory.memory_reserved(npu)
+    there = torch.empty(1 << 20, device=npu)
+    assert memory.memory_allocated(npu) == before[0] + there.nbytes
+    address = there.data_ptr()
+    del there
+    assert memory.memory_allocated(npu) == before[0]
+    assert memory.memory_reserved(npu) >= before[1] + (4 << 20)
+    assert torch.empty(1 << 20, device=npu).data_ptr() == address
+    memory.empty_cache()
+    assert memory.memory_reserved(npu) == before[1]
+
+
+def test_more_than_the_device_has_is_an_error_and_tensors_stay_intact() -> None:
+    npu = torch_backplane.device("cpu_onednn")
+    kept = torch.arange(5.0, device=npu)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 60, dtype=torch.uint8, device=npu)
+    assert kept.cpu().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_tensors_of_two_devices_do_not_meet() -> None:
+    first, second = torch_backplane.device("reference"), torch_backplane.device("cpu_onednn")
+    a, b = torch.ones(2, 2, device=first), torch.ones(2, 2, device=second)
+    for pair in ((a, b), (a, torch.ones(2, 2))):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            pair[0] @ pair[1]
+    assert (a + torch.tensor(1.0)).cpu().tolist() == [[2, 2], [2, 2]]
+    assert torch.equal(a.to(second).cpu(), b.cpu())
+
+
+def test_unknown_indices_and_plugins_are_named() -> None:
+    torch_backplane.device("reference")
+    with pytest.raises(RuntimeError, match=r"no device backplane:63; backplane:0 is "):
+        torch.empty(2, device="backplane:63")
+    with pytest.raises(torch_backplane.BackplaneError, match="BP-0104"):
+        torch_backplane.device("reference", 99)
+    with pytest.raises(torch_backplane.BackplaneError, match="BP-0103"):
+        torch_backplane.device("refrence")
+
+
+def test_many_threads_at_once(npu: torch.device) -> None:
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            host = torch.full((64, 64), float(seed))
+            for _ in range(20):
+                there = host.to(npu)
+                assert (there + there).sum().item() == 2 * seed * 64 * 64
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]

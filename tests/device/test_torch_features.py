@@ -1,0 +1,341 @@
+"""PyTorch's own machinery on the device: files, random numbers, autograd, AMP, layers, streams."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_backplane
+from device.helpers import PLUGINS, close, counting
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+
+# plugin:opencl compiles a program for every operator and shape: its models are enough.
+@pytest.fixture(params=[plugin for plugin in PLUGINS if plugin != "opencl"])
+def npu(request: pytest.FixtureRequest) -> torch.device:
+    return torch_backplane.device(request.param, 0)
+
+
+# ---- Files
+
+
+def save_and_load(value: Any, **how: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, **how)
+
+
+def test_saved_tensors_come_back_to_their_device(npu: torch.device) -> None:
+    there = torch.randn(4, 8).to(npu)
+    loaded = save_and_load({"whole": there, "part": there[1:]})
+    assert loaded["whole"].device == npu
+    assert torch.equal(loaded["part"].cpu(), there[1:].cpu())
+    shared = [loaded[name].untyped_storage().data_ptr() for name in ("whole", "part")]
+    assert shared[0] == shared[1]
+    assert save_and_load(there, map_location="cpu").device == torch.device("cpu")
+    assert save_and_load(there.cpu(), map_location=npu).device == npu
+    assert torch.equal(pickle.loads(pickle.dumps(there)).cpu(), there.cpu())
+
+
+def test_state_dicts_go_both_ways(npu: torch.device, tmp_path: Path) -> None:
+    there, host = nn.Linear(3, 2).to(npu), nn.Linear(3, 2)
+    torch.save(there.state_dict(), tmp_path / "weights")
+    host.load_state_dict(torch.load(tmp_path / "weights", map_location="cpu"))
+    assert torch.equal(host.weight, there.weight.cpu())
+    fresh = nn.Linear(3, 2, device=npu)
+    fresh.load_state_dict(host.state_dict())
+    assert torch.equal(fresh.weight.cpu(), host.weight) and fresh.weight.device == npu
+    assert copy.deepcopy(there).weight.device == npu
+
+
+def test_moving_a_module_keeps_its_parameters(npu: torch.device) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    module[1].weight = module[0].weight  # shared
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    before = list(module.parameters())
+    for move in (lambda: module.to(npu), module.cpu, module.backplane, lambda: module.to("cpu")):
+        move()
+        assert all(a is b for a, b in zip(module.parameters(), before, strict=True))
+        assert module[0].weight is module[1].weight
+    module.to(npu)
+    assert optimizer.param_groups[0]["params"][0].device == npu
+    old = module[0].weight.detach().cpu().clone()
+    module(torch.ones(2, 4, device=npu)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(module[0].weight.cpu(), old)
+
+
+# ---- Random numbers
+
+
+def test_seeds_and_states(npu: torch.device) -> None:
+    torch.manual_seed(5)
+    expected, following = torch.rand(3), torch.rand(3)
+    torch.manual_seed(5)
+    first = torch.rand(3, device=npu)
+    # The device's stream of numbers is its own: the CPU's has not moved.
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(first.cpu(), expected)
+    with torch.accelerator.device_index(npu.index):
+        state = torch.backplane.get_rng_state()
+        second = torch.rand(3, device=npu)
+        torch.backplane.set_rng_state(state)
+    assert torch.equal(second.cpu(), following)
+    assert torch.equal(torch.rand(3, device=npu).cpu(), following)
+
+
+def test_generators_of_the_device(npu: torch.device) -> None:
+    generator = torch.Generator(device=npu)
+    assert generator.device == npu
+    drawn = [torch.randn(4, device=npu, generator=generator.manual_seed(3)).cpu() for _ in range(2)]
+    assert torch.equal(drawn[0], drawn[1])
+    order = torch.randperm(50, device=npu, generator=generator)
+    assert order.sort()[0].cpu().tolist() == list(range(50))
+
+
+def test_dropout_and_recomputation_agree(npu: torch.device) -> None:
+    there = torch.ones(64, device=npu, requires_grad=True)
+    kept: list[torch.Tensor] = []
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        y = F.dropout(x * 2, 0.5)
+        kept.append(y.detach().cpu())
+        return y
+
+    checkpoint(block, there, use_reentrant=False).sum().backward()
+    assert 0 < (kept[0] == 0).sum() < 64
+    assert torch.equal(there.grad.cpu(), kept[0])
+
+
+# ---- Autograd
+
+
+def test_gradients_equal_those_of_the_cpu(npu: torch.device) -> None:
+    def loss(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (F.gelu(x @ w).softmax(-1)[:, 1:] ** 2).sum() + w.abs().mean()
+
+    hosts = [torch.randn(5, 4, requires_grad=True), torch.randn(4, 6, requires_grad=True)]
+    theres = [t.detach().to(npu).requires_grad_() for t in hosts]
+    loss(*hosts).backward()
+    loss(*theres).backward()
+    for host, there in zip(hosts, theres, strict=True):
+        close(there.grad, host.grad)
+
+
+def test_second_derivatives_and_transforms(npu: torch.device) -> None:
+    x = torch.randn(4)
+    there = x.to(npu)
+    cube = lambda t: (t**3).sum()  # noqa: E731
+    close(torch.func.hessian(cube)(there), torch.func.hessian(cube)(x))
+    close(
+        torch.func.vmap(lambda t: t * t.sum())(there.view(2, 2)),
+        torch.func.vmap(lambda t: t * t.sum())(x.view(2, 2)),
+    )
+
+
+def test_a_write_to_a_saved_tensor_is_noticed(npu: torch.device) -> None:
+    weight = torch.ones(3, device=npu, requires_grad=True)
+    hidden = weight * 2
+    loss = (hidden * hidden).sum()
+    hidden.data.add_(0)  # hidden from the version counter, as everywhere
+    hidden.detach().add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+# ---- Layers
+
+
+LAYERS = {
+    "lstm": (lambda: nn.LSTM(6, 5, num_layers=2, bidirectional=True), (7, 3, 6)),
+    "gru": (lambda: nn.GRU(6, 5), (7, 3, 6)),
+    "rnn": (lambda: nn.RNN(6, 5), (7, 3, 6)),
+    "conv": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.MaxPool2d(2)),
+        (2, 3, 9, 9),
+    ),
+    "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), (5, 2, 8)),
+    "embedding_norm": (lambda: nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)), (4, 6)),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_train_as_on_the_cpu(npu: torch.device, layer: str) -> None:
+    make, shape = LAYERS[layer]
+    host = make()
+    there = copy.deepcopy(host).to(npu)
+    x = torch.randn(shape)
+    results = []
+    for module, value in ((host, x), (there, x.to(npu))):
+        value = value.clone().requires_grad_()
+        out = module(value)
+        out = out[0] if isinstance(out, tuple) else out
+        out.square().mean().backward()
+        results.append([out.detach(), value.grad, *(p.grad for p in module.parameters())])
+    for expected, actual in zip(*results, strict=True):
+        close(actual, expected)
+
+
+def test_batch_norm_keeps_its_statistics(npu: torch.device) -> None:
+    host = nn.BatchNorm2d(3)
+    there = copy.deepcopy(host).to(npu)
+    for _ in range(3):
+        x = torch.randn(4, 3, 5, 5)
+        close(there(x.to(npu)), host(x))
+    close(there.running_mean, host.running_mean)
+    close(there.running_var, host.running_var)
+    assert there.num_batches_tracked.item() == 3
+    host.eval()
+    there.eval()
+    x = torch.randn(4, 3, 5, 5)
+    close(there(x.to(npu)), host(x))
+
+
+# ---- AMP
+
+
+def test_autocast(npu: torch.device) -> None:
+    layer = nn.Linear(8, 4).to(npu)
+    with torch.autocast("backplane"):
+        low = layer(torch.randn(2, 8, device=npu))
+        high = low.softmax(-1)
+    assert low.dtype == torch.bfloat16 and high.dtype == torch.float32
+    high.square().sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
+def test_grad_scaler_skips_an_overflow(npu: torch.device) -> None:
+    layer = nn.Linear(4, 1).to(npu)
+    before = layer.weight.detach().cpu().clone()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("backplane", init_scale=4.0)
+    for value, moves in ((float("inf"), False), (1.0, True)):
+        optimizer.zero_grad()
+        scaler.scale(layer(torch.full((2, 4), value, device=npu)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(layer.weight.detach().cpu(), before) != moves
+    assert scaler.get_scale() == 2.0
+
+
+# ---- Optimizers
+
+
+OPTIMIZERS = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
+    "adamw_single": lambda p: torch.optim.AdamW(p, lr=1e-2, foreach=False, amsgrad=True),
+    "adamw_fused": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, weight_decay=0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-2),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_follow_those_of_the_cpu(npu: torch.device, name: str) -> None:
+    host = nn.Linear(5, 3)
+    there = copy.deepcopy(host).to(npu)
+    x = torch.randn(8, 5)
+    on_host, on_device = (OPTIMIZERS[name](m.parameters()) for m in (host, there))
+    for _ in range(6):
+        for module, optimizer, value in ((host, on_host, x), (there, on_device, x.to(npu))):
+            optimizer.zero_grad()
+            module(value).square().mean().backward()
+            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+    close(there.weight.detach(), host.weight.detach())
+
+
+def test_a_step_size_that_changes_needs_no_new_executable() -> None:
+    npu = torch_backplane.device("reference")
+    weight, gradient = torch.ones(4, device=npu), torch.full((4,), 0.5, device=npu)
+    expected = torch.ones(4)
+    with counting() as found:
+        for step in range(1, 200):
+            weight.add_(gradient, alpha=-1.0 / step)
+            weight.mul_(1 - 1e-3 * step)
+            expected.add_(torch.full((4,), 0.5), alpha=-1.0 / step).mul_(1 - 1e-3 * step)
+    close(weight, expected)
+    assert found["eager_plugin_ops"] == 2 * 199 and not found["eager_fallbacks"]
+    from torch_backplane import _C
+
+    before = _C.operation_count()
+    weight.add_(gradient, alpha=0.123).mul_(0.77)
+    assert _C.operation_count() == before
+
+
+# ---- The accelerator's API
+
+
+def test_current_device_and_contexts(npu: torch.device) -> None:
+    accelerator = torch.accelerator
+    assert accelerator.current_accelerator() == torch.device("backplane")
+    assert accelerator.is_available() and accelerator.device_count() >= 1
+    with accelerator.device_index(npu.index):
+        assert accelerator.current_device_index() == npu.index
+        assert torch.empty(1, device="backplane").device == npu
+    with torch.backplane.device(npu):
+        assert torch.empty(1, device="backplane").device == npu
+    with torch.device(npu):
+        assert torch.ones(1).device == npu
+
+
+def test_streams_and_events(npu: torch.device) -> None:
+    stream = torch.Stream(device=npu)
+    start, end = (torch.Event(device=npu, enable_timing=True) for _ in range(2))
+    with stream:
+        assert torch.accelerator.current_stream() == stream
+        start.record()
+        there = torch.ones(64, 64, device=npu)
+        for _ in range(5):
+            there = there @ there / 64
+        end.record()
+    assert torch.accelerator.current_stream(npu) != stream
+    torch.accelerator.current_stream(npu).wait_event(end)
+    end.synchronize()
+    stream.synchronize()
+    torch.accelerator.synchronize(npu)
+    assert end.query() and stream.query() and start.elapsed_time(end) >= 0
+    assert there.cpu().unique().tolist() == [1.0]
+    untimed = torch.Event(device=npu)
+    untimed.record()
+    with pytest.raises(ValueError, match="enable_timing"):
+        untimed.elapsed_time(untimed)
+
+
+def test_pinned_memory_and_loaders(npu: torch.device) -> None:
+    pinned = torch.randn(6, 2).pin_memory()
+    assert pinned.is_pinned() and not torch.randn(2).is_pinned()
+    assert torch.equal(pinned.to(npu, non_blocking=True).cpu(), pinned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batches = list(DataLoader(TensorDataset(pinned), batch_size=2, pin_memory=True))
+    assert all(batch.is_pinned() for (batch,) in batches)
+    assert torch.equal(torch.cat([b.to(npu) for (b,) in batches]).cpu(), pinned)
+
+
+def test_what_the_device_does_not_hold_is_said(npu: torch.device) -> None:
+    with pytest.raises(TypeError, match=r"Use Tensor\.cpu"):
+        torch.ones(2, device=npu).numpy()
+    with pytest.raises(NotImplementedError, match="Sparse"):
+        torch.ones(2, 2, device=npu).to_sparse()
+
+
+def test_an_error_of_the_users_is_pytorchs_own(npu: torch.device) -> None:
+    there = torch.ones(2, 3, device=npu)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        there @ there
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.ones(2, dtype=torch.int64, device=npu).add_(0.5)
+    with pytest.raises(IndexError):
+        there.sum(5)
