@@ -16,6 +16,7 @@
 #include "core/runtime/trace.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/fx/fx_import.h"
+#include "core/torch/python/frontend_bindings.h"
 #include "core/torch/python/record_bindings.h"
 
 namespace py = pybind11;
@@ -253,6 +254,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("compile_fx", compile_fx, py::arg("graph_module"), py::arg("devices"), py::arg("name"),
         py::arg("role"), py::arg("static_inputs"), py::arg("pack_weights"));
   register_record(m);
+  register_frontend(m);
   m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
     if (const Status status = runtime::Registry::instance().add_path(path, origin); !status.ok())
       raise(status);

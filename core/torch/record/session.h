@@ -6,6 +6,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -40,6 +41,10 @@ class Session final : public c10::DebugInfoBase {
   ShapeCounts shapes;
   bool in_backward = false;
   std::unordered_set<const OperatorInfo*> python_shapes;  // those that shapes.python counts
+
+  // While the program runs: makes a tensor that it meets one more argument, and gives what stands
+  // for it. Throws Refusal.
+  std::function<at::Tensor(const at::Tensor&)> add_argument;
 
   std::uint64_t number() const { return number_; }
 
