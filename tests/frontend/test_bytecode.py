@@ -23,8 +23,10 @@ def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
 def test_torch_comes_out_as_it_was() -> None:
     count = 0
     for path in sorted(FOLDER.rglob("*.py")):
-        source = path.read_bytes()
-        for code in code_objects(compile(source, str(path), "exec", dont_inherit=True)):
+        if path.name == "py312_intrinsics.py":  # the syntax of a later Python
+            continue
+        top = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        for code in code_objects(top):
             again = _C.frontend.reassemble(code)
             count += 1
             assert again.co_code == code.co_code, f"{path}: {code.co_qualname}"

@@ -37,12 +37,13 @@ PyObject* CompiledCallable::call_plainly(const CallArguments& call, const std::s
   return PyObject_Vectorcall(target_.get(), call.values, call.positional_count, call.keyword_names);
 }
 
-Result<Entry*> CompiledCallable::capture(const CallArguments& call) {
+Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& call) {
   capture::CaptureOptions options;
   options.name = options_.name + "_" + std::to_string(capture_count_++);
-  options.with_backward = false;
+  options.with_backward = at::GradMode::is_enabled();
   BP_ASSIGN_OR_RETURN(auto captured, capture::capture(target_.get(), call, options));
-  BP_ASSIGN_OR_RETURN(auto entry, Entry::make(std::move(captured), options_.make_runner));
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<Entry> entry,
+                      Entry::make(std::move(captured), options_.make_runner));
   if (log_enabled("graph"))
     log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_text());
   if (log_enabled("guards")) {
@@ -50,8 +51,8 @@ Result<Entry*> CompiledCallable::capture(const CallArguments& call) {
     for (const std::string& line : entry->guards_text()) text += "\n  " + line;
     log_topic("guards", text);
   }
-  entries_.insert(entries_.begin(), std::move(entry));
-  return entries_.front().get();
+  entries_.insert(entries_.begin(), entry);
+  return entry;
 }
 
 PyObject* CompiledCallable::call(const CallArguments& call) {
@@ -59,22 +60,23 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!entries_[i]->check(call, registers)) continue;
     ++hits_;
+    // Held: another thread may drop the entries while this one runs without the GIL.
+    const std::shared_ptr<Entry> entry = entries_[i];
     if (i > 0)
       std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
                   entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    return entries_.front()->run(registers);
+    return entry->run(registers);
   }
   if (!given_up_.empty()) return call_plainly(call, given_up_);
   if (capturing_) return call_plainly(call, "called while it is being captured");
   if (entries_.size() >= options_.entry_limit)
-    return call_plainly(call, "no more than " + std::to_string(options_.entry_limit) +
-                                  " entries are kept; the last guard that failed: " +
-                                  entries_.front()->explain(call));
+    return call_plainly(
+        call, "no more than " + std::to_string(options_.entry_limit) + " entries are kept");
   if (!entries_.empty() && log_enabled("recompiles"))
     log_topic("recompiles", "RECOMPILE " + options_.name + ": " + entries_.front()->explain(call));
 
   capturing_ = true;
-  Result<Entry*> made = capture(call);
+  Result<std::shared_ptr<Entry>> made = capture(call);
   capturing_ = false;
   if (made.ok()) {
     if ((*made)->check(call, registers)) return (*made)->run(registers);

@@ -29,7 +29,7 @@ class CompiledCallable {
   PyObject* call(const guards::CallArguments& call);
 
   PyObject* target() const { return target_.get(); }
-  const std::vector<std::unique_ptr<Entry>>& entries() const { return entries_; }
+  const std::vector<std::shared_ptr<Entry>>& entries() const { return entries_; }
   // Why calls ran as plain Python, and how often each.
   const std::vector<std::pair<std::string, std::uint64_t>>& plain_reasons() const {
     return plain_reasons_;
@@ -40,11 +40,11 @@ class CompiledCallable {
 
  private:
   PyObject* call_plainly(const guards::CallArguments& call, const std::string& reason);
-  Result<Entry*> capture(const guards::CallArguments& call);
+  Result<std::shared_ptr<Entry>> capture(const guards::CallArguments& call);
 
   cpython::Ref target_;
   CompiledOptions options_;
-  std::vector<std::unique_ptr<Entry>> entries_;  // the one used last comes first
+  std::vector<std::shared_ptr<Entry>> entries_;  // the one used last comes first
   std::vector<std::pair<std::string, std::uint64_t>> plain_reasons_;
   std::string given_up_;  // no more captures, and why
   std::size_t failures_ = 0;

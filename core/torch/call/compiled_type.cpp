@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/torch/call/compiled.h"
+#include "core/torch/capture/interpreter.h"
 
 namespace backplane::call {
 
@@ -81,6 +82,8 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
+PyObject* target_of(PyObject* self) { return as_compiled(self)->state->target(); }
+
 template <class Function>
 void* slot(Function function) {
   return reinterpret_cast<void*>(function);
@@ -105,7 +108,9 @@ PyTypeObject* compiled_type() {
                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
                          Py_TPFLAGS_DISALLOW_INSTANTIATION,
                      slots};
-    return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    auto* made = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    if (made) capture::look_through(made, target_of);
+    return made;
   }();
   return type;
 }

@@ -33,7 +33,16 @@ Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> ca
   std::unique_ptr<Entry> entry(new Entry);
   entry->captured_ = std::move(captured);
   BP_RETURN_IF_ERROR(entry->plan_outputs());
-  BP_ASSIGN_OR_RETURN(entry->runner_, make_runner(entry->captured_->recorded));
+  const record::Recorded& recorded = entry->captured_->recorded;
+  bool has_tangents = false;
+  for (const record::OutputInfo& output : recorded.outputs)
+    has_tangents = has_tangents || output.tangent != record::kAbsent;
+  if (has_tangents) {
+    BP_ASSIGN_OR_RETURN(entry->differentiable_, DifferentiableGraph::make(recorded, make_runner));
+  } else {
+    BP_ASSIGN_OR_RETURN(entry->runner_,
+                        make_runner(recorded.graph, recorded.constants, GraphRole::kInference));
+  }
   return entry;
 }
 
@@ -45,8 +54,6 @@ Status Entry::plan_outputs() {
       return unsupported("a tensor from outside is changed in a way that gradients flow through");
   }
   for (const record::OutputInfo& output : recorded.outputs) {
-    if (output.requires_grad)
-      return unsupported("the result requires gradients, which are not captured yet");
     views_.emplace_back();
     if (output.kind == OutputKind::kViewOfArgument) {
       views_.back() = View{true, output.base, output.storage_offset};
@@ -95,23 +102,27 @@ PyObject* Entry::run(const guards::Registers& registers) {
   std::vector<at::Tensor> results;
   {
     const pybind11::gil_scoped_release no_gil;
-    Result<std::vector<at::Tensor>> ran = runner_(inputs);
+    Result<std::vector<at::Tensor>> ran =
+        differentiable_ ? differentiable_->run(inputs, differentiable_) : runner_(inputs);
     if (!ran.ok()) throw std::runtime_error(ran.status().message());
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto base_of = [&](const at::Tensor& base, std::size_t i) {
+      return recorded.outputs[i].requires_grad ? base : base.detach();
+    };
     for (std::size_t i = 0; i < recorded.outputs.size(); ++i) {
       const record::OutputInfo& output = recorded.outputs[i];
       at::Tensor result;
       if (!views_[i])
         result = (*ran)[output.graph_output];
       else if (views_[i]->of_input)
-        result =
-            inputs[views_[i]->base].as_strided(output.sizes, output.strides, views_[i]->offset);
+        result = base_of(inputs[views_[i]->base], i)
+                     .as_strided(output.sizes, output.strides, views_[i]->offset);
       else
-        result = results[views_[i]->base].as_strided(
-            output.sizes, output.strides,
-            results[views_[i]->base].storage_offset() + views_[i]->offset);
+        result = base_of(results[views_[i]->base], i)
+                     .as_strided(output.sizes, output.strides,
+                                 results[views_[i]->base].storage_offset() + views_[i]->offset);
       results.push_back(std::move(result));
     }
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (std::size_t i = 0; i < recorded.arguments.size(); ++i)
       if (recorded.arguments[i].is_mutated) {
         inputs[i].copy_((*ran)[recorded.arguments[i].new_value]);

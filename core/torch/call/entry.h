@@ -11,15 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/torch/call/gradient.h"
 #include "core/torch/capture/capture.h"
 
 namespace backplane::call {
-
-// Runs a graph: its inputs in, its outputs out. Called without the GIL; ATen's exceptions pass.
-using GraphRunner =
-    std::function<Result<std::vector<at::Tensor>>(std::span<const at::Tensor> inputs)>;
-// Compiles a captured graph. Called with the GIL.
-using MakeRunner = std::function<Result<GraphRunner>(const record::Recorded& recorded)>;
 
 class Entry {
  public:
@@ -51,7 +46,8 @@ class Entry {
   bool inputs_overlap(const guards::Registers& registers) const;
 
   std::unique_ptr<capture::Captured> captured_;
-  GraphRunner runner_;
+  GraphRunner runner_;  // where no gradients flow; else
+  std::shared_ptr<const DifferentiableGraph> differentiable_;
   std::vector<std::optional<View>> views_;  // by output
   bool mutates_ = false;
   std::uint64_t hits_ = 0;

@@ -205,7 +205,9 @@ PyObject* Interpreter::super_attribute(PyObject* super, PyObject* name) {
   const Ref object_type = Ref::steal(PyObject_GetAttrString(super, "__self_class__"));
   if (!start || !object_type) return nullptr;
   if (PyType_Check(object_type.get())) {
-    PyObject* order = reinterpret_cast<PyTypeObject*>(object_type.get())->tp_mro;
+    auto* own_type = reinterpret_cast<PyTypeObject*>(object_type.get());
+    world_.guards().guard_type_attribute(own_type, name, _PyType_Lookup(own_type, name));
+    PyObject* order = own_type->tp_mro;
     Py_ssize_t i = 0;
     const Py_ssize_t count = PyTuple_GET_SIZE(order);
     while (i < count && PyTuple_GET_ITEM(order, i) != start.get()) ++i;

@@ -2,6 +2,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "core/torch/capture/c_functions.h"
 #include "core/torch/capture/interpreter.h"
@@ -11,6 +12,9 @@ namespace backplane::capture {
 namespace {
 
 using cpython::Ref;
+
+PyTypeObject* g_wrapper = nullptr;
+PyObject* (*g_unwrap)(PyObject*) = nullptr;
 
 PyTypeObject* partial_type() {
   static PyTypeObject* const type = [] {
@@ -47,6 +51,34 @@ bool prints_the_same(PyObject* object) {
 }
 
 }  // namespace
+
+void look_through(PyTypeObject* type, PyObject* (*unwrap)(PyObject*)) {
+  g_wrapper = type;
+  g_unwrap = unwrap;
+}
+
+// The capture runs in a context of its own, so that what a variable is set to ends with it.
+PyObject* Interpreter::call_context_variable(PyObject* callable, PyObject* variable,
+                                             PyObject* const* arguments, std::size_t count) {
+  const std::string_view name = c_name(callable);
+  if (name == "get") {
+    if (set_variables_.count(variable) == 0) {
+      PyObject* value = nullptr;
+      if (PyContextVar_Get(variable, nullptr, &value) != 0) return nullptr;
+      const Ref held = Ref::steal(value);
+      if (!value) return world_.stop("the program reads a context variable that has no value");
+      const Ref known = Ref::steal(world_.read_constant(variable));
+      return world_.read(value, world_.guards().sources().add(SourceKind::kContextValue,
+                                                              world_.source_of(variable), nullptr));
+    }
+  } else if (name == "set") {
+    set_variables_.insert(variable);
+  } else if (name != "reset") {
+    return world_.stop("the program calls a method of a context variable");
+  }
+  return world_.admit(PyObject_Vectorcall(callable, arguments, count, nullptr),
+                      "a context variable");
+}
 
 bool Interpreter::expose_arguments(PyObject* const* arguments, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -103,23 +135,42 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
     if (!keywords ||
         !expose_arguments(std::vector<PyObject*>{first.get(), keywords.get()}.data(), 2))
       return nullptr;
-    if (PyDict_GET_SIZE(keywords.get()) != 0)
-      return world_.stop("the program calls a functools.partial with keywords");
     std::vector<Ref> held;
     std::vector<PyObject*> all;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first.get()); ++i) {
-      held.push_back(
-          Ref::steal(world_.admit(Py_NewRef(PyTuple_GET_ITEM(first.get(), i)), "partial")));
-      if (!held.back()) return nullptr;
-      all.push_back(held.back().get());
+    const auto add = [&](PyObject* value) {
+      held.push_back(Ref::steal(world_.admit(Py_NewRef(value), "partial", 2)));
+      if (held.back()) all.push_back(held.back().get());
+      return static_cast<bool>(held.back());
+    };
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first.get()); ++i)
+      if (!add(PyTuple_GET_ITEM(first.get(), i))) return nullptr;
+    all.insert(all.end(), arguments, arguments + count);
+    const std::size_t positional = all.size();
+    // As in a dict: keywords of the call come in the place of those of the partial.
+    const Ref merged = Ref::steal(PyDict_Copy(keywords.get()));
+    for (std::size_t i = count; merged && i < total; ++i)
+      if (PyDict_SetItem(merged.get(),
+                         PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i - count)),
+                         arguments[i]) != 0)
+        return nullptr;
+    if (!merged) return nullptr;
+    const Ref names_of_all = Ref::steal(PyTuple_New(PyDict_GET_SIZE(merged.get())));
+    Py_ssize_t position = 0, n = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(merged.get(), &position, &key, &value)) {
+      PyTuple_SET_ITEM(names_of_all.get(), n++, Py_NewRef(key));
+      if (!add(value)) return nullptr;
     }
-    all.insert(all.end(), arguments, arguments + total);
-    return call(function.get(), all.data(), held.size() + count, keyword_names);
+    return call(function.get(), all.data(), positional, n ? names_of_all.get() : nullptr);
   }
   if (type == &_PyWeakref_RefType && count == 0 && world_.is_outside(callable)) {
     PyObject* referent = PyWeakref_GET_OBJECT(callable);
     return world_.read(referent, world_.guards().sources().add(
                                      SourceKind::kReferent, world_.source_of(callable), nullptr));
+  }
+  if (g_wrapper && type == g_wrapper) {
+    const Ref inner = Ref::steal(world_.read_constant(g_unwrap(callable)));
+    return inner ? call(inner.get(), arguments, count, keyword_names) : nullptr;
   }
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = _PyType_Lookup(type, call_name);
@@ -274,6 +325,11 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
   const std::size_t total = count + keyword_count(keyword_names);
   const bool is_bound = self != nullptr;
   if (!self && count > 0 && !PyCFunction_Check(callable)) self = arguments[0];
+  PyObject* variable = self;
+  if (PyCFunction_Check(callable) && !variable) variable = PyCFunction_GET_SELF(callable);
+  if (variable && PyContextVar_CheckExact(variable) && !keyword_names &&
+      PyCFunction_Check(callable))
+    return call_context_variable(callable, variable, arguments, count);
   switch (kind) {
     case CFunctionKind::kUnknown:
       return world_.stop(std::string("the program calls ") + c_name(callable) +

@@ -1,5 +1,6 @@
 #include "core/torch/capture/capture.h"
 
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
@@ -44,6 +45,30 @@ Status check_interpreter() {
   return {};
 }
 
+// Sets of context variables end with it, unless the program left one set.
+class OwnContext {
+ public:
+  OwnContext()
+      : before_(Ref::steal(PyContext_CopyCurrent())), own_(Ref::steal(PyContext_CopyCurrent())) {
+    if (own_ && PyContext_Enter(own_.get()) != 0) own_ = {};
+  }
+  ~OwnContext() {
+    if (own_ && PyContext_Exit(own_.get()) != 0) PyErr_Clear();
+  }
+  OwnContext(const OwnContext&) = delete;
+  OwnContext& operator=(const OwnContext&) = delete;
+
+  bool is_unchanged() const {
+    const int equal =
+        own_ && before_ ? PyObject_RichCompareBool(before_.get(), own_.get(), Py_EQ) : 0;
+    if (equal < 0) PyErr_Clear();
+    return equal == 1;
+  }
+
+ private:
+  Ref before_, own_;
+};
+
 class Run {
  public:
   Run(PyObject* target, const guards::CallArguments& call, Captured& out)
@@ -60,13 +85,19 @@ class Run {
       const cpython::Region region(interpreter);
       if (!region.is_installed())
         throw std::runtime_error("another library has hooked Python's frame evaluation");
+      const OwnContext context;
       const Ref returned = Ref::steal(call(world, interpreter));
       if (!returned) fail(world, interpreter);
+      if (!context.is_unchanged())
+        throw std::runtime_error("the program leaves a context variable set");
       if (const Status status = out_.recipe.take(world, returned.get()); !status.ok())
         throw std::runtime_error(status.message());
     }
     for (const at::Tensor& tensor : out_.recipe.take_tensors()) results.emplace_back(tensor);
-    for (const InputTensor& input : world.inputs()) out_.inputs.push_back(input.source);
+    for (const InputTensor& input : world.inputs()) {
+      out_.inputs.push_back(input.source);
+      out_.is_parameter.push_back(!THPVariable_CheckExact(input.real.get()));
+    }
     out_.instruction_count = interpreter.instruction_count();
     out_.frame_count = interpreter.frame_count();
     return results;
@@ -150,6 +181,11 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
   if (run.interrupted()) return Status(Code::kCancelled, "interrupted");
   if (!recorded->ok()) return recorded->take_status();
   captured->recorded = std::move(**recorded);
+  for (std::size_t i = 0; i < captured->is_parameter.size(); ++i)
+    if (captured->is_parameter[i]) {
+      ir::Graph& graph = captured->recorded.graph;
+      graph.values[graph.inputs[captured->recorded.arguments[i].graph_input]].is_static = true;
+    }
   if (captured->recorded.grad_mode_after != had_grad)
     return unsupported("the program leaves grad mode switched");
   // Fails only where a path does not lead to what was read, which no call could then use.

@@ -18,7 +18,8 @@ namespace backplane::capture {
 struct Captured {
   std::unique_ptr<guards::GuardProgram> guards;
   record::Recorded recorded;
-  std::vector<SourceId> inputs;  // of the graph, in order
+  std::vector<SourceId> inputs;    // of the graph, in order
+  std::vector<bool> is_parameter;  // by input
   Recipe recipe;
   std::uint64_t instruction_count = 0, frame_count = 0;
   std::int64_t capture_ns = 0;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/cpython/bytecode/code.h"
@@ -74,6 +75,8 @@ class Interpreter final : public cpython::Evaluator {
                             PyObject* keyword_names);
   PyObject* call_operator(PyObject* callable, PyObject* const* arguments, std::size_t count,
                           PyObject* keyword_names);
+  PyObject* call_context_variable(PyObject* callable, PyObject* variable,
+                                  PyObject* const* arguments, std::size_t count);
   PyObject* call_special(int special, PyObject* const* arguments, std::size_t count);
   bool expose_arguments(PyObject* const* arguments, std::size_t count);
 
@@ -81,6 +84,11 @@ class Interpreter final : public cpython::Evaluator {
   std::unordered_map<PyCodeObject*, std::unique_ptr<DecodedCode>> codes_;
   std::uint64_t instruction_count_ = 0, frame_count_ = 0;
   std::string stop_location_;
+  std::unordered_set<PyObject*> set_variables_;  // context variables that the program has set
 };
+
+// What to call in place of an object of `type`: compiled functions inside of compiled functions are
+// captured with them. `unwrap` gives a borrowed reference.
+void look_through(PyTypeObject* type, PyObject* (*unwrap)(PyObject*));
 
 }  // namespace backplane::capture

@@ -127,7 +127,10 @@ void GuardProgram::guard_absence(SourceId dict, PyObject* key) { add(Kind::kAbse
 void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyObject* value) {
   const auto [found, is_new] = type_index_.emplace(type, static_cast<std::uint32_t>(types_.size()));
   if (is_new) {
-    types_.push_back({Ref::borrow(reinterpret_cast<PyObject*>(type)), version_of(type), {}});
+    types_.push_back({Ref::borrow(reinterpret_cast<PyObject*>(type)),
+                      version_of(type),
+                      Ref::borrow(type->tp_mro),
+                      {}});
     steps_.push_back({Kind::kTypeAttributes, kNoSource, {}, found->second});
   }
   auto& values = types_[found->second].values;
@@ -183,6 +186,7 @@ bool GuardProgram::check_shape(const CallArguments& call) const {
 bool GuardProgram::check_types(TypeAttributes& attributes) {
   auto* type = reinterpret_cast<PyTypeObject*>(attributes.type.get());
   if (attributes.version != 0 && version_of(type) == attributes.version) return true;
+  if (type->tp_mro != attributes.order.get()) return false;
   for (const auto& [name, value] : attributes.values)
     if (_PyType_Lookup(type, name.get()) != value.get()) return false;
   attributes.version = version_of(type);

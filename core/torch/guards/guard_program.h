@@ -91,6 +91,7 @@ class GuardProgram {
   struct TypeAttributes {
     cpython::Ref type;
     unsigned int version = 0;
+    cpython::Ref order;  // __mro__, a new tuple whenever bases change
     std::vector<std::pair<cpython::Ref, cpython::Ref>> values;  // name, value or null
   };
   struct FunctionParts {

@@ -111,6 +111,8 @@ std::string Sources::text(SourceId id) const {
       return parent() + ".__func__";
     case SourceKind::kReferent:
       return parent() + "()";
+    case SourceKind::kContextValue:
+      return parent() + ".get()";
   }
   return "?";
 }
@@ -182,6 +184,13 @@ PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Re
       return PyMethod_Check(parent) ? PyMethod_GET_FUNCTION(parent) : nullptr;
     case SourceKind::kReferent:
       return PyWeakref_CheckRefExact(parent) ? PyWeakref_GET_OBJECT(parent) : nullptr;
+    case SourceKind::kContextValue: {
+      PyObject* value = nullptr;
+      if (!PyContextVar_CheckExact(parent) || PyContextVar_Get(parent, nullptr, &value) != 0)
+        PyErr_Clear();
+      out_owned.push_back(cpython::Ref::steal(value));
+      return value;
+    }
   }
   return nullptr;
 }

@@ -32,7 +32,8 @@ enum class SourceKind : std::uint8_t {
   kCellContent,
   kMethodSelf,
   kMethodFunction,
-  kReferent,  // of a weak reference
+  kReferent,      // of a weak reference
+  kContextValue,  // of the context variable
 };
 
 struct Source {

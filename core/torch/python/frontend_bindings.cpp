@@ -21,9 +21,9 @@ namespace backplane::python {
 namespace {
 
 // ATen runs the graph, node by node.
-Result<call::GraphRunner> run_by_aten(const record::Recorded& recorded) {
-  auto graph = std::make_shared<const ir::Graph>(recorded.graph);
-  const std::vector<at::Tensor> constants = recorded.constants;
+Result<call::GraphRunner> run_by_aten(const ir::Graph& recorded,
+                                      const std::vector<at::Tensor>& constants, call::GraphRole) {
+  auto graph = std::make_shared<const ir::Graph>(recorded);
   return call::GraphRunner(
       [graph, constants](std::span<const at::Tensor> inputs) -> Result<std::vector<at::Tensor>> {
         const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -35,18 +35,25 @@ Result<call::GraphRunner> run_by_aten(const record::Recorded& recorded) {
       });
 }
 
-Result<call::GraphRunner> run_by_plugin(const record::Recorded& recorded, const std::string& plugin,
-                                        std::uint32_t index) {
+runtime::Role role_of(call::GraphRole role) {
+  if (role == call::GraphRole::kForward) return runtime::Role::kForward;
+  if (role == call::GraphRole::kBackward) return runtime::Role::kBackward;
+  return runtime::Role::kInference;
+}
+
+Result<call::GraphRunner> run_by_plugin(const ir::Graph& graph, call::GraphRole role,
+                                        const std::string& plugin, std::uint32_t index) {
   BP_ASSIGN_OR_RETURN(runtime::Plugin * found, runtime::Registry::instance().find(plugin));
   BP_ASSIGN_OR_RETURN(runtime::Device * device, found->device(index));
   fx::Imported imported;
-  imported.graph = recorded.graph;
+  imported.graph = graph;
   for (std::uint32_t i = 0; i < imported.graph.inputs.size(); ++i)
     imported.arguments.push_back({fx::Argument::Kind::kTensor, i});
   for (std::uint32_t i = 0; i < imported.graph.outputs.size(); ++i)
     imported.outputs.emplace_back(i);
   compiler::FunctionOptions options;
-  options.compile.role = runtime::Role::kInference;
+  options.compile.role = role_of(role);
+  options.compile.pack_weights = role == call::GraphRole::kInference;
   std::optional<Result<std::unique_ptr<compiler::CompiledFunction>>> made;
   {
     const py::gil_scoped_release no_gil;
@@ -77,8 +84,9 @@ py::object compile(const py::object& target, const std::string& name, const std:
   if (plugin.empty())
     options.make_runner = run_by_aten;
   else
-    options.make_runner = [plugin, device](const record::Recorded& recorded) {
-      return run_by_plugin(recorded, plugin, device);
+    options.make_runner = [plugin, device](const ir::Graph& graph, const std::vector<at::Tensor>&,
+                                           call::GraphRole role) {
+      return run_by_plugin(graph, role, plugin, device);
     };
   PyObject* made = call::make_compiled(target.ptr(), std::move(options));
   if (!made) throw py::error_already_set();
