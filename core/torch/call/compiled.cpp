@@ -13,6 +13,33 @@ namespace {
 using cpython::Ref;
 using guards::CallArguments;
 
+// Registers for one call of the thread, so that a call allocates none; a call inside of another
+// gets its own.
+class ScratchRegisters {
+ public:
+  ScratchRegisters() : is_shared_(!t_used) {
+    if (is_shared_) t_used = true;
+  }
+  ~ScratchRegisters() {
+    get().owned.clear();
+    if (is_shared_) t_used = false;
+  }
+  ScratchRegisters(const ScratchRegisters&) = delete;
+  ScratchRegisters& operator=(const ScratchRegisters&) = delete;
+
+  guards::Registers& get() { return is_shared_ ? t_shared : own_; }
+
+ private:
+  static thread_local bool t_used;
+  static thread_local guards::Registers t_shared;
+
+  bool is_shared_;
+  guards::Registers own_;
+};
+
+thread_local bool ScratchRegisters::t_used = false;
+thread_local guards::Registers ScratchRegisters::t_shared;
+
 }  // namespace
 
 CompiledCallable::CompiledCallable(PyObject* target, CompiledOptions options)
@@ -56,7 +83,8 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
 }
 
 PyObject* CompiledCallable::call(const CallArguments& call) {
-  guards::Registers registers;
+  ScratchRegisters scratch;
+  guards::Registers& registers = scratch.get();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (!entries_[i]->check(call, registers)) continue;
     ++hits_;

@@ -31,6 +31,20 @@ std::string_view text_of(PyObject* name) {
   return {};
 }
 
+bool guard_under(World& world, PyTypeObject* type, PyObject* name, PyObject* function) {
+  PyObject* found = _PyType_Lookup(type, name);
+  if (!found) return false;
+  PyObject* inside = found;
+  if (Py_TYPE(found) == &PyClassMethod_Type || Py_TYPE(found) == &PyStaticMethod_Type) {
+    const Ref inner = Ref::steal(PyObject_GetAttrString(found, "__func__"));
+    if (!inner) PyErr_Clear();
+    inside = inner.get();  // the method holds it
+  }
+  if (inside != function) return false;
+  world.guards().guard_type_attribute(type, name, found);
+  return true;
+}
+
 // A function that C code found by looking into a class: guarded as the attribute that it is.
 bool guard_as_method(World& world, const cpython::FrameContent& content) {
   PyObject* first = content.code->co_argcount > 0 ? content.locals[0] : nullptr;
@@ -39,17 +53,18 @@ bool guard_as_method(World& world, const cpython::FrameContent& content) {
                            first && PyType_Check(first) ? first : nullptr}) {
     if (!holder) continue;
     auto* type = reinterpret_cast<PyTypeObject*>(holder);
-    PyObject* found = _PyType_Lookup(type, name);
-    if (!found) continue;
-    PyObject* function = found;
-    if (Py_TYPE(found) == &PyClassMethod_Type || Py_TYPE(found) == &PyStaticMethod_Type) {
-      const Ref inner = Ref::steal(PyObject_GetAttrString(found, "__func__"));
-      if (!inner) PyErr_Clear();
-      function = inner.get();  // the method holds it
+    if (guard_under(world, type, name, content.function)) return true;
+    // Classes may hold a function under another name than its own.
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+      PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i))->tp_dict;
+      Py_ssize_t position = 0;
+      PyObject *key, *value;
+      while (PyDict_Next(dict, &position, &key, &value))
+        if ((value == content.function || Py_TYPE(value) == &PyStaticMethod_Type ||
+             Py_TYPE(value) == &PyClassMethod_Type) &&
+            guard_under(world, type, key, content.function))
+          return true;
     }
-    if (function != content.function) continue;
-    world.guards().guard_type_attribute(type, name, found);
-    return true;
   }
   return false;
 }
@@ -138,6 +153,9 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   const cpython::FrameContent content = cpython::content_of(frame);
   PyCodeObject* code = content.code;
   ++frame_count_;
+  if (text_of(code->co_filename).find("/torch/_dynamo/") != std::string_view::npos)
+    return world_.stop("the program calls TorchDynamo (" + std::string(text_of(code->co_qualname)) +
+                       ")");
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
     return world_.stop("the program uses coroutines");
   if (!(code->co_flags & CO_OPTIMIZED))

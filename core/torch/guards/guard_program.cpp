@@ -65,6 +65,15 @@ std::string repr(PyObject* object) {
   return std::string("<") + Py_TYPE(object)->tp_name + ">";
 }
 
+std::uint64_t version_of_dict(PyObject* dict) {
+#if PY_VERSION_HEX < 0x030C0000
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#else
+  (void)dict;
+  return 0;
+#endif
+}
+
 unsigned int version_of(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
@@ -193,6 +202,12 @@ bool GuardProgram::check_types(TypeAttributes& attributes) {
   return true;
 }
 
+PyObject* GuardProgram::load_item(const Step& step, Registers& registers) {
+  const Source& source = sources_[step.source];
+  if (dicts_[source.parent].is_fresh) return in_dict_[step.source];
+  return in_dict_[step.source] = follow(source, registers.values[source.parent], registers.owned);
+}
+
 bool GuardProgram::run(const Step& step, const CallArguments& call,
                        const c10::impl::LocalDispatchKeySet& local, Registers& registers) {
   PyObject* value = step.source == kNoSource ? nullptr : registers.values[step.source];
@@ -203,11 +218,18 @@ bool GuardProgram::run(const Step& step, const CallArguments& call,
         value = call.values[source.index];
       else if (source.kind == SourceKind::kKeyword)
         value = call.values[call.positional_count + static_cast<std::size_t>(source.index)];
+      else if (source.kind == SourceKind::kDictItem)
+        value = load_item(step, registers);
       else
         value =
             follow(source, source.parent == kNoSource ? nullptr : registers.values[source.parent],
                    registers.owned);
       registers.values[step.source] = value;
+      if (value && PyDict_Check(value)) {
+        SeenDict& dict = dicts_[step.source];
+        dict.is_fresh = dict.version != 0 && dict.version == version_of_dict(value);
+        if (!dict.is_fresh) dict.version = 0;
+      }
       return value != nullptr;
     }
     case Kind::kType:
@@ -221,6 +243,7 @@ bool GuardProgram::run(const Step& step, const CallArguments& call,
     case Kind::kKeys:
       return has_keys(value, step.operand.get());
     case Kind::kAbsence: {
+      if (dicts_[step.source].is_fresh) return true;
       const bool absent =
           PyDict_Check(value) && PyDict_GetItemWithError(value, step.operand.get()) == nullptr;
       if (PyErr_Occurred()) PyErr_Clear();
@@ -255,11 +278,22 @@ bool GuardProgram::run(const Step& step, const CallArguments& call,
 bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
   if (!check_shape(call) || !(ThreadState::current() == state_)) return false;
   const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
-  out_registers.values.assign(sources_.size(), nullptr);
-  out_registers.owned.clear();
+  prepare(out_registers);
   for (const Step& step : steps_)
     if (!run(step, call, local, out_registers)) return false;
+  for (SourceId source = 0; source < dicts_.size(); ++source) {
+    PyObject* value = out_registers.values[source];
+    if (value && !dicts_[source].is_fresh && PyDict_Check(value))
+      dicts_[source].version = version_of_dict(value);
+  }
   return true;
+}
+
+void GuardProgram::prepare(Registers& registers) {
+  registers.values.assign(sources_.size(), nullptr);
+  registers.owned.clear();
+  dicts_.resize(sources_.size());
+  in_dict_.resize(sources_.size());
 }
 
 std::string GuardProgram::explain(const CallArguments& call) {
@@ -267,7 +301,7 @@ std::string GuardProgram::explain(const CallArguments& call) {
   if (const ThreadState now = ThreadState::current(); !(now == state_)) return state_.explain(now);
   const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
   Registers registers;
-  registers.values.assign(sources_.size(), nullptr);
+  prepare(registers);
   for (const Step& step : steps_) {
     if (run(step, call, local, registers)) continue;
     std::string what = step_text(step);

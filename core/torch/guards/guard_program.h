@@ -105,9 +105,20 @@ class GuardProgram {
   bool check_shape(const CallArguments& call) const;
   std::string step_text(const Step& step) const;
 
+  void prepare(Registers& registers);
+  PyObject* load_item(const Step& step, Registers& registers);
+
+  // What was found in a dict, for as long as its version tag stays. Tags are never given twice.
+  struct SeenDict {
+    std::uint64_t version = 0;  // 0: nothing is known
+    bool is_fresh = false;      // in the check that runs
+  };
+
   Sources sources_;
   std::vector<Step> steps_;
-  std::vector<bool> is_loaded_;                                             // by source
+  std::vector<bool> is_loaded_;     // by source
+  std::vector<SeenDict> dicts_;     // by source
+  std::vector<PyObject*> in_dict_;  // by source: borrowed from its dict, while that is fresh
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> steps_of_;  // by kind and source
   std::vector<TypeAttributes> types_;
   std::unordered_map<PyTypeObject*, std::uint32_t> type_index_;

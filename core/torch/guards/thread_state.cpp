@@ -35,7 +35,6 @@ std::vector<Row> rows(const ThreadState& state) {
       {"autocast dtype of the accelerator", c10::toString(state.autocast_accelerator_dtype)},
       {"a mode or functorch transform", on_off(state.modes)},
       {"default dtype", c10::toString(state.default_dtype)},
-      {"float32 matmul precision", std::to_string(state.matmul_precision)},
   };
 }
 
@@ -59,7 +58,6 @@ ThreadState ThreadState::current() {
                 c10::impl::tls_local_dispatch_key_set().included_.has(
                     c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
   state.default_dtype = c10::get_default_dtype_as_scalartype();
-  state.matmul_precision = static_cast<std::uint64_t>(context.float32MatmulPrecision());
   return state;
 }
 

@@ -3,7 +3,6 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <cstdint>
 #include <string>
 
 namespace backplane::guards {
@@ -16,7 +15,6 @@ struct ThreadState {
   bool modes =
       false;  // a TorchFunctionMode, a TorchDispatchMode or a functorch transform is active
   c10::ScalarType default_dtype{};
-  std::uint64_t matmul_precision = 0;
 
   static ThreadState current();
   bool operator==(const ThreadState&) const = default;
