@@ -28,6 +28,12 @@ class Totals:
 
     graphs: int = 0
     eager_graphs: int = 0
+    eager_calls: int = 0
+    aot_graphs: int = 0
+    recordings: int = 0
+    record_ns: int = 0
+    structures: int = 0
+    class_splits: int = 0
     plugin_nodes: int = 0
     fallback_nodes: int = 0
     compile_ns: float = 0.0
@@ -41,6 +47,8 @@ class State:
         self.totals = Totals()
         self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
         self.eager_reasons: list[str] = []
+        self.aot_reasons: list[str] = []
+        self.second_at_reset = 0
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.searched = False
 
@@ -115,6 +123,7 @@ class FrameCompiler:
         self.options = options
         self.number = next(_graph_numbers)
         self.static_names: list[str] = []
+        self.aot_reason = ""  # why the recorder does not trace this frame
 
     def inference(self, graph_module: Any, inputs: list[Any]) -> Callable[..., Any]:
         self.static_names = self._static_placeholders(graph_module)
@@ -149,13 +158,17 @@ class FrameCompiler:
             )
         except _C.StatusError as error:
             return self._run_eagerly(graph_module, role, error)
+        self.accept(function, role)
+        return Compiled(function)
+
+    def accept(self, function: Any, role: str) -> None:
+        """Takes a compiled graph into the totals. Raises BP-0107 where ``strict`` forbids it."""
         function.set_timing(self.options.timing)
         report = function.report()
-        report.update(plugin=self.plugin, role=role)
+        report.update(plugin=self.plugin, role=role, aot_reason=self.aot_reason)
         if self.options.strict and report["fallback_nodes"]:
             self._refuse(report)
         self._record(function, report)
-        return Compiled(function)
 
     def _refuse(self, report: dict[str, Any]) -> None:
         lines = [
@@ -196,6 +209,34 @@ class FrameCompiler:
 
         return make_boxed_func(graph_module.forward)
 
+    def note_aot(self, reason: str) -> None:
+        """Counts a graph that PyTorch's AOTAutograd traces, because the recorder refused it."""
+        self.aot_reason = reason
+        with STATE.lock:
+            STATE.totals.aot_graphs += 1
+            STATE.aot_reasons.append(reason)
+        if self.options.report:
+            log.info("%s: AOTAutograd traces a graph: %s", self.plugin, reason)
+
+    def call_eagerly(self, graph_module: Any, arguments: tuple[Any, ...], error: Any) -> Any:
+        """Runs one call with PyTorch: its sizes could not be recorded. Counted; ``strict`` raises."""
+        kind, message = error.args
+        if self.options.strict:
+            _raise("BP-0105" if kind == "unsupported" else "BP-0106", error)
+        with STATE.lock:
+            STATE.totals.eager_calls += 1
+            STATE.eager_reasons.append(message)
+        log.warning("%s: a call runs with PyTorch itself: %s (%s)", self.plugin, message, kind)
+        report = {
+            "plugin": self.plugin,
+            "role": "call",
+            "name": f"graph_{self.number}",
+            "eager": f"{message} ({kind})",
+        }
+        for listener in list(STATE.listeners):
+            listener(report)
+        return graph_module.forward(*arguments)
+
     def _record(self, function: Any, report: dict[str, Any]) -> None:
         with STATE.lock:
             STATE.totals.graphs += 1
@@ -208,6 +249,117 @@ class FrameCompiler:
             listener(report)
         if self.options.report:
             log.info("%s", coverage_line(report))
+
+
+class RecordedFrame:
+    """A captured frame that our recorder differentiates: callable with the frame's graph inputs.
+
+    Sizes that were not seen yet are recorded, compiled where their structure is new, then run.
+    """
+
+    def __init__(self, compiler: FrameCompiler, graph_module: Any, examples: list[Any]) -> None:
+        """Raises StatusError, with the reason, where the graph cannot be recorded."""
+        self.compiler = compiler
+        self.graph_module = graph_module
+        self.stages: list[Any] = []  # seen by stats() while they live
+        self.counts: dict[str, int] = {}
+        options = compiler.options
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        pack = options.pack_weights
+        self.function = _C.RecordedGraph(
+            graph_module,
+            len(placeholders),
+            [(compiler.plugin, options.device)],
+            f"graph_{compiler.number}",
+            pack is not False,
+            pack is True,
+            options.memory_budget,
+            [node.name for node in placeholders],
+            [i for i, node in enumerate(placeholders) if _is_static(node, examples[i])],
+            _dynamic_sizes(placeholders),
+        )
+        self._add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
+
+    def _add(self, arguments: list[Any] | tuple[Any, ...]) -> None:
+        try:
+            stages = self.function.add(*arguments)
+        finally:
+            self._count()
+        for role, function in stages:
+            self.stages.append(function)
+            try:
+                self.compiler.accept(function, role)
+            except BackplaneError as refusal:
+                self.function = _Refused(refusal)
+                raise
+
+    def _count(self) -> None:
+        before, self.counts = self.counts, self.function.counts()
+        with STATE.lock:
+            for key, name in (
+                ("recordings", "recordings"),
+                ("record_ns", "record_ns"),
+                ("structures", "structures"),
+                ("splits", "class_splits"),
+            ):
+                more = self.counts[key] - before.get(key, 0)
+                setattr(STATE.totals, name, getattr(STATE.totals, name) + more)
+
+    def __call__(self, *arguments: Any) -> Any:
+        results = self.function(*arguments)
+        return self._call_new(arguments) if results is None else results
+
+    def _call_new(self, arguments: tuple[Any, ...]) -> Any:
+        try:
+            self._add(arguments)
+            results = self.function(*arguments)
+        except _C.StatusError as error:
+            return self.compiler.call_eagerly(self.graph_module, arguments, error)
+        if results is None:
+            raise BackplaneError("BP-0108", "sizes that were recorded are not known (internal)")
+        return results
+
+
+class _Refused:
+    """Stands for a function that ``strict`` forbids: every call raises."""
+
+    def __init__(self, refusal: BackplaneError) -> None:
+        self.refusal = refusal
+
+    def __call__(self, *_: Any) -> Any:
+        raise self.refusal
+
+
+def _dynamic_sizes(placeholders: list[Any]) -> list[tuple[int, int, int]]:
+    """(argument, dim, symbol) of the sizes that change; dim -1 is the argument itself, an integer.
+
+    None where a size is more than a symbol: such sizes cannot be invented one by one.
+    """
+    symbols: dict[Any, int] = {}
+    found: list[tuple[int, int, int]] = []
+    for i, node in enumerate(placeholders):
+        example = node.meta.get("example_value")
+        if isinstance(example, torch.Tensor):
+            sizes = list(enumerate(example.shape))
+        else:
+            sizes = [(-1, example)]
+        for dim, size in sizes:
+            if not isinstance(size, torch.SymInt):
+                continue
+            expression = size.node.expr
+            if expression.is_Integer:
+                continue
+            if not expression.is_Symbol:
+                return []
+            found.append((i, dim, symbols.setdefault(expression, len(symbols))))
+    return found
+
+
+def _is_static(placeholder: Any, example: Any) -> bool:
+    """A weight or buffer: TorchDynamo guards which tensor it is."""
+    if isinstance(example, torch.nn.Parameter):
+        return True
+    return bool(placeholder.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
 
 
 def coverage_line(report: Mapping[str, Any]) -> str:
@@ -254,9 +406,14 @@ def compile_frame(
             "BP-0104",
             f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
         )
+    compiler = FrameCompiler(plugin, parsed)
+    if parsed.recorder:
+        try:
+            return RecordedFrame(compiler, graph_module, example_inputs)
+        except _C.StatusError as error:
+            compiler.note_aot(error.args[1])
     from torch._functorch.aot_autograd import aot_module_simplified
 
-    compiler = FrameCompiler(plugin, parsed)
     return aot_module_simplified(
         graph_module,
         example_inputs,

@@ -9,6 +9,12 @@ from typing import Any
 
 from torch_backplane.errors import BackplaneError
 
+# Those that are no bool: what is taken, and its name.
+_TYPES: dict[str, tuple[Any, str]] = {
+    "device": (int, "int"),
+    "memory_budget": ((int, float), "float"),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -21,6 +27,9 @@ class Options:
             not in training, where every step changes them.
         report: print the coverage line when a graph is compiled.
         timing: measure every partition; shown by ``explain`` and ``stats``.
+        memory_budget: 0 to 1, the share of the bytes saved for backward that the default cut would
+            save; what is left out is computed again.
+        recorder: our recorder traces and differentiates. ``False``: PyTorch's AOTAutograd does.
     """
 
     strict: bool = False
@@ -28,6 +37,8 @@ class Options:
     pack_weights: bool | None = None
     report: bool = True
     timing: bool = False
+    memory_budget: float = 1.0
+    recorder: bool = True
 
     @classmethod
     def parse(cls, options: Mapping[str, Any] | None) -> Options:
@@ -41,13 +52,12 @@ class Options:
                     "BP-0101",
                     f"unknown option {key!r}; there are {', '.join(sorted(fields))}{hint}",
                 )
-            wanted = {"device": int}.get(key, bool)
-            optional = value is None and key == "pack_weights"
-            if not optional and (
-                not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))
-            ):
-                raise BackplaneError(
-                    "BP-0102",
-                    f"option {key!r} takes {wanted.__name__}, got {value!r}",
-                )
+            if value is None and key == "pack_weights":
+                continue
+            wanted, name = _TYPES.get(key, (bool, "bool"))
+            is_bool = isinstance(value, bool)
+            if not isinstance(value, wanted) or (wanted is not bool and is_bool):
+                raise BackplaneError("BP-0102", f"option {key!r} takes {name}, got {value!r}")
+            if key == "memory_budget" and not 0 <= value <= 1:
+                raise BackplaneError("BP-0102", f"option {key!r} takes 0 to 1, got {value!r}")
         return cls(**dict(options or {}))

@@ -33,6 +33,14 @@ def stats() -> dict[str, Any]:
 
     ``graphs``                  graphs compiled for a plugin; a forward and its backward are two
     ``eager_graphs``            graphs that no plugin could take at all and PyTorch runs
+    ``eager_calls``             calls that PyTorch runs because their sizes could not be recorded
+    ``aot_graphs``              captured frames that PyTorch's AOTAutograd traces, as the recorder
+                                refused them
+    ``recordings``              programs recorded: once for each new set of sizes, invented ones too
+    ``record_ns``               time spent recording
+    ``structures``              programs that differ in more than sizes; each is compiled apart
+    ``class_splits``            sizes that refuted what earlier ones had in common: compiled anew
+    ``second_differentiations``  backward calls with ``create_graph=True``, which PyTorch runs
     ``plugin_nodes``            nodes of the compiled graphs that run on plugins; views do not count
     ``fallback_nodes``          nodes of the compiled graphs that run with ATen on the CPU
     ``compile_ns``              time spent compiling, plugins included
@@ -53,6 +61,7 @@ def stats() -> dict[str, Any]:
         out = dataclasses.asdict(state.totals)
         functions = list(state.functions)
     reports = [(f.report(), getattr(f, "at_reset", (0, 0))) for f in functions]
+    out["second_differentiations"] = _C.second_differentiations() - state.second_at_reset
     out["calls"] = sum(r["calls"] - base[0] for r, base in reports)
     out["restrided_inputs"] = sum(r["restrided_inputs"] - base[1] for r, base in reports)
     out["host_to_device_bytes"] = out["device_to_host_bytes"] = 0
@@ -77,6 +86,8 @@ def reset() -> None:
     with state.lock:
         state.totals = backend.Totals()
         state.eager_reasons.clear()
+        state.aot_reasons.clear()
+        state.second_at_reset = _C.second_differentiations()
         functions = list(state.functions)
     for function in functions:
         report = function.report()
@@ -104,7 +115,8 @@ def record() -> Iterator[list[Report]]:
 
     A report has ``plugin``, ``role`` ("inference", "forward" or "backward") and ``name``. A graph
     that PyTorch runs instead has ``eager``, the reason. All others have ``nodes``, ``plugin_nodes``,
-    ``fallback_nodes``, ``compile_ns``, ``partitions`` (with ``operators``: name and Python line),
+    ``fallback_nodes``, ``compile_ns``, ``aot_reason`` (why the recorder did not trace it, or empty),
+    ``partitions`` (with ``operators``: name and Python line),
     ``fallback`` (the nodes that no plugin took: ``op``, ``location``, ``reason``) and ``function``,
     whose ``report()`` is the current state: calls, measured times.
     """

@@ -126,7 +126,7 @@ OUTPUTS = {
     "parts": (
         lambda x: (x * 2).unbind(0),
         [leaf(2, 4)],
-        [("fresh", None), ("view_of_output", 0)],
+        [("shared_with_output", 0), ("shared_with_output", 0)],
     ),
     "mixed": (
         lambda x: [x.exp(), None, 3, x.t(), 2.5],

@@ -70,7 +70,7 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
   options.with_backward = at::GradMode::is_enabled();
   BP_ASSIGN_OR_RETURN(auto captured, capture::capture(target_.get(), call, options));
   BP_ASSIGN_OR_RETURN(std::shared_ptr<Entry> entry,
-                      Entry::make(std::move(captured), options_.make_runner));
+                      Entry::make(std::move(captured), options_.make_program));
   if (log_enabled("graph"))
     log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_text());
   if (log_enabled("guards")) {

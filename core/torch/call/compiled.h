@@ -17,7 +17,7 @@ struct CompiledOptions {
   std::size_t entry_limit = 8;
   std::size_t failure_limit = 3;
   bool strict = false;
-  MakeRunner make_runner;
+  MakeProgram make_program;
 };
 
 // State of one compiled function. Everything needs the GIL.

@@ -4,22 +4,28 @@
 
 #include <Python.h>
 //
-#include <atomic>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "core/torch/call/gradient.h"
+#include "core/torch/autograd/cut_program.h"
 #include "core/torch/capture/capture.h"
 
 namespace backplane::call {
 
+// A captured graph, compiled, and what holds for the sizes that it was captured with.
+struct Program {
+  std::shared_ptr<autograd::CutProgram> code;
+  std::shared_ptr<const autograd::SizeRecord> sizes;
+};
+// Called with the GIL.
+using MakeProgram = std::function<Result<Program>(const record::Recorded& recorded)>;
+
 class Entry {
  public:
   static Result<std::unique_ptr<Entry>> make(std::unique_ptr<capture::Captured> captured,
-                                             const MakeRunner& make_runner);
+                                             const MakeProgram& make_program);
 
   bool check(const guards::CallArguments& call, guards::Registers& out_registers);
   // A new reference, or null with a Python error set.
@@ -34,21 +40,11 @@ class Entry {
   std::uint64_t hits() const { return hits_; }
 
  private:
-  // An output that shares memory with an input or an earlier output.
-  struct View {
-    bool of_input = false;
-    std::uint32_t base = 0;
-    std::int64_t offset = 0;  // of_input: from the start of the storage; else from the base's start
-  };
-
   Entry() = default;
-  Status plan_outputs();
   bool inputs_overlap(const guards::Registers& registers) const;
 
   std::unique_ptr<capture::Captured> captured_;
-  GraphRunner runner_;  // where no gradients flow; else
-  std::shared_ptr<const DifferentiableGraph> differentiable_;
-  std::vector<std::optional<View>> views_;  // by output
+  Program program_;
   bool mutates_ = false;
   std::uint64_t hits_ = 0;
 };

@@ -58,7 +58,9 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
     std::vector<at::Tensor> operands;
     operands.reserve(node.operands.size());
     for (const ir::ValueId value : node.operands)
-      operands.push_back(value == ir::kNone ? at::Tensor() : tensor(value, memory));
+      operands.push_back(value == ir::kNone                    ? at::Tensor()
+                         : function_.numbers_[value].defined() ? function_.numbers_[value]
+                                                               : tensor(value, memory));
     std::vector<at::Tensor> results = function_.fallback_[id]->run(operands, memory.dim_values());
     for (std::size_t i = 0; i < results.size(); ++i) {
       const ir::ValueId value = node.results[i];
@@ -147,6 +149,7 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
     made->fallback_[n] = std::make_unique<bridge::AtenNode>(std::move(node));
   }
   made->constants_.resize(graph.values.size());
+  made->numbers_.resize(graph.values.size());
   // make_tensor allocates below the dispatcher: PyTorch's fake mode may be on here.
   for (ir::ValueId v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ir::ValueKind::kConstant) continue;
@@ -155,6 +158,9 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
       std::memcpy(constant.mutable_data_ptr(), graph.values[v].constant->bytes.data(),
                   std::min(constant.nbytes(), graph.values[v].constant->bytes.size()));
     made->constants_[v] = std::move(constant);
+    if (const auto number = options.numbers.find(graph.values[v].constant);
+        number != options.numbers.end())
+      made->numbers_[v] = number->second;
   }
   return made;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace backplane::compiler {
 struct FunctionOptions {
   runtime::CompileOptions compile;
   std::string pipeline = "canonicalize";
+  // Numbers among the constants as PyTorch holds them, by their content: nodes that ATen runs get
+  // these, and so eager's bits.
+  std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor> numbers;
 };
 
 // What a call of a compiled function takes and gives, before Python sees it.
@@ -51,6 +55,7 @@ class CompiledFunction {
   std::vector<fx::Output> outputs_;
   std::vector<std::unique_ptr<bridge::AtenNode>> fallback_;  // by node; null where a plugin runs it
   std::vector<at::Tensor> constants_;                        // by value; undefined elsewhere
+  std::vector<at::Tensor> numbers_;                          // those of FunctionOptions, likewise
   std::size_t integer_count_ = 0;
   std::atomic<std::uint64_t> calls_{0}, restrided_{0};
 };

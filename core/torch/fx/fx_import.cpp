@@ -33,25 +33,6 @@ class RealTensors {
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
-// "model.py:12" of the last frame in FX's recorded stack.
-std::string location_of(const py::dict& meta) {
-  if (!meta.contains("stack_trace")) return {};
-  const py::object trace = meta["stack_trace"];
-  if (trace.is_none()) return {};
-  const std::string text = py::str(trace);
-  const std::size_t file = text.rfind("File \"");
-  if (file == std::string::npos) return {};
-  const std::size_t end = text.find('"', file + 6);
-  const std::size_t line = text.find("line ", end);
-  if (end == std::string::npos || line == std::string::npos) return {};
-  std::string path = text.substr(file + 6, end - file - 6);
-  if (const std::size_t slash = path.rfind('/'); slash != std::string::npos)
-    path.erase(0, slash + 1);
-  std::size_t stop = line + 5;
-  while (stop < text.size() && text[stop] >= '0' && text[stop] <= '9') ++stop;
-  return path + ":" + text.substr(line + 5, stop - line - 5);
-}
-
 class Importer {
  public:
   Importer(const std::string& name, const std::vector<std::string>& static_inputs)
@@ -362,7 +343,9 @@ class Importer {
     ir::Node& made = out_.graph.nodes[id];
     made.list_first = list_first;
     made.list_count = list_count;
-    made.location = location_of(node.attr("meta"));
+    const py::dict meta = node.attr("meta");
+    if (meta.contains("stack_trace") && !meta["stack_trace"].is_none())
+      made.location = location_of(std::string(py::str(meta["stack_trace"])));
     values_.emplace(node.ptr(), made.results);
     return {};
   }
@@ -556,6 +539,20 @@ class Importer {
 };
 
 }  // namespace
+
+std::string location_of(std::string_view trace) {
+  const std::size_t file = trace.rfind("File \"");
+  if (file == std::string_view::npos) return {};
+  const std::size_t end = trace.find('"', file + 6);
+  const std::size_t line = trace.find("line ", end);
+  if (end == std::string_view::npos || line == std::string_view::npos) return {};
+  std::string_view path = trace.substr(file + 6, end - file - 6);
+  if (const std::size_t slash = path.rfind('/'); slash != std::string_view::npos)
+    path.remove_prefix(slash + 1);
+  std::size_t stop = line + 5;
+  while (stop < trace.size() && trace[stop] >= '0' && trace[stop] <= '9') ++stop;
+  return std::string(path) + ":" + std::string(trace.substr(line + 5, stop - line - 5));
+}
 
 Result<Imported> import_graph(const py::object& graph_module, const std::string& name,
                               const std::vector<std::string>& static_inputs) {

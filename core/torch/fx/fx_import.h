@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct Imported {
   std::vector<std::string> integer_arguments;  // names of the dim classes they bind
   std::vector<Output> outputs;
 };
+
+// "model.py:12" of the last frame in a stack trace as FX records it; empty where there is none.
+std::string location_of(std::string_view stack_trace);
 
 // `static_inputs`: names of placeholders that hold weights and buffers. Fails, naming the node,
 // on what the IR cannot carry: other devices, subclasses, quantized types, higher-order operators.

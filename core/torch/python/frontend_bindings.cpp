@@ -3,16 +3,17 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/cpython/bytecode/code.h"
 #include "core/runtime/device.h"
-#include "core/runtime/registry.h"
 #include "core/torch/call/compiled.h"
-#include "core/torch/compiler/compiled_function.h"
-#include "core/torch/record/replay.h"
+#include "core/torch/compiler/cut_entry.h"
+#include "core/torch/python/devices.h"
 
 namespace py = pybind11;
 
@@ -20,59 +21,22 @@ namespace backplane::python {
 
 namespace {
 
-// ATen runs the graph, node by node.
-Result<call::GraphRunner> run_by_aten(const ir::Graph& recorded,
-                                      const std::vector<at::Tensor>& constants, call::GraphRole) {
-  auto graph = std::make_shared<const ir::Graph>(recorded);
-  return call::GraphRunner(
-      [graph, constants](std::span<const at::Tensor> inputs) -> Result<std::vector<at::Tensor>> {
-        const at::AutoDispatchBelowADInplaceOrView below_autograd;
-        BP_ASSIGN_OR_RETURN(record::Replayed replayed, record::replay(*graph, constants, inputs));
-        if (!replayed.differences.empty())
-          return Status(Code::kInternal,
-                        "a node gave another shape than captured: " + replayed.differences.front());
-        return std::move(replayed.outputs);
-      });
-}
-
-runtime::Role role_of(call::GraphRole role) {
-  if (role == call::GraphRole::kForward) return runtime::Role::kForward;
-  if (role == call::GraphRole::kBackward) return runtime::Role::kBackward;
-  return runtime::Role::kInference;
-}
-
-Result<call::GraphRunner> run_by_plugin(const ir::Graph& graph, call::GraphRole role,
-                                        const std::string& plugin, std::uint32_t index) {
-  BP_ASSIGN_OR_RETURN(runtime::Plugin * found, runtime::Registry::instance().find(plugin));
-  BP_ASSIGN_OR_RETURN(runtime::Device * device, found->device(index));
-  fx::Imported imported;
-  imported.graph = graph;
-  for (std::uint32_t i = 0; i < imported.graph.inputs.size(); ++i)
-    imported.arguments.push_back({fx::Argument::Kind::kTensor, i});
-  for (std::uint32_t i = 0; i < imported.graph.outputs.size(); ++i)
-    imported.outputs.emplace_back(i);
-  compiler::FunctionOptions options;
-  options.compile.role = role_of(role);
-  options.compile.pack_weights = role == call::GraphRole::kInference;
-  std::optional<Result<std::unique_ptr<compiler::CompiledFunction>>> made;
-  {
-    const py::gil_scoped_release no_gil;
-    made.emplace(compiler::CompiledFunction::compile(std::move(imported), {device}, options));
-  }
-  if (!made->ok()) return made->take_status();
-  std::shared_ptr<compiler::CompiledFunction> function = std::move(**made);
-  return call::GraphRunner(
-      [function](std::span<const at::Tensor> inputs) -> Result<std::vector<at::Tensor>> {
-        const std::vector<compiler::ArgumentValue> arguments(inputs.begin(), inputs.end());
-        BP_ASSIGN_OR_RETURN(std::vector<compiler::OutputValue> outputs, function->call(arguments));
-        std::vector<at::Tensor> tensors;
-        for (compiler::OutputValue& output : outputs) {
-          auto* tensor = std::get_if<at::Tensor>(&output);
-          if (!tensor) return Status(Code::kInternal, "a graph's output is no tensor");
-          tensors.push_back(std::move(*tensor));
-        }
-        return tensors;
-      });
+// Without a device ATen runs the graph, node by node.
+Result<call::Program> make_program(const record::Recorded& recorded,
+                                   const std::vector<runtime::Device*>& devices) {
+  compiler::CutOptions options;
+  options.name = recorded.graph.name;
+  options.devices = devices;
+  const auto eager = [](std::span<const at::Tensor>) -> std::vector<c10::IValue> {
+    throw std::runtime_error(
+        "The gradient of a captured program cannot be differentiated again (create_graph=True). "
+        "Call the function without torch_backplane for that.");
+  };
+  auto sizes = std::make_shared<const autograd::SizeRecord>(compiler::size_record(recorded));
+  const py::gil_scoped_release no_gil;
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<compiler::CutEntry> made,
+                      compiler::CutEntry::compile(recorded, options, eager));
+  return call::Program{std::move(made), std::move(sizes)};
 }
 
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
@@ -81,13 +45,11 @@ py::object compile(const py::object& target, const std::string& name, const std:
   options.name = name;
   options.strict = strict;
   options.entry_limit = entry_limit;
-  if (plugin.empty())
-    options.make_runner = run_by_aten;
-  else
-    options.make_runner = [plugin, device](const ir::Graph& graph, const std::vector<at::Tensor>&,
-                                           call::GraphRole role) {
-      return run_by_plugin(graph, role, plugin, device);
-    };
+  std::vector<runtime::Device*> devices;
+  if (!plugin.empty()) devices = find_devices({{plugin, static_cast<int>(device)}});
+  options.make_program = [devices](const record::Recorded& recorded) {
+    return make_program(recorded, devices);
+  };
   PyObject* made = call::make_compiled(target.ptr(), std::move(options));
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);

@@ -16,29 +16,16 @@
 #include "core/runtime/trace.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/fx/fx_import.h"
+#include "core/torch/python/devices.h"
 #include "core/torch/python/frontend_bindings.h"
 #include "core/torch/python/record_bindings.h"
+#include "core/torch/python/recorded_bindings.h"
 
 namespace py = pybind11;
 
 namespace backplane::python {
 
 namespace {
-
-PyObject* g_error = nullptr;  // torch_backplane._C.StatusError(code, message); owned, never freed
-
-[[noreturn]] void raise(const Status& status) {
-  const py::object error = py::reinterpret_borrow<py::object>(g_error)(
-      py::str(std::string(code_name(status.code()))), py::str(status.message()));
-  PyErr_SetObject(g_error, error.ptr());
-  throw py::error_already_set();
-}
-
-template <class T>
-T unwrap(Result<T> result) {
-  if (!result.ok()) raise(result.status());
-  return std::move(*result);
-}
 
 std::uint32_t torch_thread_count() { return static_cast<std::uint32_t>(at::get_num_threads()); }
 
@@ -48,15 +35,6 @@ void torch_parallel_for(std::size_t count, std::size_t grain, void* user,
                    [&](std::int64_t begin, std::int64_t end) {
                      body(user, static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
                    });
-}
-
-std::vector<runtime::Device*> find_devices(const std::vector<std::pair<std::string, int>>& names) {
-  std::vector<runtime::Device*> devices;
-  for (const auto& [name, index] : names) {
-    runtime::Plugin* plugin = unwrap(runtime::Registry::instance().find(name));
-    devices.push_back(unwrap(plugin->device(static_cast<std::uint32_t>(index))));
-  }
-  return devices;
 }
 
 // Takes the list's references, so that activations die as soon as their last reader is done.
@@ -92,13 +70,7 @@ py::list call_boxed(compiler::CompiledFunction& function, const py::list& list) 
   return out;
 }
 
-runtime::Role role_of(const std::string& role) {
-  if (role == "forward") return runtime::Role::kForward;
-  if (role == "backward") return runtime::Role::kBackward;
-  return runtime::Role::kInference;
-}
-
-std::unique_ptr<compiler::CompiledFunction> compile_fx(
+std::shared_ptr<compiler::CompiledFunction> compile_fx(
     const py::object& graph_module, const std::vector<std::pair<std::string, int>>& devices,
     const std::string& name, const std::string& role, const std::vector<std::string>& static_inputs,
     bool pack_weights) {
@@ -236,12 +208,12 @@ PYBIND11_MODULE(_C, m) {
   runtime::set_thread_hooks({torch_thread_count, torch_parallel_for});
   runtime::start_trace_from_environment();
 
-  g_error = PyErr_NewExceptionWithDoc("torch_backplane._C.StatusError",
-                                      "A failed call: args are the code's name and the message.",
-                                      PyExc_RuntimeError, nullptr);
-  m.attr("StatusError") = py::reinterpret_borrow<py::object>(g_error);
+  m.attr("StatusError") = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(
+      "torch_backplane._C.StatusError", "A failed call: args are the code's name and the message.",
+      PyExc_RuntimeError, nullptr));
 
-  py::class_<compiler::CompiledFunction>(m, "CompiledFunction", py::dynamic_attr())
+  py::class_<compiler::CompiledFunction, std::shared_ptr<compiler::CompiledFunction>>(
+      m, "CompiledFunction", py::dynamic_attr())
       // ATen's errors keep their Python types (IndexError, ...).
       .def("__call__", torch::wrap_pybind_function(call_boxed), py::arg("arguments"))
       .def("report", report)
@@ -255,6 +227,7 @@ PYBIND11_MODULE(_C, m) {
         py::arg("role"), py::arg("static_inputs"), py::arg("pack_weights"));
   register_record(m);
   register_frontend(m);
+  register_recorded(m);
   m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
     if (const Status status = runtime::Registry::instance().add_path(path, origin); !status.ok())
       raise(status);

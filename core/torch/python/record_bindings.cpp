@@ -1,13 +1,11 @@
 #include "core/torch/python/record_bindings.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
-#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,9 +14,9 @@
 #include "core/ir/text.h"
 #include "core/ir/verifier.h"
 #include "core/runtime/device.h"
-#include "core/runtime/plugin.h"
-#include "core/runtime/registry.h"
 #include "core/torch/compiler/compiled_function.h"
+#include "core/torch/python/devices.h"
+#include "core/torch/python/program_call.h"
 #include "core/torch/record/escape.h"
 #include "core/torch/record/recorder.h"
 #include "core/torch/record/replay.h"
@@ -44,82 +42,32 @@ struct Recording {
   }
 };
 
-py::object tensor_or_none(const at::Tensor& tensor) {
-  if (!tensor.defined()) return py::none();
-  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
-}
-
-// Tensors and numbers of a nest of tuples, lists and dictionaries, in order.
-void flatten(const py::handle& result, std::vector<c10::IValue>& out) {
-  if (THPVariable_Check(result.ptr())) {
-    out.emplace_back(THPVariable_Unpack(result.ptr()));
-  } else if (result.is_none()) {
-    out.emplace_back();
-  } else if (py::isinstance<py::bool_>(result)) {
-    out.emplace_back(result.cast<bool>());
-  } else if (py::isinstance<py::int_>(result)) {
-    out.emplace_back(result.cast<std::int64_t>());
-  } else if (py::isinstance<py::float_>(result)) {
-    out.emplace_back(result.cast<double>());
-  } else if (py::isinstance<py::str>(result)) {
-    out.emplace_back(result.cast<std::string>());
-  } else if (py::isinstance<py::dict>(result)) {
-    for (const auto& [name, item] : py::reinterpret_borrow<py::dict>(result)) flatten(item, out);
-  } else if (py::isinstance<py::tuple>(result) || py::isinstance<py::list>(result)) {
-    for (const py::handle item : result) flatten(item, out);
-  } else {
-    throw py::type_error("the program returns a " +
-                         std::string(py::str(py::type::of(result).attr("__qualname__"))));
-  }
-}
-
-// Fails for subclasses, whose own code a recording would not see. Fake tensors are looked at only.
-Status unpack(const py::handle& item, std::vector<at::Tensor>& out) {
-  const std::string position = "argument " + std::to_string(out.size());
-  if (!THPVariable_Check(item.ptr()))
-    return Status(Code::kUnsupported,
-                  position + " is a " + std::string(py::str(py::type::of(item).attr("__name__"))) +
-                      ", not a tensor");
-  if (!THPVariable_CheckExact(item.ptr())) {
-    const std::string type = py::str(py::type::of(item).attr("__name__"));
-    if (type != "FakeTensor")
-      return Status(Code::kUnsupported, position + " is of the tensor subclass " + type);
-  }
-  out.push_back(THPVariable_Unpack(item.ptr()));
-  return {};
-}
-
 std::unique_ptr<Recording> record_program(const py::object& callable, const py::list& arguments,
                                           const record::RecordOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   auto made = std::make_unique<Recording>(Recording{Status(Code::kInternal, "not run"), {}, 0});
   std::vector<at::Tensor> tensors;
   Status status = record::guard_escapes();
-  for (const py::handle item : arguments)
-    if (status.ok()) status = unpack(item, tensors);
+  for (const py::handle item : arguments) {
+    c10::IValue value;
+    if (status.ok()) status = to_argument(item, tensors.size(), value);
+    if (status.ok() && !value.isTensor())
+      status = Status(Code::kUnsupported, "argument " + std::to_string(tensors.size()) + " is a " +
+                                              type_name(item) + ", not a tensor");
+    if (status.ok()) tensors.push_back(value.toTensor());
+  }
   if (!status.ok()) {
     made->result = std::move(status);
     return made;
   }
-  std::exception_ptr interrupt;  // no fault of the program: goes on to the caller
   const record::Program program = [&](const std::vector<at::Tensor>& given) {
-    const py::gil_scoped_acquire gil;
-    py::tuple inputs(given.size());
-    for (std::size_t i = 0; i < given.size(); ++i) inputs[i] = tensor_or_none(given[i]);
-    std::vector<c10::IValue> results;
-    try {
-      flatten(callable(*inputs), results);
-    } catch (const py::error_already_set& error) {
-      if (!error.matches(PyExc_Exception)) interrupt = std::current_exception();
-      throw;
-    }
-    return results;
+    return call_python(callable, std::vector<c10::IValue>(given.begin(), given.end()));
   };
   {
     const py::gil_scoped_release no_gil;
     made->result = record::record(program, tensors, options);
   }
-  if (interrupt) std::rethrow_exception(interrupt);
+  rethrow_interrupt();
   if (!made->result.ok()) PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
   made->record_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
@@ -127,60 +75,22 @@ std::unique_ptr<Recording> record_program(const py::object& callable, const py::
   return made;
 }
 
-// Names of tensors that the module itself holds; fails on what the recorder would not see into.
-Result<std::vector<std::string>> scan_module(const py::object& module) {
-  const py::object higher_order = py::module_::import("torch._ops").attr("HigherOrderOperator");
-  std::vector<std::string> names;
-  const py::list nodes(module.attr("graph").attr("nodes"));
-  for (const py::handle node : nodes)
-    if (const py::object target = node.attr("target"); py::isinstance(target, higher_order))
-      return Status(Code::kUnsupported,
-                    "the higher-order operator " + std::string(py::str(target)));
-  for (const py::handle node : nodes) {
-    if (std::string(py::str(node.attr("op"))) != "get_attr") continue;
-    const std::string name = py::str(node.attr("target"));
-    const py::object value = py::module_::import("operator").attr("attrgetter")(name)(module);
-    if (!THPVariable_Check(value.ptr()))
-      return Status(Code::kUnsupported, "the attribute '" + name + "' is no tensor");
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  }
-  return names;
-}
-
 std::unique_ptr<Recording> record_fx(const py::object& module, const py::list& arguments,
                                      record::RecordOptions options) {
-  Result<std::vector<std::string>> captured = scan_module(module);
-  if (!captured.ok()) return std::make_unique<Recording>(Recording{captured.take_status(), {}, 0});
-  if (captured->empty()) return record_program(module.attr("forward"), arguments, options);
-
-  const py::object attribute = py::module_::import("operator").attr("attrgetter");
-  // As torch.func.functional_call, less GraphModule's printing of errors.
-  const py::object hold =
-      py::module_::import("torch.nn.utils.stateless").attr("_reparametrize_module");
-  const std::size_t own = arguments.size();
+  Result<ModuleProgram> program = module_program(module, arguments.size());
+  if (!program.ok()) return std::make_unique<Recording>(Recording{program.take_status(), {}, 0});
   py::list all;
   for (const py::handle item : arguments) all.append(item);
+  for (const at::Tensor& tensor : program->captured) all.append(tensor_or_none(tensor));
+  const std::size_t own = arguments.size();
   options.argument_names.resize(own);
   for (std::size_t i = 0; i < own; ++i)
     if (options.argument_names[i].empty())
       options.argument_names[i] = "primals_" + std::to_string(i + 1);
-  for (const std::string& name : *captured) {
-    all.append(attribute(name)(module));
-    options.argument_names.push_back(name);
-  }
-  const py::cpp_function call([&](const py::args& given) {
-    py::dict values;
-    for (std::size_t i = 0; i < captured->size(); ++i)
-      values[py::str((*captured)[i])] = given[own + i];
-    const py::tuple inputs = given[py::slice(0, static_cast<py::ssize_t>(own), 1)];
-    const py::object held = hold(module, values);
-    held.attr("__enter__")();
-    const auto leave =
-        c10::make_scope_exit([&] { held.attr("__exit__")(py::none(), py::none(), py::none()); });
-    return module.attr("forward")(*inputs);
-  });
-  auto made = record_program(call, all, options);
-  made->captured = std::move(*captured);
+  for (const std::string& name : program->captured_names) options.argument_names.push_back(name);
+  options.locate = std::move(program->locate);
+  auto made = record_program(program->callable, all, options);
+  made->captured = std::move(program->captured_names);
   return made;
 }
 
@@ -216,6 +126,8 @@ const char* kind_name(record::OutputKind kind) {
       return "view_of_argument";
     case record::OutputKind::kViewOfOutput:
       return "view_of_output";
+    case record::OutputKind::kSharedWithOutput:
+      return "shared_with_output";
   }
   return "invalid";
 }
@@ -294,7 +206,7 @@ std::unique_ptr<Halves> cut(const Recording& recording, double memory_budget) {
 }
 
 // The graph as the compiler takes one from TorchDynamo: every input a tensor, every output given.
-std::unique_ptr<compiler::CompiledFunction> compile_graph(
+std::shared_ptr<compiler::CompiledFunction> compile_graph(
     const ir::Graph& graph, const std::vector<std::pair<std::string, int>>& devices,
     runtime::Role role) {
   fx::Imported imported;
@@ -302,14 +214,7 @@ std::unique_ptr<compiler::CompiledFunction> compile_graph(
   for (std::uint32_t i = 0; i < graph.inputs.size(); ++i)
     imported.arguments.push_back({fx::Argument::Kind::kTensor, i});
   for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) imported.outputs.emplace_back(i);
-  std::vector<runtime::Device*> targets;
-  for (const auto& [name, index] : devices) {
-    Result<runtime::Plugin*> plugin = runtime::Registry::instance().find(name);
-    if (!plugin.ok()) throw py::value_error(plugin.status().message());
-    Result<runtime::Device*> device = (*plugin)->device(static_cast<std::uint32_t>(index));
-    if (!device.ok()) throw py::value_error(device.status().message());
-    targets.push_back(*device);
-  }
+  const std::vector<runtime::Device*> targets = find_devices(devices);
   compiler::FunctionOptions options;
   options.compile.role = role;
   std::optional<Result<std::unique_ptr<compiler::CompiledFunction>>> made;

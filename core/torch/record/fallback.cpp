@@ -232,7 +232,9 @@ class Recorder {
       }
     }
     // Numbers that follow from shapes are in no graph.
-    if (!call_.results.empty() || count == 0) session_.tape.calls.push_back(std::move(call_));
+    if (call_.results.empty() && count > 0) return;
+    call_.location = session_.find_location();
+    session_.tape.calls.push_back(std::move(call_));
   }
 
   Session& session_;

@@ -172,6 +172,7 @@ class Lowering {
                             std::move(types), value_name(*call.info));
     ir::Node& node = out_.graph.nodes[id];
     node.list_first = list_first;
+    if (call.location) node.location = *call.location;
     node.list_count = call.list_counts.empty() ? 0 : call.list_counts[0];
     for (std::size_t i = 0; i < call.results.size(); ++i)
       if (call.results[i] != kNoValue) ids_[call.results[i]] = node.results[i];

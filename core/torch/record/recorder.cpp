@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -46,6 +47,19 @@ Pointer make_edge() {
   else
     return c10::make_intrusive<EdgeOfProgram>();
 }
+
+// Its check of each gradient would ask for values.
+class WithoutAnomalyMode {
+ public:
+  WithoutAnomalyMode() { Mode::set_enabled(false, checks_nan_); }
+  ~WithoutAnomalyMode() { Mode::set_enabled(was_enabled_, checks_nan_); }
+  WithoutAnomalyMode(const WithoutAnomalyMode&) = delete;
+  WithoutAnomalyMode& operator=(const WithoutAnomalyMode&) = delete;
+
+ private:
+  using Mode = torch::autograd::AnomalyMode;
+  const bool was_enabled_ = Mode::is_enabled(), checks_nan_ = Mode::should_check_nan();
+};
 
 Status check_environment() {
   if (Session::current()) return unsupported("a recording inside of another");
@@ -101,6 +115,7 @@ class Recording {
         session_(std::make_shared<Session>()) {}
 
   Result<Recorded> run() {
+    session_->locate = options_.locate;
     for (std::size_t i = 0; i < arguments_.size(); ++i) (void)hand_argument(i);
     session_->add_argument = [this](const at::Tensor& tensor) {
       if (Status status = check_argument(tensor, arguments_.size()); !status.ok())
@@ -112,6 +127,7 @@ class Recording {
       const bool in_inference = c10::InferenceMode::is_enabled();
       const c10::InferenceMode normal(false);
       const at::AutoGradMode grad(!in_inference && had_grad_);
+      const WithoutAnomalyMode without_anomaly_mode;
       const SessionScope session(session_);
       const RecordingScope recording;
       std::vector<at::Tensor> given;
@@ -133,8 +149,9 @@ class Recording {
   at::Tensor hand_argument(std::size_t index) {
     const at::Tensor argument = arguments_[index];
     const auto [found, is_new] = seen_.emplace(argument.unsafeGetTensorImpl(), handed_.size());
-    handed_of_.push_back(found->second);
-    if (!is_new) return handed_[found->second].given;
+    const bool merged = !is_new && options_.merge_equal_arguments;
+    handed_of_.push_back(merged ? found->second : handed_.size());
+    if (merged) return handed_[found->second].given;
     const at::Tensor value = session_->make_input(argument);
     Handed handed;
     handed.first_argument = index;
@@ -227,6 +244,7 @@ class Recording {
     const at::Tensor& tensor = result.toTensor();
     output_values_.push_back(value_of(tensor, "an output"));
     output_tensors_.push_back(tensor);
+    info.dtype = tensor.scalar_type();
     info.sizes = tensor.sizes().vec();
     info.strides = tensor.strides().vec();
     info.storage_offset = tensor.storage_offset();
@@ -236,7 +254,17 @@ class Recording {
     return {};
   }
 
-  void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) const {
+  static bool contains(const at::Tensor& whole, const at::Tensor& part) {
+    if (!whole.is_non_overlapping_and_dense() || whole.scalar_type() != part.scalar_type())
+      return false;
+    std::int64_t span = part.numel() > 0 ? 1 : 0;
+    for (std::int64_t d = 0; span > 0 && d < part.dim(); ++d)
+      span += (part.size(d) - 1) * part.stride(d);
+    return part.storage_offset() >= whole.storage_offset() &&
+           part.storage_offset() + span <= whole.storage_offset() + whole.numel();
+  }
+
+  void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) {
     const c10::StorageImpl* storage = storage_of(tensor);
     if (!storage) return;
     for (const Handed& handed : handed_) {
@@ -249,10 +277,18 @@ class Recording {
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
       const at::Tensor& other = output_tensors_[earlier];
       if (!other.defined() || storage != storage_of(other)) continue;
-      info.kind = OutputKind::kViewOfOutput;
+      if (info.base == kAbsent) info.base = earlier;
+      info.kind = OutputKind::kSharedWithOutput;
+      if (other.requires_grad() != tensor.requires_grad() || !contains(other, tensor)) continue;
       info.base = earlier;
+      info.kind = OutputKind::kViewOfOutput;
       return;
     }
+    if (info.kind != OutputKind::kSharedWithOutput) return;
+    OutputInfo& base = recorded_.outputs[info.base];
+    if (base.kind != OutputKind::kFresh) return;
+    base.kind = OutputKind::kSharedWithOutput;
+    base.base = info.base;
   }
 
   at::Tensor make_tangent(const at::Tensor& output, std::uint32_t& out_position) {
@@ -275,9 +311,9 @@ class Recording {
     };
     for (std::size_t i = 0; i < recorded_.outputs.size(); ++i) {
       OutputInfo& info = recorded_.outputs[i];
-      // The caller's own autograd differentiates arguments and their views.
+      // The caller's own autograd differentiates arguments, and views of them and of outputs.
       if (info.requires_grad && info.kind != OutputKind::kArgument &&
-          info.kind != OutputKind::kViewOfArgument)
+          info.kind != OutputKind::kViewOfArgument && info.kind != OutputKind::kViewOfOutput)
         differentiate(output_tensors_[i], info.tangent);
     }
     new_value_tangents_.resize(handed_.size(), kAbsent);
@@ -331,6 +367,7 @@ class Recording {
       info.graph_input = static_cast<std::uint32_t>(h);
       info.requires_grad = arguments_[handed_[h].first_argument].requires_grad();
       info.is_mutated = new_values_[h] != kNoValue;
+      info.storage_offset = arguments_[handed_[h].first_argument].storage_offset();
       info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
       if (h < new_value_tangents_.size()) info.tangent = new_value_tangents_[h];
       if (h < gradients_.size() && gradients_[h] != kNoValue)
@@ -346,6 +383,12 @@ class Recording {
     recorded_.graph = std::move(lowered.graph);
     recorded_.forward_node_count = lowered.forward_node_count;
     recorded_.constants = std::move(lowered.constants);
+    for (ir::ValueId v = 0; v < recorded_.constants.size(); ++v)
+      if (recorded_.constants[v].defined() &&
+          recorded_.constants[v].unsafeGetTensorImpl()->is_wrapped_number())
+        recorded_.numbers.emplace(recorded_.graph.values[v].constant, recorded_.constants[v]);
+    recorded_.draws = std::ranges::any_of(
+        recorded_.graph.nodes, [](const ir::Node& node) { return ir::has_effects(*node.op); });
     recorded_.call_count = session_->tape.calls.size();
     recorded_.shapes = session_->shapes;
     for (const OperatorInfo* info : session_->python_shapes)

@@ -4,11 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/status.h"
@@ -29,6 +32,7 @@ struct ArgumentInfo {
   bool new_value_requires_grad = false;
   std::uint32_t tangent = kAbsent;   // new_value_requires_grad: position in graph.inputs
   std::uint32_t gradient = kAbsent;  // position in graph.outputs; absent: the gradient is zero
+  std::int64_t storage_offset = 0;   // where it started in its storage
 };
 
 enum class OutputKind : std::uint8_t {
@@ -36,7 +40,10 @@ enum class OutputKind : std::uint8_t {
   kFresh,           // memory of its own
   kArgument,        // the argument `base` itself
   kViewOfArgument,  // shares the memory of argument `base`
-  kViewOfOutput,    // shares the memory of the earlier output `base`
+  kViewOfOutput,    // a part of the earlier output `base`, whose autograd differentiates it
+  // Shares memory with the output `base` (itself for the first of them), but neither is a part of
+  // the other, or only one is differentiated: each has a tangent of its own.
+  kSharedWithOutput,
 };
 
 struct OutputInfo {
@@ -44,6 +51,7 @@ struct OutputInfo {
   std::uint32_t base = kAbsent;
   std::uint32_t graph_output = kAbsent;  // position in graph.outputs of its content
   c10::IValue plain;                     // kPlain
+  at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> sizes, strides;
   std::int64_t storage_offset = 0;  // as the program sees it: from the start of the storage
   bool requires_grad = false;
@@ -57,8 +65,11 @@ struct Recorded {
   std::vector<ArgumentInfo> arguments;
   std::vector<OutputInfo> outputs;
   bool grad_mode_after = true;        // what the program leaves the thread's grad mode at
+  bool draws = false;                 // random numbers
   std::vector<at::Tensor> constants;  // as Lowered::constants
-  std::size_t call_count = 0;         // recorded, with those that nobody reads
+  // The numbers among them, by the content of their constant, which passes keep.
+  std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor> numbers;
+  std::size_t call_count = 0;  // recorded, with those that nobody reads
   ShapeCounts shapes;
   std::vector<std::string> python_shapes;  // operators whose shape came from a Python function
 };
@@ -71,6 +82,9 @@ struct RecordOptions {
   bool with_backward = true;                    // where an argument requires gradients
   std::vector<std::string> argument_names;      // missing ones are "primals_1", ...
   std::vector<std::uint32_t> static_arguments;  // weights and buffers
+  // One input for arguments that are the same tensor; else the graph holds for others as well.
+  bool merge_equal_arguments = true;
+  Locate locate;  // for the nodes' locations; called from within the program's calls
 };
 
 // Runs `program` once on tensors without memory; the given arguments are looked at, not read. Any

@@ -1,5 +1,8 @@
 #include "core/torch/record/session.h"
 
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/function.h>
+
 #include <torch/version.h>
 
 #include <atomic>
@@ -73,6 +76,20 @@ ValueNumber Session::number_of(const at::Tensor& tensor, std::string_view reader
     refuse(std::string(reader) +
            " reads a tensor that is neither an argument nor made by the program");
   return add_constant(tensor);
+}
+
+const std::string* Session::find_location() {
+  if (in_backward) {
+    const auto node = torch::autograd::get_current_node();
+    if (!node) return nullptr;
+    const auto found = locations_.find(node->sequence_nr());
+    return found == locations_.end() ? nullptr : found->second;
+  }
+  if (!locate) return nullptr;
+  const std::string* location = locate();
+  // The operator's node, if it has one, is the last that was made.
+  if (location) locations_.try_emplace(at::sequence_number::peek() - 1, location);
+  return location;
 }
 
 std::optional<at::Tensor> Session::evaluate(ValueNumber number) {

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct ShapeCounts {
   std::uint32_t compiled = 0, python = 0, run_on_zeros = 0;
 };
 
+// Where the program is, "model.py:12"; null where that is not known.
+using Locate = std::function<const std::string*()>;
+
 class Session final : public c10::DebugInfoBase {
  public:
   Session();
@@ -40,6 +44,7 @@ class Session final : public c10::DebugInfoBase {
   Tape tape;
   ShapeCounts shapes;
   bool in_backward = false;
+  Locate locate;                                          // may be empty
   std::unordered_set<const OperatorInfo*> python_shapes;  // those that shapes.python counts
 
   // While the program runs: makes a tensor that it meets one more argument, and gives what stands
@@ -58,6 +63,9 @@ class Session final : public c10::DebugInfoBase {
   // memory of its own, whose content may be another in the next call.
   ValueNumber number_of(const at::Tensor& tensor, std::string_view reader);
 
+  // Of the call that is being recorded. In the backward: of the forward's call.
+  const std::string* find_location();
+
   // Computes a value that depends on no input and on no random draw; else nothing.
   std::optional<at::Tensor> evaluate(ValueNumber value);
 
@@ -70,6 +78,8 @@ class Session final : public c10::DebugInfoBase {
  private:
   std::uint64_t number_;
   std::string refusal_;
+  // By autograd's sequence number, which a node of the backward has from its forward.
+  std::unordered_map<std::uint64_t, const std::string*> locations_;
 };
 
 // Makes a session the thread's current one.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "core/torch/record/operator_info.h"
@@ -30,6 +31,7 @@ struct Call {
   std::vector<ValueNumber> operands;       // all tensors in schema order, lists flattened
   std::vector<std::uint32_t> list_counts;  // of each tensor list
   std::vector<ValueNumber> results;        // all tensors, lists flattened; kNoValue where undefined
+  const std::string* location = nullptr;   // borrowed for as long as the recording
 };
 
 struct Tape {

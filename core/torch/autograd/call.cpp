@@ -1,0 +1,204 @@
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "core/torch/autograd/cut_program.h"
+#include "core/torch/autograd/joint_node.h"
+
+namespace backplane::autograd {
+
+namespace {
+
+namespace impl = torch::autograd::impl;
+using record::OutputInfo;
+using record::OutputKind;
+
+// The memory of `base` as an output shows it: a view that autograd knows where both are
+// differentiated, else one that it does not.
+at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
+  const bool differentiated =
+      info.requires_grad && base.requires_grad() && at::GradMode::is_enabled();
+  at::Tensor from = differentiated || !base.requires_grad() ? base : base.detach();
+  std::int64_t start = from.storage_offset();
+  if (from.scalar_type() != info.dtype) {
+    if (from.is_complex() && info.dtype == c10::toRealValueType(from.scalar_type())) {
+      from = at::view_as_real(from);
+      start *= 2;
+    } else if (c10::isComplexType(info.dtype) &&
+               from.scalar_type() == c10::toRealValueType(info.dtype)) {
+      from = at::view_as_complex(from);
+      start /= 2;
+    } else {
+      // Bits read as another type have no gradient.
+      const std::int64_t bytes = start * static_cast<std::int64_t>(from.element_size());
+      at::Tensor out = at::empty({0}, from.options().dtype(info.dtype));
+      out.set_(from.storage(),
+               bytes / static_cast<std::int64_t>(out.element_size()) + info.storage_offset,
+               info.sizes, info.strides);
+      return out;
+    }
+  }
+  if (info.storage_offset == 0 && from.sizes() == info.sizes && from.strides() == info.strides)
+    return from.view_as(from);
+  return at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
+}
+
+// Shares the memory of another output, with a gradient of its own. A write through it would have
+// to change the other's history as well, so PyTorch refuses that one.
+at::Tensor view_with_own_gradient(const at::Tensor& content) {
+  at::Tensor view = content.view_as(content);
+  impl::get_view_autograd_meta(view)->set_creation_meta(
+      torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
+  return view;
+}
+
+class Call {
+ public:
+  Call(const std::shared_ptr<CutProgram>& program, const std::shared_ptr<const SizeRecord>& sizes,
+       std::span<const at::Tensor> arguments)
+      : program_(program),
+        signature_(program->signature),
+        sizes_(sizes),
+        arguments_(arguments),
+        outputs_(sizes->outputs.size()) {}
+
+  Result<std::vector<c10::IValue>> run() {
+    std::vector<at::Tensor> inputs;
+    inputs.reserve(signature_.argument_of_input.size());
+    for (const std::uint32_t argument : signature_.argument_of_input)
+      inputs.push_back(arguments_[argument]);
+    BP_ASSIGN_OR_RETURN(values_, program_->forward(std::move(inputs), *sizes_));
+    if (signature_.tangent_count > 0 && at::GradMode::is_enabled()) make_node();
+    copy_saved();
+    make_own_outputs();
+    if (!signature_.mutated.empty()) write_back();
+    make_views_of_arguments();
+    if (node_) save();
+    if (signature_.grad_mode_after != at::GradMode::is_enabled())
+      at::GradMode::set_enabled(signature_.grad_mode_after);
+
+    std::vector<c10::IValue> results;
+    results.reserve(outputs_.size());
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+      results.push_back(sizes_->outputs[i].kind == OutputKind::kPlain
+                            ? sizes_->outputs[i].plain
+                            : c10::IValue(std::move(outputs_[i])));
+    return results;
+  }
+
+ private:
+  const at::Tensor& input(std::uint32_t position) const {
+    return arguments_[signature_.argument_of_input[position]];
+  }
+
+  void make_node() {
+    pointer_ = autograd::make_node<JointNode>(program_, sizes_, arguments_);
+    node_ = static_cast<JointNode*>(pointer_.get());
+    torch::autograd::edge_list edges;
+    edges.reserve(signature_.gradients.size());
+    for (const std::uint32_t position : signature_.gradients)
+      edges.push_back(impl::gradient_edge(input(position)));
+    node_->set_next_edges(std::move(edges));
+  }
+
+  // Before anything is written.
+  void copy_saved() {
+    if (!node_) return;
+    for (const SavedSource& saved : signature_.saved) {
+      if (!saved.needs_copy) continue;
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      copies_.push_back(
+          (saved.is_argument ? input(saved.position) : values_[saved.position]).clone());
+    }
+  }
+
+  // In the order of their tangents.
+  void make_own_outputs() {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const OutputInfo& info = sizes_->outputs[i];
+      if (info.kind == OutputKind::kFresh) {
+        outputs_[i] = values_[info.graph_output];
+        if (signature_.copied_outputs[i]) {
+          const at::AutoDispatchBelowADInplaceOrView below_autograd;
+          outputs_[i] = outputs_[i].clone();
+        }
+      } else if (info.kind == OutputKind::kViewOfOutput) {
+        outputs_[i] = view_of(outputs_[info.base], info);
+      } else if (info.kind == OutputKind::kSharedWithOutput) {
+        outputs_[i] = values_[info.graph_output];
+        if (node_ && info.tangent != kAbsent) outputs_[i] = view_with_own_gradient(outputs_[i]);
+      } else {
+        continue;
+      }
+      if (node_ && info.tangent != kAbsent) torch::autograd::set_history(outputs_[i], pointer_);
+    }
+  }
+
+  void write_back() {
+    for (const std::uint32_t position : signature_.mutated) {
+      const record::ArgumentInfo& info =
+          signature_.arguments[signature_.argument_of_input[position]];
+      // A name of its own: what is saved must not lead back to the node.
+      const at::Tensor value = values_[info.new_value].variable_data();
+      at::Tensor target = input(position);
+      const bool has_history = node_ && info.tangent != kAbsent;
+      if (has_history) torch::autograd::set_history(value, pointer_);
+      const at::AutoGradMode grad(has_history);
+      target.copy_(value);
+    }
+  }
+
+  void make_views_of_arguments() {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const OutputInfo& info = sizes_->outputs[i];
+      if (info.kind == OutputKind::kArgument) outputs_[i] = arguments_[info.base];
+      if (info.kind == OutputKind::kViewOfArgument)
+        outputs_[i] = view_of(arguments_[info.base], info);
+    }
+  }
+
+  void save() {
+    auto copy = copies_.begin();
+    for (const SavedSource& saved : signature_.saved) {
+      if (saved.needs_copy) {
+        node_->save(*copy++, /*is_output=*/false);
+      } else if (saved.is_argument) {
+        node_->save(input(saved.position), /*is_output=*/false);
+      } else if (saved.shared_with != kAbsent) {
+        // A name of its own for the memory, which counts the output's writes.
+        const at::Tensor value = values_[saved.position].variable_data();
+        impl::set_version_counter(value, impl::version_counter(outputs_[saved.shared_with]));
+        node_->save(value, /*is_output=*/false);
+      } else {
+        node_->save(values_[saved.position], /*is_output=*/false);
+      }
+    }
+  }
+
+  const std::shared_ptr<CutProgram>& program_;
+  const Signature& signature_;
+  const std::shared_ptr<const SizeRecord>& sizes_;
+  std::span<const at::Tensor> arguments_;
+  std::vector<at::Tensor> values_;   // of the forward graph
+  std::vector<at::Tensor> outputs_;  // of the program
+  std::vector<at::Tensor> copies_;
+  NodePointer pointer_;
+  JointNode* node_ = nullptr;
+};
+
+}  // namespace
+
+Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
+                                      const std::shared_ptr<const SizeRecord>& sizes,
+                                      std::span<const at::Tensor> arguments) {
+  return Call(program, sizes, arguments).run();
+}
+
+}  // namespace backplane::autograd

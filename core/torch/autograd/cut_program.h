@@ -1,0 +1,72 @@
+// A program cut into forward and backward, as autograd calls it: what goes in and out, apart from
+// how it is run.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/torch/record/recorder.h"
+
+namespace backplane::autograd {
+
+using record::kAbsent;
+
+// A value that the forward hands to the backward.
+struct SavedSource {
+  bool is_argument = false;
+  std::uint32_t position = 0;           // is_argument: of the forward's inputs, else of its outputs
+  std::uint32_t shared_with = kAbsent;  // the program's output that shows the same memory
+  bool needs_copy = false;              // its memory is an argument's that the program writes
+};
+
+// Equal for all sizes of one structure.
+struct Signature {
+  std::vector<record::ArgumentInfo> arguments;   // of the program
+  std::vector<std::uint32_t> argument_of_input;  // by input of the forward: the first that is it
+  std::vector<SavedSource> saved;
+  std::uint32_t tangent_count = 0;
+  std::vector<std::uint32_t>
+      gradients;  // inputs of the forward that get one, in the backward's order
+  std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
+  std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
+  bool grad_mode_after = true;
+  bool is_repeatable = true;  // draws nothing and writes no argument
+};
+
+// What of a program holds for one set of sizes only.
+struct SizeRecord {
+  // Offsets are relative to the argument or output that is `base`.
+  std::vector<record::OutputInfo> outputs;
+  std::vector<std::int64_t> class_values;  // of the dim classes that no expression gives
+};
+
+class CutProgram {
+ public:
+  virtual ~CutProgram() = default;
+
+  // Tensors in order of the graph's inputs; gives the graph's outputs. Any thread, without the GIL.
+  // ATen's exceptions pass.
+  virtual Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor> inputs,
+                                                  const SizeRecord& sizes) = 0;
+  // Inputs: saved values, then tangents.
+  virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
+                                                   const SizeRecord& sizes) = 0;
+  // The program run by PyTorch, whose autograd then knows its history.
+  virtual std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) = 0;
+
+  Signature signature;
+};
+
+// One call: runs the forward, writes changed arguments back, hangs the backward on the outputs.
+// Alive as long as an output's history: `program` and `sizes`.
+Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
+                                      const std::shared_ptr<const SizeRecord>& sizes,
+                                      std::span<const at::Tensor> arguments);
+
+}  // namespace backplane::autograd

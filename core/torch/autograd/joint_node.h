@@ -1,0 +1,60 @@
+// The node that a call of a cut program leaves in autograd's graph.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/torch/autograd/cut_program.h"
+
+namespace backplane::autograd {
+
+class JointNode final : public torch::autograd::Node {
+ public:
+  JointNode(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
+            std::span<const at::Tensor> arguments);
+
+  // Every saved value once, in order, after the outputs have their history.
+  void save(const at::Tensor& value, bool is_output) { saved_.emplace_back(value, is_output); }
+
+  std::string name() const override { return "BackplaneBackward"; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
+  void release_variables() override;
+  void will_release_variables() override;
+
+ private:
+  torch::autograd::variable_list differentiate_again(
+      const torch::autograd::variable_list& tangents) const;
+
+  std::shared_ptr<CutProgram> program_;
+  std::shared_ptr<const SizeRecord> sizes_;
+  std::vector<torch::autograd::SavedVariable> saved_;
+  // For a second differentiation only: it does not keep them alive.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> arguments_;
+  std::vector<std::uint32_t> versions_;
+  bool releases_ = false;  // this is the last apply: saved values go as they are read
+};
+
+// Second differentiations so far, in this process: they run by PyTorch.
+std::uint64_t second_differentiations();
+
+// Nodes are held by one pointer type up to torch 2.12 and by another from 2.13 on.
+using NodePointer = decltype(torch::autograd::Edge::function);
+template <class Made, class Pointer = NodePointer, class... Arguments>
+Pointer make_node(Arguments&&... arguments) {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)
+    return std::make_shared<Made>(std::forward<Arguments>(arguments)...);
+  else
+    return c10::make_intrusive<Made>(std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace backplane::autograd

@@ -1,0 +1,174 @@
+#include "core/torch/compiler/cut_entry.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "core/ir/view.h"
+#include "core/passes/pass.h"
+
+namespace backplane::compiler {
+
+namespace {
+
+using record::kAbsent;
+using record::OutputInfo;
+using record::OutputKind;
+
+// Before the cut: what is computed once is saved once. The rest suits forward and backward apart.
+constexpr const char* kBeforeCut = "remove-noop,cse,dead-code";
+
+Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime::Role role,
+                                                        const record::Recorded& recorded,
+                                                        const CutOptions& options) {
+  fx::Imported imported;
+  for (std::uint32_t i = 0; i < graph.inputs.size(); ++i)
+    imported.arguments.push_back({fx::Argument::Kind::kTensor, i});
+  for (std::uint32_t i = 0; i < graph.dim_classes.size(); ++i) {
+    if (!graph.dim_classes[i].expression.empty()) continue;
+    imported.arguments.push_back({fx::Argument::Kind::kInteger,
+                                  static_cast<std::uint32_t>(imported.integer_arguments.size())});
+    imported.integer_arguments.push_back(graph.dim_classes[i].name);
+  }
+  for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) imported.outputs.emplace_back(i);
+  graph.name = options.name + (role == runtime::Role::kInference ? "_inference"
+                               : role == runtime::Role::kForward ? "_forward"
+                                                                 : "_backward");
+  imported.graph = std::move(graph);
+  FunctionOptions function;
+  function.compile.role = role;
+  function.compile.pack_weights =
+      role == runtime::Role::kInference ? options.pack_inference : options.pack_training;
+  function.numbers = recorded.numbers;
+  BP_ASSIGN_OR_RETURN(std::unique_ptr<CompiledFunction> made,
+                      CompiledFunction::compile(std::move(imported), options.devices, function));
+  return std::shared_ptr<CompiledFunction>(std::move(made));
+}
+
+ir::ValueId root_of_output(const ir::Graph& graph, std::uint32_t position) {
+  return ir::view_root(graph, graph.outputs[position]);
+}
+
+Result<std::vector<at::Tensor>> run(CompiledFunction& function, std::vector<at::Tensor> inputs,
+                                    std::span<const std::int64_t> class_values) {
+  std::vector<ArgumentValue> arguments;
+  arguments.reserve(inputs.size() + class_values.size());
+  for (at::Tensor& input : inputs) arguments.emplace_back(std::move(input));
+  for (const std::int64_t value : class_values) arguments.emplace_back(value);
+  BP_ASSIGN_OR_RETURN(std::vector<OutputValue> values, function.call(arguments));
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(values.size());
+  for (OutputValue& value : values) outputs.push_back(std::move(std::get<at::Tensor>(value)));
+  return outputs;
+}
+
+}  // namespace
+
+autograd::SizeRecord size_record(const record::Recorded& recorded) {
+  autograd::SizeRecord sizes;
+  sizes.outputs = recorded.outputs;
+  for (OutputInfo& info : sizes.outputs) {
+    if (info.kind == OutputKind::kViewOfArgument)
+      info.storage_offset -= recorded.arguments[info.base].storage_offset;
+    if (info.kind == OutputKind::kViewOfOutput)
+      info.storage_offset -= recorded.outputs[info.base].storage_offset;
+  }
+  return sizes;
+}
+
+Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
+                                                    const CutOptions& options, Eager eager) {
+  std::shared_ptr<CutEntry> entry(new CutEntry);
+  entry->eager_ = std::move(eager);
+  BP_RETURN_IF_ERROR(passes::run_pipeline(recorded.graph, kBeforeCut));
+  const bool with_backward = recorded.graph.inputs.size() > recorded.border.argument_count;
+  std::optional<partition::JointCut> cut;
+  if (with_backward) {
+    partition::JointCutOptions cutting;
+    cutting.memory_budget = options.memory_budget;
+    BP_ASSIGN_OR_RETURN(cut, partition::cut_joint(recorded.graph, recorded.border, cutting));
+    BP_ASSIGN_OR_RETURN(entry->forward_, compile_stage(std::move(cut->forward),
+                                                       runtime::Role::kForward, recorded, options));
+    if (!cut->backward.outputs.empty()) {
+      BP_ASSIGN_OR_RETURN(
+          entry->backward_,
+          compile_stage(std::move(cut->backward), runtime::Role::kBackward, recorded, options));
+    }
+  } else {
+    BP_ASSIGN_OR_RETURN(
+        entry->forward_,
+        compile_stage(std::move(recorded.graph), runtime::Role::kInference, recorded, options));
+  }
+  entry->describe(recorded, cut ? &*cut : nullptr);
+  return entry;
+}
+
+void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut) {
+  signature.arguments = recorded.arguments;
+  signature.argument_of_input.assign(recorded.border.argument_count, kAbsent);
+  signature.grad_mode_after = recorded.grad_mode_after;
+  signature.is_repeatable = !recorded.draws;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> gradients;  // graph output, input
+  for (std::uint32_t i = 0; i < recorded.arguments.size(); ++i) {
+    const record::ArgumentInfo& info = recorded.arguments[i];
+    if (signature.argument_of_input[info.graph_input] != kAbsent) continue;
+    signature.argument_of_input[info.graph_input] = i;
+    if (info.gradient != kAbsent) gradients.emplace_back(info.gradient, info.graph_input);
+    if (info.is_mutated) signature.mutated.push_back(info.graph_input);
+    if (info.tangent != kAbsent) ++signature.tangent_count;
+  }
+  signature.is_repeatable = signature.is_repeatable && signature.mutated.empty();
+  std::sort(gradients.begin(), gradients.end());
+  for (const auto& [position, input] : gradients) signature.gradients.push_back(input);
+
+  const ir::Graph& forward = forward_->graph().graph();
+  std::unordered_map<ir::ValueId, std::uint32_t> shown_by;  // root -> output of the program
+  signature.copied_outputs.assign(recorded.outputs.size(), false);
+  for (std::uint32_t i = 0; i < recorded.outputs.size(); ++i) {
+    const OutputInfo& info = recorded.outputs[i];
+    if (info.tangent != kAbsent) ++signature.tangent_count;
+    if (info.kind != OutputKind::kFresh && info.kind != OutputKind::kSharedWithOutput) continue;
+    const ir::ValueId root = root_of_output(forward, info.graph_output);
+    const bool is_input = forward.values[root].kind == ir::ValueKind::kInput;
+    const bool is_new = shown_by.emplace(root, i).second;
+    signature.copied_outputs[i] = info.kind == OutputKind::kFresh && (is_input || !is_new);
+  }
+  if (cut == nullptr) return;
+  for (const partition::SavedValue& saved : cut->saved) {
+    autograd::SavedSource source;
+    source.is_argument = saved.is_argument;
+    source.position = saved.forward_position;
+    const ir::ValueId root = saved.is_argument ? forward.inputs[saved.forward_position]
+                                               : root_of_output(forward, saved.forward_position);
+    if (forward.values[root].kind == ir::ValueKind::kInput) {
+      const auto input = static_cast<std::uint32_t>(
+          std::find(forward.inputs.begin(), forward.inputs.end(), root) - forward.inputs.begin());
+      source.needs_copy = !saved.is_argument ||
+                          std::ranges::find(signature.mutated, input) != signature.mutated.end();
+    } else if (const auto shown = shown_by.find(root); shown != shown_by.end()) {
+      source.shared_with = shown->second;
+    }
+    signature.saved.push_back(source);
+  }
+}
+
+std::vector<Stage> CutEntry::stages() const {
+  if (!backward_ && signature.tangent_count == 0) return {{runtime::Role::kInference, forward_}};
+  std::vector<Stage> stages{{runtime::Role::kForward, forward_}};
+  if (backward_) stages.push_back({runtime::Role::kBackward, backward_});
+  return stages;
+}
+
+Result<std::vector<at::Tensor>> CutEntry::forward(std::vector<at::Tensor> inputs,
+                                                  const autograd::SizeRecord& sizes) {
+  return run(*forward_, std::move(inputs), sizes.class_values);
+}
+
+Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> inputs,
+                                                   const autograd::SizeRecord& sizes) {
+  if (!backward_) return std::vector<at::Tensor>();
+  return run(*backward_, std::move(inputs), sizes.class_values);
+}
+
+}  // namespace backplane::compiler

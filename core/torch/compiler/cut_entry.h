@@ -1,0 +1,58 @@
+// One structure of a program, compiled: a forward, or a forward and its backward.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/partition/joint_cut.h"
+#include "core/torch/autograd/cut_program.h"
+#include "core/torch/compiler/compiled_function.h"
+#include "core/torch/record/recorder.h"
+
+namespace backplane::compiler {
+
+struct CutOptions {
+  std::string name = "graph";
+  std::vector<runtime::Device*> devices;  // none: every node is run by ATen
+  bool pack_inference = true, pack_training = false;
+  double memory_budget = 1;  // partition::JointCutOptions
+};
+
+struct Stage {
+  runtime::Role role = runtime::Role::kInference;
+  std::shared_ptr<CompiledFunction> function;
+};
+
+class CutEntry final : public autograd::CutProgram {
+ public:
+  using Eager = std::function<std::vector<c10::IValue>(std::span<const at::Tensor>)>;
+
+  static Result<std::shared_ptr<CutEntry>> compile(record::Recorded recorded,
+                                                   const CutOptions& options, Eager eager);
+
+  Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor> inputs,
+                                          const autograd::SizeRecord& sizes) override;
+  Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
+                                           const autograd::SizeRecord& sizes) override;
+  std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) override {
+    return eager_(arguments);
+  }
+
+  std::vector<Stage> stages() const;
+
+ private:
+  CutEntry() = default;
+  void describe(const record::Recorded& recorded, const partition::JointCut* cut);
+
+  Eager eager_;
+  std::shared_ptr<CompiledFunction> forward_, backward_;  // backward_: null without gradients
+};
+
+// What a recording says of its sizes.
+autograd::SizeRecord size_record(const record::Recorded& recorded);
+
+}  // namespace backplane::compiler

@@ -1,0 +1,342 @@
+#include "core/torch/compiler/recorded_function.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <unordered_set>
+#include <utility>
+
+namespace backplane::compiler {
+
+namespace {
+
+constexpr std::size_t kMaxHits = 1024;
+
+std::uint64_t hash_of(const std::vector<std::int64_t>& key) {
+  std::uint64_t hash = 1469598103934665603ULL;
+  for (const std::int64_t word : key) {
+    hash ^= static_cast<std::uint64_t>(word);
+    hash *= 1099511628211ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+// A tensor that the program writes, and another over the same memory.
+bool writes_shared_memory(const autograd::Signature& signature,
+                          std::span<const at::Tensor> tensors) {
+  if (signature.mutated.empty()) return false;
+  std::unordered_set<const c10::StorageImpl*> written;
+  for (const std::uint32_t input : signature.mutated)
+    if (!written
+             .insert(tensors[signature.argument_of_input[input]].storage().unsafeGetStorageImpl())
+             .second)
+      return true;
+  for (std::uint32_t input = 0; input < signature.argument_of_input.size(); ++input) {
+    const at::Tensor& tensor = tensors[signature.argument_of_input[input]];
+    if (std::find(signature.mutated.begin(), signature.mutated.end(), input) ==
+            signature.mutated.end() &&
+        written.contains(tensor.storage().unsafeGetStorageImpl()))
+      return true;
+  }
+  return false;
+}
+
+// What goes in and out of a recording belongs to its structure, but for sizes.
+void add_border(const record::Recorded& recorded, std::vector<std::uint64_t>& structure) {
+  structure.push_back(recorded.forward_node_count);
+  structure.push_back(recorded.border.argument_count);
+  structure.push_back(recorded.border.forward_output_count);
+  structure.push_back(recorded.grad_mode_after);
+  for (const record::ArgumentInfo& info : recorded.arguments)
+    structure.insert(structure.end(),
+                     {info.graph_input, info.requires_grad, info.is_mutated, info.new_value,
+                      info.new_value_requires_grad, info.tangent, info.gradient});
+  for (const record::OutputInfo& info : recorded.outputs)
+    structure.insert(structure.end(),
+                     {static_cast<std::uint64_t>(info.kind), info.base, info.graph_output,
+                      static_cast<std::uint64_t>(info.dtype), info.requires_grad, info.tangent});
+}
+
+std::vector<at::Tensor> tensors_of(std::span<const c10::IValue> arguments) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(arguments.size());
+  for (const c10::IValue& argument : arguments)
+    if (argument.isTensor()) tensors.push_back(argument.toTensor());
+  return tensors;
+}
+
+// `arguments` with other tensors.
+std::vector<c10::IValue> with_tensors(std::span<const c10::IValue> arguments,
+                                      std::span<const at::Tensor> tensors) {
+  std::vector<c10::IValue> out(arguments.begin(), arguments.end());
+  auto next = tensors.begin();
+  for (c10::IValue& value : out)
+    if (value.isTensor()) value = *next++;
+  return out;
+}
+
+}  // namespace
+
+RecordedFunction::RecordedFunction(Program program, RecordedOptions options)
+    : program_(std::move(program)), options_(std::move(options)) {}
+
+RecordedFunction::~RecordedFunction() = default;
+
+RecordedFunction::Counts RecordedFunction::counts() const {
+  Counts counts;
+  counts.recordings = recordings_.load(std::memory_order_relaxed);
+  counts.record_ns = record_ns_.load(std::memory_order_relaxed);
+  counts.structures = structure_count_.load(std::memory_order_relaxed);
+  counts.splits = splits_.load(std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  counts.sizes = hits_.size();
+  return counts;
+}
+
+void RecordedFunction::make_key(std::span<const c10::IValue> arguments, Key& out_key) {
+  out_key.clear();
+  out_key.push_back(at::GradMode::is_enabled() | (c10::InferenceMode::is_enabled() << 1));
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor()) {
+      const at::Tensor& tensor = argument.toTensor();
+      if (!tensor.defined() || tensor.layout() != at::kStrided) {
+        out_key.push_back(-2);
+        continue;
+      }
+      out_key.push_back(static_cast<std::int64_t>(tensor.scalar_type()) |
+                        (static_cast<std::int64_t>(tensor.requires_grad()) << 8) |
+                        (static_cast<std::int64_t>(tensor.is_leaf()) << 9) |
+                        (static_cast<std::int64_t>(tensor.is_conj()) << 10) |
+                        (static_cast<std::int64_t>(tensor.is_neg()) << 11) |
+                        (static_cast<std::int64_t>(tensor.device().type()) << 16) |
+                        (tensor.dim() << 32));
+      const auto sizes = tensor.sizes(), strides = tensor.strides();
+      out_key.insert(out_key.end(), sizes.begin(), sizes.end());
+      out_key.insert(out_key.end(), strides.begin(), strides.end());
+      out_key.push_back(tensor.storage_offset());
+    } else if (argument.isInt()) {
+      out_key.insert(out_key.end(), {-3, argument.toInt()});
+    } else if (argument.isBool()) {
+      out_key.insert(out_key.end(), {-4, argument.toBool()});
+    } else if (argument.isDouble()) {
+      std::int64_t bits = 0;
+      const double number = argument.toDouble();
+      std::memcpy(&bits, &number, sizeof bits);
+      out_key.insert(out_key.end(), {-5, bits});
+    } else {
+      out_key.push_back(-6);  // None: nothing else is taken
+    }
+  }
+}
+
+std::shared_ptr<const RecordedFunction::Hit> RecordedFunction::find(const Key& key) {
+  const std::lock_guard lock(mutex_);
+  if (hits_.empty()) return nullptr;
+  if (hits_.front()->key == key) return hits_.front();
+  const auto [first, last] = by_hash_.equal_range(hash_of(key));
+  for (auto it = first; it != last; ++it) {
+    if ((*it->second)->key != key) continue;
+    hits_.splice(hits_.begin(), hits_, it->second);
+    return hits_.front();
+  }
+  return nullptr;
+}
+
+void RecordedFunction::remember(std::shared_ptr<const Hit> hit) {
+  const std::lock_guard lock(mutex_);
+  hits_.push_front(std::move(hit));
+  by_hash_.emplace(hits_.front()->hash, hits_.begin());
+  if (hits_.size() <= kMaxHits) return;
+  const auto oldest = std::prev(hits_.end());
+  const auto [first, last] = by_hash_.equal_range((*oldest)->hash);
+  for (auto it = first; it != last; ++it)
+    if (it->second == oldest) {
+      by_hash_.erase(it);
+      break;
+    }
+  hits_.erase(oldest);
+}
+
+std::optional<Result<std::vector<c10::IValue>>> RecordedFunction::try_call(
+    std::span<const c10::IValue> arguments) {
+  static thread_local Key key;
+  make_key(arguments, key);
+  const std::shared_ptr<const Hit> hit = find(key);
+  if (!hit) return std::nullopt;
+  const std::vector<at::Tensor> tensors = tensors_of(arguments);
+  if (writes_shared_memory(hit->entry->signature, tensors)) return std::nullopt;
+  return autograd::call(hit->entry, hit->sizes, tensors);
+}
+
+Result<RecordedFunction::Sample> RecordedFunction::record(std::span<const c10::IValue> arguments) {
+  const auto start = std::chrono::steady_clock::now();
+  record::RecordOptions options;
+  options.name = options_.cut.name;
+  options.merge_equal_arguments = false;
+  options.locate = options_.locate;
+  // By tensor from here on.
+  std::uint32_t tensor_index = 0;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].isTensor()) continue;
+    if (i < options_.argument_names.size())
+      options.argument_names.push_back(options_.argument_names[i]);
+    if (std::ranges::find(options_.static_arguments, i) != options_.static_arguments.end())
+      options.static_arguments.push_back(tensor_index);
+    ++tensor_index;
+  }
+  const std::vector<at::Tensor> tensors = tensors_of(arguments);
+  const record::Program program = [&](const std::vector<at::Tensor>& given) {
+    return program_(with_tensors(arguments, given));
+  };
+  recordings_.fetch_add(1, std::memory_order_relaxed);
+  BP_ASSIGN_OR_RETURN(record::Recorded recorded, record::record(program, tensors, options));
+  auto flat = std::make_shared<ir::FlatGraph>(ir::flatten(recorded.graph));
+  add_border(recorded, flat->structure);
+  record_ns_.fetch_add(
+      static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                     std::chrono::steady_clock::now() - start)
+                                     .count()),
+      std::memory_order_relaxed);
+  return Sample{std::move(recorded), std::move(flat)};
+}
+
+std::optional<std::vector<c10::IValue>> RecordedFunction::invent(
+    std::span<const c10::IValue> arguments, std::int64_t first_step, std::int64_t step) const {
+  std::vector<c10::IValue> out(arguments.begin(), arguments.end());
+  std::unordered_map<std::uint32_t, std::vector<std::int64_t>> sizes;  // by argument
+  for (const DynamicSize& dynamic : options_.dynamic_sizes) {
+    const c10::IValue& argument = arguments[dynamic.argument];
+    const auto change = [&](std::int64_t now) { return now + first_step + step * dynamic.symbol; };
+    if (dynamic.dim < 0) {
+      const std::int64_t value = change(argument.toInt());
+      if (value < 2) return std::nullopt;
+      out[dynamic.argument] = value;
+      continue;
+    }
+    const at::Tensor& tensor = argument.toTensor();
+    auto& changed = sizes.try_emplace(dynamic.argument, tensor.sizes().vec()).first->second;
+    const auto d = static_cast<std::size_t>(dynamic.dim);
+    changed[d] = change(changed[d]);
+    if (changed[d] < 2) return std::nullopt;
+  }
+  for (const auto& [argument, changed] : sizes) {
+    const at::Tensor& tensor = arguments[argument].toTensor();
+    if (!tensor.is_non_overlapping_and_dense()) return std::nullopt;
+    std::vector<std::size_t> order(changed.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+      return tensor.strides()[a] < tensor.strides()[b] ||
+             (tensor.strides()[a] == tensor.strides()[b] && a > b);
+    });
+    std::vector<std::int64_t> strides(changed.size());
+    std::int64_t next = 1;
+    for (const std::size_t d : order) {
+      strides[d] = next;
+      next *= changed[d];
+    }
+    at::Tensor made = at::detail::empty_strided_cpu(changed, strides, tensor.scalar_type());
+    if (tensor.requires_grad()) {
+      made.set_requires_grad(true);
+      if (!tensor.is_leaf()) made = made.clone();
+    }
+    out[argument] = std::move(made);
+  }
+  return out;
+}
+
+void RecordedFunction::add_invented(std::span<const c10::IValue> arguments, Structure& structure) {
+  constexpr std::size_t kEnough = 3;
+  // Larger ones first; a program with a largest size says no to them.
+  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 4> kSteps{
+      {{1, 2}, {4, 3}, {-1, -2}, {-2, -3}}};
+  for (const auto& [first_step, step] : kSteps) {
+    if (structure.samples.size() >= kEnough) return;
+    const auto invented = invent(arguments, first_step, step);
+    if (!invented) continue;
+    const Result<Sample> sample = record(*invented);
+    if (sample.ok() && sample->flat->structure == structure.samples[0]->structure)
+      structure.samples.push_back(sample->flat);
+  }
+}
+
+Result<std::shared_ptr<CutEntry>> RecordedFunction::compile(
+    record::Recorded recorded, std::span<const c10::IValue> arguments) {
+  const std::vector<c10::IValue> others = with_tensors(
+      arguments, std::vector<at::Tensor>(arguments.size()));  // does not keep tensors alive
+  return CutEntry::compile(std::move(recorded), options_.cut,
+                           [program = program_, others](std::span<const at::Tensor> tensors) {
+                             return program(with_tensors(others, tensors));
+                           });
+}
+
+// A program for all samples of a structure, compiled; the values of its classes at `flat`.
+Result<std::vector<std::int64_t>> RecordedFunction::generalize(
+    Structure& structure, const ir::FlatGraph& flat, std::span<const c10::IValue> arguments) {
+  std::vector<const ir::FlatGraph*> samples;
+  for (const auto& sample : structure.samples) samples.push_back(sample.get());
+  BP_ASSIGN_OR_RETURN(ir::GeneralGraph general,
+                      ir::GeneralGraph::build(structure.first.graph, samples));
+  BP_ASSIGN_OR_RETURN(std::vector<std::int64_t> values, general.match(flat));
+  record::Recorded recorded = structure.first;
+  recorded.graph = general.graph();
+  BP_ASSIGN_OR_RETURN(structure.entry, compile(std::move(recorded), arguments));
+  structure.general = std::move(general);
+  return values;
+}
+
+Result<std::vector<Stage>> RecordedFunction::add(std::span<const c10::IValue> arguments) {
+  const std::lock_guard adding(adding_);
+  BP_ASSIGN_OR_RETURN(Sample sample, record(arguments));
+  auto sizes = std::make_shared<autograd::SizeRecord>(size_record(sample.recorded));
+  auto hit = std::make_shared<Hit>();
+  make_key(arguments, hit->key);
+  hit->hash = hash_of(hit->key);
+
+  const auto known = std::ranges::find_if(structures_, [&](const Structure& s) {
+    return s.samples[0]->structure == sample.flat->structure;
+  });
+  bool is_new = true;
+  std::optional<std::vector<std::int64_t>> values;
+  if (known == structures_.end()) {
+    structure_count_.fetch_add(1, std::memory_order_relaxed);
+    Structure& structure = structures_.emplace_front();
+    structure.samples.push_back(sample.flat);
+    structure.first = sample.recorded;
+    if (!options_.dynamic_sizes.empty()) add_invented(arguments, structure);
+    if (structure.samples.size() > 1)
+      if (auto general = generalize(structure, *sample.flat, arguments); general.ok())
+        values = std::move(*general);
+    if (values) hit->entry = structure.entry;
+  } else {
+    if (known->general)
+      if (auto matched = known->general->match(*sample.flat); matched.ok()) {
+        values = std::move(*matched);
+        is_new = false;
+      }
+    if (!values) {
+      if (known->general) splits_.fetch_add(1, std::memory_order_relaxed);
+      known->samples.push_back(sample.flat);
+      if (auto general = generalize(*known, *sample.flat, arguments); general.ok())
+        values = std::move(*general);
+    }
+    if (values) hit->entry = known->entry;
+  }
+  if (values) {
+    sizes->class_values = std::move(*values);
+  } else {
+    BP_ASSIGN_OR_RETURN(hit->entry, compile(std::move(sample.recorded), arguments));
+  }
+  hit->sizes = std::move(sizes);
+  std::vector<Stage> stages;
+  if (is_new) stages = hit->entry->stages();
+  remember(std::move(hit));
+  return stages;
+}
+
+}  // namespace backplane::compiler

@@ -1,0 +1,179 @@
+#include "core/torch/python/program_call.h"
+
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "core/torch/fx/fx_import.h"
+
+namespace py = pybind11;
+
+namespace backplane::python {
+
+namespace {
+
+thread_local std::exception_ptr g_interrupt;
+
+void flatten(const py::handle& result, std::vector<c10::IValue>& out) {
+  if (THPVariable_Check(result.ptr())) {
+    out.emplace_back(THPVariable_Unpack(result.ptr()));
+  } else if (result.is_none()) {
+    out.emplace_back();
+  } else if (py::isinstance<py::bool_>(result)) {
+    out.emplace_back(result.cast<bool>());
+  } else if (py::isinstance<py::int_>(result)) {
+    out.emplace_back(result.cast<std::int64_t>());
+  } else if (py::isinstance<py::float_>(result)) {
+    out.emplace_back(result.cast<double>());
+  } else if (py::isinstance<py::str>(result)) {
+    out.emplace_back(result.cast<std::string>());
+  } else if (py::isinstance<py::dict>(result)) {
+    for (const auto& [name, item] : py::reinterpret_borrow<py::dict>(result)) flatten(item, out);
+  } else if (py::isinstance<py::tuple>(result) || py::isinstance<py::list>(result)) {
+    for (const py::handle item : result) flatten(item, out);
+  } else {
+    throw py::type_error("the program returns a " + type_name(result));
+  }
+}
+
+// Which line of the module's generated code runs, as the place in the user's program.
+record::Locate make_locate(const py::object& module, const py::list& nodes) {
+  // TorchDynamo's modules generate their code when it is first needed.
+  if (py::hasattr(module, "real_recompile")) module.attr("real_recompile")();
+  if (!py::hasattr(module, "_lineno_map") || !py::hasattr(module, "_prologue_start") ||
+      module.attr("_lineno_map").is_none())
+    return {};
+  std::vector<std::string> by_node;
+  for (const py::handle node : nodes) {
+    const py::object trace = node.attr("stack_trace");
+    by_node.push_back(trace.is_none() ? std::string()
+                                      : fx::location_of(std::string(py::str(trace))));
+  }
+  auto by_line = std::make_shared<std::unordered_map<int, std::string>>();
+  const auto start = module.attr("_prologue_start").cast<int>();
+  for (const auto& [line, node] : py::dict(module.attr("_lineno_map")))
+    if (!node.is_none())
+      if (const auto index = node.cast<std::size_t>();
+          index < by_node.size() && !by_node[index].empty())
+        by_line->emplace(line.cast<int>() + start, by_node[index]);
+  // Compared only: the module keeps it alive.
+  PyObject* const code = module.attr("forward").attr("__code__").ptr();
+  return [by_line, code]() -> const std::string* {
+    const py::gil_scoped_acquire gil;
+    py::object frame = py::reinterpret_steal<py::object>(
+        reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+    while (frame) {
+      auto* const now = reinterpret_cast<PyFrameObject*>(frame.ptr());
+      const py::object running =
+          py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(now)));
+      if (running.ptr() == code) {
+        const auto found = by_line->find(PyFrame_GetLineNumber(now));
+        return found == by_line->end() ? nullptr : &found->second;
+      }
+      frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(now)));
+    }
+    return nullptr;
+  };
+}
+
+}  // namespace
+
+py::object tensor_or_none(const at::Tensor& tensor) {
+  if (!tensor.defined()) return py::none();
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+}
+
+std::string type_name(const py::handle& object) {
+  return py::str(py::type::of(object).attr("__qualname__"));
+}
+
+Status to_argument(const py::handle& item, std::size_t position, c10::IValue& out_value) {
+  const auto who = [&] { return "argument " + std::to_string(position); };
+  if (THPVariable_Check(item.ptr())) {
+    if (!THPVariable_CheckExact(item.ptr()) && type_name(item) != "FakeTensor")
+      return Status(Code::kUnsupported, who() + " is of the tensor subclass " + type_name(item));
+    out_value = THPVariable_Unpack(item.ptr());
+  } else if (PyBool_Check(item.ptr())) {
+    out_value = item.cast<bool>();
+  } else if (PyLong_CheckExact(item.ptr())) {
+    out_value = item.cast<std::int64_t>();
+  } else if (PyFloat_CheckExact(item.ptr())) {
+    out_value = item.cast<double>();
+  } else if (item.is_none()) {
+    out_value = c10::IValue();
+  } else {
+    return Status(Code::kUnsupported, who() + " is a " + type_name(item) + ", not a tensor");
+  }
+  return {};
+}
+
+std::vector<c10::IValue> call_python(const py::object& callable,
+                                     std::span<const c10::IValue> arguments) {
+  const py::gil_scoped_acquire gil;
+  py::tuple inputs(arguments.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    inputs[i] = arguments[i].isTensor() ? tensor_or_none(arguments[i].toTensor())
+                                        : torch::jit::toPyObject(arguments[i]);
+  std::vector<c10::IValue> results;
+  try {
+    flatten(callable(*inputs), results);
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) g_interrupt = std::current_exception();
+    throw;
+  }
+  return results;
+}
+
+void rethrow_interrupt() {
+  if (g_interrupt) std::rethrow_exception(std::exchange(g_interrupt, nullptr));
+}
+
+Result<ModuleProgram> module_program(const py::object& module, std::size_t own_count) {
+  const py::object higher_order = py::module_::import("torch._ops").attr("HigherOrderOperator");
+  const py::object attribute = py::module_::import("operator").attr("attrgetter");
+  ModuleProgram made;
+  const py::list nodes(module.attr("graph").attr("nodes"));
+  for (const py::handle node : nodes)
+    if (const py::object target = node.attr("target"); py::isinstance(target, higher_order))
+      return Status(Code::kUnsupported,
+                    "the higher-order operator " + std::string(py::str(target)));
+  for (const py::handle node : nodes) {
+    if (std::string(py::str(node.attr("op"))) != "get_attr") continue;
+    const std::string name = py::str(node.attr("target"));
+    if (std::ranges::find(made.captured_names, name) != made.captured_names.end()) continue;
+    const py::object value = attribute(name)(module);
+    if (!THPVariable_Check(value.ptr()))
+      return Status(Code::kUnsupported, "the attribute '" + name + "' is no tensor");
+    made.captured_names.push_back(name);
+    made.captured.push_back(THPVariable_Unpack(value.ptr()));
+  }
+  made.locate = make_locate(module, nodes);
+  if (made.captured.empty()) {
+    made.callable = module.attr("forward");
+    return made;
+  }
+  // As torch.func.functional_call, less GraphModule's printing of errors.
+  const py::object hold =
+      py::module_::import("torch.nn.utils.stateless").attr("_reparametrize_module");
+  made.callable = py::cpp_function([module, hold, names = made.captured_names,
+                                    own_count](const py::args& given) {
+    py::dict values;
+    for (std::size_t i = 0; i < names.size(); ++i) values[py::str(names[i])] = given[own_count + i];
+    const py::tuple inputs = given[py::slice(0, static_cast<py::ssize_t>(own_count), 1)];
+    const py::object held = hold(module, values);
+    held.attr("__enter__")();
+    const auto leave =
+        c10::make_scope_exit([&] { held.attr("__exit__")(py::none(), py::none(), py::none()); });
+    return module.attr("forward")(*inputs);
+  });
+  return made;
+}
+
+}  // namespace backplane::python

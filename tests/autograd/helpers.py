@@ -1,0 +1,120 @@
+"""Programs recorded, cut and run by ATen node by node, beside the same programs in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from record.helpers import copy_tensor, same_bits, tensors_in
+from torch_backplane import _C
+
+Program = Callable[..., Any]
+SEED = 5
+
+
+class Recorded:
+    """A program of tensors as the back end runs it; ``plugin`` empty: every node by ATen."""
+
+    def __init__(self, program: Program, argument_count: int, plugin: str = "") -> None:
+        self.function = _C.RecordedGraph(
+            torch.fx.symbolic_trace(program),
+            argument_count,
+            [(plugin, 0)] if plugin else [],
+            name="program",
+            pack_inference=False,
+            pack_training=False,
+            memory_budget=1.0,
+            argument_names=[],
+            static_arguments=[],
+            dynamic_sizes=[],
+        )
+        self.stages: list[Any] = []
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        results = self.function(*arguments)
+        if results is None:
+            self.stages += self.function.add(*arguments)
+            results = self.function(*arguments)
+        assert results is not None, "these sizes were just recorded"
+        return results
+
+
+def record(program: Program, argument_count: int, plugin: str = "") -> Recorded:
+    return Recorded(program, argument_count, plugin)
+
+
+def clone_arguments(arguments: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any]]:
+    """Copies that share memory where the originals do; leaves, and what the program is given."""
+    copies: dict[int, torch.Tensor] = {}
+    leaves, given = [], []
+    for argument in arguments:
+        if id(argument) in copies:
+            given.append(copies[id(argument)])
+            continue
+        leaf = copy_tensor(argument).requires_grad_(argument.requires_grad)
+        leaves.append(leaf)
+        copies[id(argument)] = leaf if argument.is_leaf else leaf.clone()
+        given.append(copies[id(argument)])
+    return leaves, given
+
+
+def check(
+    program: Program,
+    *arguments: torch.Tensor,
+    after: Callable[[list[torch.Tensor]], Any] | None = None,
+    calls: int = 2,
+    same: Callable[[torch.Tensor, torch.Tensor], bool] = same_bits,
+) -> Recorded:
+    """Results, gradients and changed arguments are eager's, bit for bit, in each of some calls.
+
+    ``after`` gets the outputs and may write to them; what it returns is differentiated too.
+    """
+    recorded = Recorded(program, len(arguments))
+    for call in range(calls):
+        found = []
+        for run in (program, recorded):
+            leaves, given = clone_arguments(arguments)
+            torch.manual_seed(SEED + call)
+            outputs = tensors_in(run(*given))
+            identities = [next((i for i, g in enumerate(given) if g is o), -1) for o in outputs]
+            shared = [
+                [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in outputs]
+                for a in outputs
+            ]
+            extra = tensors_in(after(outputs)) if after else []
+            wanted = [t for t in [*outputs, *given, *extra] if t.requires_grad and not t.is_leaf]
+            torch.manual_seed(SEED + 1)
+            weights = [torch.randn_like(t.detach()) for t in wanted]
+            gradients: list[Any] = []
+            differentiable = [leaf for leaf in leaves if leaf.requires_grad]
+            if wanted and differentiable:
+                gradients = list(
+                    torch.autograd.grad(wanted, differentiable, weights, allow_unused=True)
+                )
+            found.append(
+                {
+                    "outputs": [o.detach() for o in outputs],
+                    "requires_grad": [o.requires_grad for o in outputs],
+                    "strides": [o.stride() for o in outputs],
+                    "identities": identities,
+                    "shared": shared,
+                    "arguments": [g.detach() for g in given],
+                    "arguments_require_grad": [g.requires_grad for g in given],
+                    "gradients": gradients,
+                }
+            )
+        eager, ours = found
+        for key, expected in eager.items():
+            actual = ours[key]
+            if key in ("requires_grad", "strides", "identities", "shared") or key.endswith("_grad"):
+                assert actual == expected, f"{key}: {actual}, eager has {expected}"
+                continue
+            assert len(actual) == len(expected), key
+            for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+                if a is None or e is None:
+                    other = a if e is None else e
+                    assert other is None or not other.count_nonzero(), f"{key} {i}: {a}, {e}"
+                else:
+                    assert same(a, e), f"{key} {i}: {a}, eager has {e}"
+    return recorded
