@@ -463,10 +463,13 @@ def complex_numbers(a):
     return torch.view_as_real(torch.complex(a, a) * 2j)
 
 
-WITH_GRAPH = sorted(PROGRAMS)
+@program((x(3),))
+def slices_of_own_lists(a):
+    rows = [[a, 1], [a + 1, 2], [a + 2, 3]]
+    return [r[0] * r[1] for r in rows[1:]], rows[::-1][0], list(rows)[:1]
 
 
-@pytest.mark.parametrize("name", WITH_GRAPH)
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_program(name: str) -> None:
     function, calls = PROGRAMS[name]
     compiled = check(function, *calls)

@@ -180,7 +180,7 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
       PyRange_Check(object) || is_plain_slice(object))
     return held.release();
   if (is_fixed(object)) return read_constant(object);
-  const bool is_new = Py_REFCNT(object) == owner_count;
+  const bool is_new = Py_REFCNT(object) <= owner_count;
   if (PyTuple_Check(object)) return admit_tuple(held.release(), giver, is_new);
   if (!is_new)
     return stop(std::string(giver) + " gave an object of class " + Py_TYPE(object)->tp_name +
