@@ -452,3 +452,27 @@ def test_module_type() -> None:
     compiled = check(program, (X,))
     fake.scale = 3
     same(compiled, program, X)
+
+
+def test_attributes_of_tensor_objects() -> None:
+    def program(a):
+        return a + 1, hasattr(a, "extra"), getattr(a, "other", 3)
+
+    a = X.clone()
+    compiled = frontend.compile(program)
+    same(compiled, program, a)
+    assert captured(compiled)
+    a.extra = 1
+    same(compiled, program, a)
+    a.other = 5
+    same(compiled, program, a)
+
+
+def test_address_of_an_object_from_outside() -> None:
+    def program(a, thing):
+        return a, id(thing) == id(thing), {id(thing): 1}[id(thing)]
+
+    compiled = frontend.compile(program)
+    for thing in (reads_global, same, reads_global):
+        same(compiled, program, X, thing)
+    assert len(frontend.entries(compiled)) == 2 and captured(compiled)

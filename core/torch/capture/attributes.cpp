@@ -99,9 +99,9 @@ PyObject* Interpreter::tensor_attribute(PyObject* tensor, PyObject* name) {
     if (text == state)
       return world_.stop("the program reads ." + std::string(text) + " of a tensor");
   PyObject* descriptor = _PyType_Lookup(type, name);
-  if (!descriptor && world_.is_input_tensor(tensor) && text != "_is_param")
-    return world_.stop("the program asks a tensor from outside for its attribute " +
-                       std::string(text));
+  if (!descriptor && world_.is_input_tensor(tensor) && !world_.lacks_own_attribute(tensor, name))
+    return world_.stop("the program reads the attribute " + std::string(text) +
+                       " of a tensor from outside");
   world_.guards().guard_type_attribute(type, name, descriptor);
   if (descriptor && PyFunction_Check(descriptor)) return bind(descriptor, tensor, type);
   return world_.admit(PyObject_GetAttr(tensor, name), "an attribute of a tensor");

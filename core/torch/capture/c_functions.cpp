@@ -20,7 +20,7 @@ struct Row {
   CFunctionKind kind;
 };
 
-constexpr std::array<Row, 22> kFunctions{{
+constexpr std::array<Row, 23> kFunctions{{
     {"builtins",
      "abs all any ascii bin callable chr divmod format hex isinstance issubclass max min oct ord "
      "pow "
@@ -33,6 +33,7 @@ constexpr std::array<Row, 22> kFunctions{{
     {"builtins", "next", CFunctionKind::kNext},
     {"builtins", "iter", CFunctionKind::kIter},
     {"builtins", "len", CFunctionKind::kLen},
+    {"builtins", "id", CFunctionKind::kId},
     {"math", "*", CFunctionKind::kPure},
     {"cmath", "*", CFunctionKind::kPure},
     {"_operator",

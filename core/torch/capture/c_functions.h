@@ -21,6 +21,7 @@ enum class CFunctionKind : std::uint8_t {
   kNext,
   kIter,
   kLen,
+  kId,
   kFind,  // object.__getattribute__
 };
 

@@ -279,6 +279,13 @@ PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std
       if (!PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
       return nullptr;
     }
+    case CFunctionKind::kId: {
+      // The guards keep an object from outside, and its address with it.
+      const SourceId source = count == 1 ? world_.source_of(arguments[0]) : kNoSource;
+      if (source == kNoSource) return world_.stop("the program asks for the address of an object");
+      world_.guards().guard_identity(source, arguments[0]);
+      return PyLong_FromVoidPtr(arguments[0]);
+    }
     case CFunctionKind::kIter:
       if (count == 1) return iterator(arguments[0]);
       break;
@@ -343,6 +350,7 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
     case CFunctionKind::kNext:
     case CFunctionKind::kIter:
     case CFunctionKind::kLen:
+    case CFunctionKind::kId:
       if (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) break;
       return call_special(static_cast<int>(kind), arguments, count);
     case CFunctionKind::kFind: {

@@ -97,6 +97,19 @@ void World::guard_identity_of(PyObject* a, PyObject* b) {
     guards_.guard_distinct(first, second);
 }
 
+bool World::lacks_own_attribute(PyObject* traced, PyObject* name) {
+  const InputTensor& input = inputs_[input_of_.at(traced)];
+  PyObject** dict = _PyObject_GetDictPtr(input.real.get());
+  if (!dict || !*dict) {
+    guards_.guard_no_instance_dict(input.source);
+    return true;
+  }
+  if (PyDict_GetItemWithError(*dict, name)) return false;
+  guards_.guard_absence(guards_.sources().add(SourceKind::kInstanceDict, input.source, nullptr),
+                        name);
+  return true;
+}
+
 PyObject* World::read_constant(PyObject* object) {
   return read(object, guards_.sources().add(SourceKind::kConstant, kNoSource, object));
 }

@@ -58,6 +58,9 @@ class World {
   void guard_identity_of(PyObject* a, PyObject* b);
   bool is_input_tensor(PyObject* object) const { return input_of_.count(object) != 0; }
 
+  // The real tensor behind one from outside has no attribute of its own under this name; guarded.
+  bool lacks_own_attribute(PyObject* traced, PyObject* name);
+
   // Guards what a container from outside holds, at all depths: C code may look at it.
   bool expose(PyObject* object);
   // An own copy of a list or tuple from outside, with tensors of the recording.
