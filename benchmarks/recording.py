@@ -7,12 +7,20 @@ captures, in alternation in one process.
 AOTAutograd's time includes its partitioner and metadata pass, with compilers that do nothing; it has
 no entry that stops before. The first recording of a process meets each operator for the first time
 and is given apart. Two lines a model: best of all rounds, and their ratio.
+
+    .venv/bin/python benchmarks/recording.py --compile cpu_onednn …
+
+measures a whole back end instead, from TorchDynamo's graph to a callable, caches off: the plugin
+beside Inductor. One round each; Inductor takes tens of seconds a model.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import os
 import statistics
+import tempfile
 import time
 from typing import Any
 
@@ -20,7 +28,9 @@ import subjects
 import torch
 from models import zoo
 from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+from torch._inductor.compile_fx import compile_fx
 from torch_backplane import _C, decompositions
+from torch_backplane.backend import compile_frame
 
 
 def trace_with_aot(module: Any, inputs: list[Any]) -> float:
@@ -38,6 +48,41 @@ def trace_with_aot(module: Any, inputs: list[Any]) -> float:
         keep_inference_input_mutations=False,
     )
     return time.perf_counter() - start
+
+
+def compile_plugin(plugin: str, module: Any, inputs: list[Any]) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["BACKPLANE_CACHE_DIR"] = folder
+        start = time.perf_counter()
+        compile_frame(plugin, module, inputs, options={"report": False})
+        return time.perf_counter() - start
+
+
+def compile_with_inductor(module: Any, inputs: list[Any]) -> float:
+    with torch._inductor.config.patch(force_disable_caches=True):
+        start = time.perf_counter()
+        compile_fx(copy.deepcopy(module), inputs)
+        return time.perf_counter() - start
+
+
+def measure_compile(name: str, mode: str, size: str, plugin: str) -> list[str]:
+    subject = subjects.Subject(name, mode, size)
+    lines: list[str] = []
+
+    def backend(module: Any, inputs: list[Any]) -> Any:
+        ours = compile_plugin(plugin, module, inputs)
+        again = compile_plugin(plugin, module, inputs)
+        theirs = compile_with_inductor(module, inputs)
+        lines.append(
+            f"{name:12} {mode:9} {plugin} {ours * 1e3:7.0f} ms, again {again * 1e3:6.0f} ms"
+            f"  Inductor {theirs * 1e3:7.0f} ms  ratio {theirs / ours:5.1f}"
+        )
+        return module.forward
+
+    with subject.environment():
+        torch.compile(subject.build(), backend=backend)(**subject.inputs)
+    torch._dynamo.reset()
+    return lines
 
 
 def measure(name: str, mode: str, size: str, rounds: int) -> list[str]:
@@ -77,13 +122,19 @@ def main() -> None:
     parser.add_argument("--mode", action="append", choices=subjects.MODES)
     parser.add_argument("--size", default="small", choices=zoo.SIZES)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile", metavar="PLUGIN")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.model or zoo.names():
         if not zoo.case(name).available():
             continue
         for mode in options.mode or subjects.MODES:
-            for line in measure(name, mode, options.size, options.rounds):
+            lines = (
+                measure_compile(name, mode, options.size, options.compile)
+                if options.compile
+                else measure(name, mode, options.size, options.rounds)
+            )
+            for line in lines:
                 print(line, flush=True)
 
 

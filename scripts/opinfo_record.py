@@ -3,6 +3,7 @@
 
     scripts/opinfo_record.py                    every sample of every entry
     scripts/opinfo_record.py --op 'linalg*' --samples 2
+    scripts/opinfo_record.py --plugin cpu_onednn          as a user's calls, on a plugin ("aten": by ATen)
 
 Exits with 1 when a result is wrong or a check fails.
 """
@@ -28,6 +29,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--op", action="append", help="entries by name or pattern")
     parser.add_argument("--samples", type=int, help="of each entry; all if not given")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--plugin", default="", help="run calls on it instead of replaying graphs")
     parser.add_argument("--json", type=Path, help="file for the summary and every single check")
     return parser.parse_args(argv)
 
@@ -40,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.op:
         names = [n for n in names if any(fnmatch.fnmatch(n, pattern) for pattern in options.op)]
     started = time.monotonic()
-    checks = recording.run(names, options.samples, getattr(torch, options.dtype))
+    checks = recording.run(names, options.samples, getattr(torch, options.dtype), options.plugin)
     found = recording.summary(checks)
     if options.json:
         found["checks"] = [vars(check) for check in checks]

@@ -9,8 +9,6 @@
 
 namespace backplane::runtime {
 
-namespace {
-
 partition::DeviceModel model_of(const Device& device) {
   const bp_device_info& info = device.info();
   partition::DeviceModel model;
@@ -31,8 +29,6 @@ partition::DeviceModel model_of(const Device& device) {
   }
   return model;
 }
-
-}  // namespace
 
 Result<partition::Target> query_claims(Device& device, const GraphArrays& graph) {
   ClaimCollector collector;

@@ -9,6 +9,9 @@
 
 namespace backplane::runtime {
 
+// The device's own figures; 0 where it says nothing.
+partition::DeviceModel model_of(const Device& device);
+
 // Claims with unknown node ids, or of a device that failed to answer, are errors of the plugin.
 Result<partition::Target> query_claims(Device& device, const GraphArrays& graph);
 

@@ -27,8 +27,9 @@ bool carries(std::string_view op) {
                   "aten._native_batch_norm_legit_functional", "aten.native_batch_norm_backward",
                   "aten.max_pool2d_with_indices", "aten.max_pool2d_with_indices_backward",
                   "aten.avg_pool2d", "aten.avg_pool2d_backward", "aten.cat", "aten.constant_pad_nd",
-                  "aten.upsample_nearest2d.vec", "aten.index.Tensor", "aten._unsafe_index.Tensor",
-                  "aten.convolution_backward"});
+                  "aten.upsample_nearest2d", "aten.upsample_nearest2d_backward",
+                  "aten.upsample_bilinear2d", "aten.upsample_bilinear2d_backward",
+                  "aten.index.Tensor", "aten._unsafe_index.Tensor", "aten.convolution_backward"});
 }
 bool turns(std::string_view op) { return op == "aten.permute" || op == "aten.transpose.int"; }
 // Kernels take any strides; other views than turned ones may be impossible with them.

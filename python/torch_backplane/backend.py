@@ -18,6 +18,8 @@ from torch_backplane import _C, decompositions
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
 
+# Of one captured frame; what differs further runs with PyTorch.
+MAX_STRUCTURES = 64
 log = logging.getLogger("torch_backplane")
 _graph_numbers = itertools.count()
 
@@ -161,11 +163,11 @@ class FrameCompiler:
         self.accept(function, role)
         return Compiled(function)
 
-    def accept(self, function: Any, role: str) -> None:
+    def accept(self, function: Any, role: str, cut: str = "") -> None:
         """Takes a compiled graph into the totals. Raises BP-0107 where ``strict`` forbids it."""
         function.set_timing(self.options.timing)
         report = function.report()
-        report.update(plugin=self.plugin, role=role, aot_reason=self.aot_reason)
+        report.update(plugin=self.plugin, role=role, cut=cut, aot_reason=self.aot_reason)
         if self.options.strict and report["fallback_nodes"]:
             self._refuse(report)
         self._record(function, report)
@@ -209,14 +211,13 @@ class FrameCompiler:
 
         return make_boxed_func(graph_module.forward)
 
-    def note_aot(self, reason: str) -> None:
+    def note_aot(self) -> None:
         """Counts a graph that PyTorch's AOTAutograd traces, because the recorder refused it."""
-        self.aot_reason = reason
         with STATE.lock:
             STATE.totals.aot_graphs += 1
-            STATE.aot_reasons.append(reason)
+            STATE.aot_reasons.append(self.aot_reason)
         if self.options.report:
-            log.info("%s: AOTAutograd traces a graph: %s", self.plugin, reason)
+            log.info("%s: AOTAutograd traces a graph: %s", self.plugin, self.aot_reason)
 
     def call_eagerly(self, graph_module: Any, arguments: tuple[Any, ...], error: Any) -> Any:
         """Runs one call with PyTorch: its sizes could not be recorded. Counted; ``strict`` raises."""
@@ -277,6 +278,7 @@ class RecordedFrame:
             [node.name for node in placeholders],
             [i for i, node in enumerate(placeholders) if _is_static(node, examples[i])],
             _dynamic_sizes(placeholders),
+            _numbers(placeholders),
         )
         self._add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
 
@@ -285,10 +287,10 @@ class RecordedFrame:
             stages = self.function.add(*arguments)
         finally:
             self._count()
-        for role, function in stages:
+        for role, function, cut in stages:
             self.stages.append(function)
             try:
-                self.compiler.accept(function, role)
+                self.compiler.accept(function, role, cut)
             except BackplaneError as refusal:
                 self.function = _Refused(refusal)
                 raise
@@ -311,6 +313,8 @@ class RecordedFrame:
 
     def _call_new(self, arguments: tuple[Any, ...]) -> Any:
         try:
+            if self.counts["structures"] >= MAX_STRUCTURES:
+                raise _C.StatusError("exhausted", f"{MAX_STRUCTURES} programs of it are compiled")
             self._add(arguments)
             results = self.function(*arguments)
         except _C.StatusError as error:
@@ -353,6 +357,25 @@ def _dynamic_sizes(placeholders: list[Any]) -> list[tuple[int, int, int]]:
                 return []
             found.append((i, dim, symbols.setdefault(expression, len(symbols))))
     return found
+
+
+def _numbers(placeholders: list[Any]) -> list[int]:
+    """Arguments that are floats in a tensor, which the graph reads at once with ``item()``.
+
+    A float that is known to vary is left to AOTAutograd, which computes with it as a tensor; here
+    each value is a program of its own.
+    """
+    compilation = torch._guards.CompileContext.current_compile_id()
+    if compilation is None or getattr(compilation, "frame_compile_id", 1) != 0:
+        return []
+    return [
+        i
+        for i, node in enumerate(placeholders)
+        if isinstance(node.meta.get("example_value"), torch.Tensor)
+        and node.meta["example_value"].dim() == 0
+        and node.users
+        and all(u.op == "call_method" and u.target == "item" for u in node.users)
+    ]
 
 
 def _is_static(placeholder: Any, example: Any) -> bool:
@@ -411,10 +434,11 @@ def compile_frame(
         try:
             return RecordedFrame(compiler, graph_module, example_inputs)
         except _C.StatusError as error:
-            compiler.note_aot(error.args[1])
+            compiler.aot_reason = error.args[1]
     from torch._functorch.aot_autograd import aot_module_simplified
 
-    return aot_module_simplified(
+    # It may ask TorchDynamo to capture the frame anew, with floats as constants.
+    compiled = aot_module_simplified(
         graph_module,
         example_inputs,
         fw_compiler=compiler.forward,
@@ -424,3 +448,6 @@ def compile_frame(
         decompositions=decompositions.table(),
         keep_inference_input_mutations=False,
     )
+    if compiler.aot_reason:
+        compiler.note_aot()
+    return compiled

@@ -116,6 +116,7 @@ def record() -> Iterator[list[Report]]:
     A report has ``plugin``, ``role`` ("inference", "forward" or "backward") and ``name``. A graph
     that PyTorch runs instead has ``eager``, the reason. All others have ``nodes``, ``plugin_nodes``,
     ``fallback_nodes``, ``compile_ns``, ``aot_reason`` (why the recorder did not trace it, or empty),
+    ``cut`` (of a forward: what it saves for its backward, and what is computed twice),
     ``partitions`` (with ``operators``: name and Python line),
     ``fallback`` (the nodes that no plugin took: ``op``, ``location``, ``reason``) and ``function``,
     whose ``report()`` is the current state: calls, measured times.
@@ -193,6 +194,9 @@ def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
         f"{graph['name']}: {graph['plugin_nodes']} of {graph['nodes']} nodes on {graph['plugin']} "
         f"in {count} partition{'' if count == 1 else 's'}, compiled in {graph['compile_ns'] / 1e6:.0f} ms"
     ]
+    if graph["aot_reason"]:
+        lines.append(f"  traced by AOTAutograd: {graph['aot_reason']}")
+    lines += [f"  {line}" for line in graph["cut"].splitlines()]
     for number, part in enumerate(graph["partitions"]):
         line = f"  partition {number} on {part['device']}: {len(part['nodes'])} nodes"
         line += f", predicted {part['predicted_ns'] / 1e6:.3f} ms"

@@ -18,7 +18,7 @@ class Recorded:
 
     def __init__(self, program: Program, argument_count: int, plugin: str = "") -> None:
         self.function = _C.RecordedGraph(
-            torch.fx.symbolic_trace(program),
+            program,
             argument_count,
             [(plugin, 0)] if plugin else [],
             name="program",
@@ -59,6 +59,61 @@ def clone_arguments(arguments: Sequence[torch.Tensor]) -> tuple[list[torch.Tenso
     return leaves, given
 
 
+def run_once(
+    run: Program, arguments: Sequence[torch.Tensor], after: Any, seed: int
+) -> dict[str, Any]:
+    """All that a caller can tell of one call: results, changed arguments, gradients."""
+    leaves, given = clone_arguments(arguments)
+    torch.manual_seed(seed)
+    outputs = tensors_in(run(*given))
+    identities = [next((i for i, g in enumerate(given) if g is o), -1) for o in outputs]
+    starts = [o.untyped_storage().data_ptr() for o in outputs]
+    extra = tensors_in(after(outputs)) if after else []
+    wanted = [t for t in [*outputs, *given, *extra] if t.requires_grad and not t.is_leaf]
+    torch.manual_seed(SEED + 1)
+    weights = [torch.randn(t.shape, dtype=t.dtype) for t in wanted]  # whatever the strides are
+    gradients: list[Any] = []
+    differentiable = [leaf for leaf in leaves if leaf.requires_grad]
+    if wanted and differentiable:
+        gradients = list(torch.autograd.grad(wanted, differentiable, weights, allow_unused=True))
+    return {
+        "outputs": [o.detach().resolve_conj().resolve_neg() for o in outputs],
+        "requires_grad": [o.requires_grad for o in outputs],
+        "strides": [o.stride() if o.numel() else () for o in outputs],
+        "identities": identities,
+        "shared": [[a == b and a != 0 for b in starts] for a in starts],
+        "arguments": [g.detach() for g in given],
+        "arguments_require_grad": [g.requires_grad for g in given],
+        "gradients": [g if g is None else g.resolve_conj().resolve_neg() for g in gradients],
+    }
+
+
+def differences(
+    eager: dict[str, Any],
+    ours: dict[str, Any],
+    same: Callable[[torch.Tensor, torch.Tensor], bool] = same_bits,
+) -> list[str]:
+    """A line for all that a caller could tell apart."""
+    wrong = []
+    for key, expected in eager.items():
+        actual = ours[key]
+        if key in ("requires_grad", "strides", "identities", "shared") or key.endswith("_grad"):
+            if actual != expected:
+                wrong.append(f"{key}: {actual}, eager has {expected}")
+            continue
+        if len(actual) != len(expected):
+            wrong.append(f"{len(actual)} {key}, eager has {len(expected)}")
+            continue
+        for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+            if a is None or e is None:
+                other = a if e is None else e
+                if other is not None and other.count_nonzero():
+                    wrong.append(f"{key} {i}: {a}, eager has {e}")
+            elif a.shape != e.shape or not same(a, e):
+                wrong.append(f"{key} {i}: {a}, eager has {e}")
+    return wrong
+
+
 def check(
     program: Program,
     *arguments: torch.Tensor,
@@ -72,49 +127,7 @@ def check(
     """
     recorded = Recorded(program, len(arguments))
     for call in range(calls):
-        found = []
-        for run in (program, recorded):
-            leaves, given = clone_arguments(arguments)
-            torch.manual_seed(SEED + call)
-            outputs = tensors_in(run(*given))
-            identities = [next((i for i, g in enumerate(given) if g is o), -1) for o in outputs]
-            shared = [
-                [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in outputs]
-                for a in outputs
-            ]
-            extra = tensors_in(after(outputs)) if after else []
-            wanted = [t for t in [*outputs, *given, *extra] if t.requires_grad and not t.is_leaf]
-            torch.manual_seed(SEED + 1)
-            weights = [torch.randn_like(t.detach()) for t in wanted]
-            gradients: list[Any] = []
-            differentiable = [leaf for leaf in leaves if leaf.requires_grad]
-            if wanted and differentiable:
-                gradients = list(
-                    torch.autograd.grad(wanted, differentiable, weights, allow_unused=True)
-                )
-            found.append(
-                {
-                    "outputs": [o.detach() for o in outputs],
-                    "requires_grad": [o.requires_grad for o in outputs],
-                    "strides": [o.stride() for o in outputs],
-                    "identities": identities,
-                    "shared": shared,
-                    "arguments": [g.detach() for g in given],
-                    "arguments_require_grad": [g.requires_grad for g in given],
-                    "gradients": gradients,
-                }
-            )
-        eager, ours = found
-        for key, expected in eager.items():
-            actual = ours[key]
-            if key in ("requires_grad", "strides", "identities", "shared") or key.endswith("_grad"):
-                assert actual == expected, f"{key}: {actual}, eager has {expected}"
-                continue
-            assert len(actual) == len(expected), key
-            for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
-                if a is None or e is None:
-                    other = a if e is None else e
-                    assert other is None or not other.count_nonzero(), f"{key} {i}: {a}, {e}"
-                else:
-                    assert same(a, e), f"{key} {i}: {a}, eager has {e}"
+        eager = run_once(program, arguments, after, SEED + call)
+        wrong = differences(eager, run_once(recorded, arguments, after, SEED + call), same)
+        assert not wrong, "\n".join(wrong)
     return recorded

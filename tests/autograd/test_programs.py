@@ -278,7 +278,7 @@ def test_hooks_for_saved_tensors() -> None:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor / 2):
         (y,) = function(x)
     y.sum().backward()
-    assert packed
+    assert packed == [torch.Size([3])], "once, and not while it was recorded"
     torch.testing.assert_close(x.grad, x.detach().exp())
 
 

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from autograd.helpers import Recorded, differences, run_once
 from record import helpers
 
 from opinfo import entries
@@ -34,6 +35,7 @@ class Check:
     reason: str = ""
     note: str = ""  # what was accepted
     nodes: int = 0
+    on_plugin: int = 0
     python_shapes: tuple[str, ...] = ()
 
 
@@ -42,6 +44,52 @@ def without_seeds() -> None:
     from torch.testing._internal import common_methods_invocations as database
 
     database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+
+
+def same_on_plugin(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Other kernels, other roundings: `ctc_loss` sums fifty steps of logarithms."""
+    return actual.dtype == expected.dtype and torch.allclose(
+        actual, expected, rtol=1e-3, atol=5e-4, equal_nan=True
+    )
+
+
+def check_run(name: str, number: int, sample: entries.Sample, grad: bool, plugin: str) -> Check:
+    """The sample as a user's call: recorded, cut, run on the plugin under autograd.
+
+    ``plugin`` "aten": every node by ATen.
+    """
+    from torch_backplane import _C, backend
+
+    backend.STATE.search_plugins()
+    out = Check(name, number, "error")
+    program = sample.call_for_gradients if grad else sample.call
+    with torch.set_grad_enabled(grad):
+        run = Recorded(program, len(sample.tensors), "" if plugin == "aten" else plugin)
+        try:
+            ours = run_once(run, sample.tensors, None, helpers.SEED)
+        except _C.StatusError as error:
+            data = any(words in error.args[1] for words in DATA_DEPENDENT)
+            out.status, out.reason = "excluded" if data else "refused", error.args[1]
+            return out
+        eager = run_once(program, sample.tensors, None, helpers.SEED)
+    reports = [function.report() for _, function, _ in run.stages]
+    out.nodes = sum(report["nodes"] for report in reports)
+    out.on_plugin = sum(report["plugin_nodes"] for report in reports)
+    # PyTorch's shape functions do not know the strides of every kernel.
+    strides = (eager.pop("strides"), ours.pop("strides"))
+    wrong = differences(eager, ours)
+    if name.startswith("unsafe_"):  # its parts may share memory; nobody may rely on it
+        wrong = [line for line in wrong if not line.startswith("shared")]
+    if not wrong and strides[0] != strides[1]:
+        out.note = f"strides {strides[1]}, eager has {strides[0]}"
+    elif wrong and name in entries.UNINITIALIZED:
+        out.note, wrong = "uninitialized memory: values not compared", []
+    elif wrong:
+        same = helpers.nearly_same if plugin == "aten" else same_on_plugin
+        exact, wrong = wrong, differences(eager, ours, same)
+        out.note = "" if wrong else f"nearly the same: {exact[0]}"
+    out.status, out.reason = ("wrong", "; ".join(wrong)[:600]) if wrong else ("served", "")
+    return out
 
 
 def check_sample(name: str, number: int, sample: entries.Sample, grad: bool) -> Check:
@@ -74,7 +122,9 @@ def check_sample(name: str, number: int, sample: entries.Sample, grad: bool) -> 
     return out
 
 
-def check_entry(name: str, limit: int | None, dtype: torch.dtype) -> Iterator[Check]:
+def check_entry(
+    name: str, limit: int | None, dtype: torch.dtype, plugin: str = ""
+) -> Iterator[Check]:
     wanted = entries.cases(entry := entries.database()[name], dtype)
     if not wanted:
         return
@@ -85,7 +135,10 @@ def check_entry(name: str, limit: int | None, dtype: torch.dtype) -> Iterator[Ch
                 yield Check(name, number, "refused", "a tensor with a sparse layout")
                 continue
             try:
-                yield check_sample(name, number, sample, case.grad)
+                if plugin:
+                    yield check_run(name, number, sample, case.grad, plugin)
+                else:
+                    yield check_sample(name, number, sample, case.grad)
             except Exception as error:
                 text = " ".join(f"{type(error).__name__}: {error}".split())
                 yield Check(name, number, "error", f"{text[:300]} [{str(sample)[:200]}]")
@@ -93,25 +146,33 @@ def check_entry(name: str, limit: int | None, dtype: torch.dtype) -> Iterator[Ch
         return
 
 
-def _work(names: list[str], limit: int | None, dtype: torch.dtype, pipe: Connection) -> None:
+def _work(
+    names: list[str], limit: int | None, dtype: torch.dtype, plugin: str, pipe: Connection
+) -> None:
     without_seeds()
     for name in names:
         pipe.send(("begin", name))
-        for check in check_entry(name, limit, dtype):
+        for check in check_entry(name, limit, dtype, plugin):
             pipe.send(("check", check))
     pipe.send(("end", None))
 
 
 def run(
-    names: Iterable[str], limit: int | None = None, dtype: torch.dtype = torch.float32
+    names: Iterable[str],
+    limit: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    plugin: str = "",
 ) -> list[Check]:
-    """All checks of the entries, one after the other in a process that is replaced if it dies."""
+    """All checks of the entries, one after the other in a process that is replaced if it dies.
+
+    Without a plugin the recording alone is checked, replayed by ATen.
+    """
     context = multiprocessing.get_context("fork")
     rest = list(names)
     checks: list[Check] = []
     while rest:
         receive, send = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(rest, limit, dtype, send), daemon=True)
+        worker = context.Process(target=_work, args=(rest, limit, dtype, plugin, send), daemon=True)
         worker.start()
         send.close()
         current, ended = rest[0], False

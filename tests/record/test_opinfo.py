@@ -15,12 +15,11 @@ FLOOR = 0.97
 LIMIT_SECONDS = 600
 
 
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def run(folder: Path, *options: str) -> dict[str, Any]:
     """In a process of its own, because it forks."""
-    path = tmp_path_factory.mktemp("opinfo") / "record.json"
+    path = folder / "record.json"
     script = ROOT / "scripts" / "opinfo_record.py"
-    command = [sys.executable, str(script), "--samples", "2", "--json", str(path)]
+    command = [sys.executable, str(script), *options, "--json", str(path)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
     )
@@ -28,15 +27,25 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def test_no_result_is_wrong_and_no_check_fails(outcome: dict[str, Any]) -> None:
-    found = [
+def faults(outcome: dict[str, Any]) -> list[str]:
+    return [
         f"{c['status']}: {c['entry']} sample {c['sample']}: {c['reason']}"
         for c in outcome["checks"]
         if c["status"] in ("wrong", "error")
     ]
-    assert not found, "\n".join(found)
 
 
-def test_enough_samples_are_served(outcome: dict[str, Any]) -> None:
+def test_recorded_and_replayed(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "--samples", "2")
+    assert not faults(outcome), "\n".join(faults(outcome))
     assert sum(outcome["counts"].values()) > 1000
     assert outcome["share"] >= FLOOR, outcome["reasons"]
+
+
+@pytest.mark.parametrize("plugin", ["aten", "reference", "cpu_onednn"])
+def test_as_a_users_call(tmp_path: Path, plugin: str) -> None:
+    """Recorded, cut, compiled and run under autograd."""
+    outcome = run(tmp_path, "--samples", "1", "--plugin", plugin)
+    assert not faults(outcome), "\n".join(faults(outcome))
+    assert outcome["share"] >= FLOOR, outcome["reasons"]
+    assert plugin == "aten" or sum(c["on_plugin"] for c in outcome["checks"]) > 500

@@ -5,8 +5,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/log.h"
+#include "core/ir/text.h"
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
+#include "core/runtime/claims.h"
 
 namespace backplane::compiler {
 
@@ -87,7 +90,17 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
   if (with_backward) {
     partition::JointCutOptions cutting;
     cutting.memory_budget = options.memory_budget;
+    if (!options.devices.empty()) {
+      const partition::DeviceModel device = runtime::model_of(*options.devices.front());
+      if (device.flops_per_s > 0) cutting.flops_per_second = device.flops_per_s;
+      if (device.memory_bytes_per_s > 0) cutting.bytes_per_second = device.memory_bytes_per_s;
+    }
     BP_ASSIGN_OR_RETURN(cut, partition::cut_joint(recorded.graph, recorded.border, cutting));
+    entry->explanation_ = partition::explain(recorded.graph, *cut);
+    if (log_enabled("joint")) log_topic("joint", ir::print(recorded.graph));
+    if (log_enabled("autograd"))
+      log_topic("autograd", ir::print(cut->forward) + "\n" + ir::print(cut->backward) + "\n" +
+                                entry->explanation_);
     BP_ASSIGN_OR_RETURN(entry->forward_, compile_stage(std::move(cut->forward),
                                                        runtime::Role::kForward, recorded, options));
     if (!cut->backward.outputs.empty()) {
@@ -154,9 +167,10 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
 }
 
 std::vector<Stage> CutEntry::stages() const {
-  if (!backward_ && signature.tangent_count == 0) return {{runtime::Role::kInference, forward_}};
-  std::vector<Stage> stages{{runtime::Role::kForward, forward_}};
-  if (backward_) stages.push_back({runtime::Role::kBackward, backward_});
+  if (!backward_ && signature.tangent_count == 0)
+    return {{runtime::Role::kInference, forward_, ""}};
+  std::vector<Stage> stages{{runtime::Role::kForward, forward_, explanation_}};
+  if (backward_) stages.push_back({runtime::Role::kBackward, backward_, ""});
   return stages;
 }
 

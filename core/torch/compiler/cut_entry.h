@@ -25,6 +25,7 @@ struct CutOptions {
 struct Stage {
   runtime::Role role = runtime::Role::kInference;
   std::shared_ptr<CompiledFunction> function;
+  std::string cut;  // of a forward, for people: what is saved and what is computed twice
 };
 
 class CutEntry final : public autograd::CutProgram {
@@ -49,6 +50,7 @@ class CutEntry final : public autograd::CutProgram {
   void describe(const record::Recorded& recorded, const partition::JointCut* cut);
 
   Eager eager_;
+  std::string explanation_;
   std::shared_ptr<CompiledFunction> forward_, backward_;  // backward_: null without gradients
 };
 

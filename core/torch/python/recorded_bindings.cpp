@@ -1,5 +1,6 @@
 #include "core/torch/python/recorded_bindings.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -22,8 +23,10 @@ namespace backplane::python {
 
 namespace {
 
-// The module's own tensors go behind the arguments of each call.
+// The module's own tensors go behind the arguments of each call. `numbers` are arguments that are
+// Python floats in a tensor: the program reads their value and nothing else.
 struct RecordedGraph {
+  std::vector<std::uint32_t> numbers;
   std::vector<at::Tensor> captured;
   std::unique_ptr<compiler::RecordedFunction> function;
 };
@@ -33,6 +36,8 @@ Status to_arguments(const RecordedGraph& graph, const py::args& items,
   out_arguments.resize(items.size());
   for (std::size_t i = 0; i < items.size(); ++i)
     BP_RETURN_IF_ERROR(to_argument(items[i], i, out_arguments[i]));
+  for (const std::uint32_t i : graph.numbers)
+    out_arguments[i] = out_arguments[i].toTensor().item().toDouble();
   out_arguments.insert(out_arguments.end(), graph.captured.begin(), graph.captured.end());
   return {};
 }
@@ -72,7 +77,8 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
   if (!stages->ok()) PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
   py::list out;
   for (compiler::Stage& stage : unwrap(std::move(*stages)))
-    out.append(py::make_tuple(role_name(stage.role), std::move(stage.function)));
+    out.append(
+        py::make_tuple(role_name(stage.role), std::move(stage.function), std::move(stage.cut)));
   return out;
 }
 
@@ -88,12 +94,15 @@ py::dict counts(const RecordedGraph& graph) {
 }
 
 std::unique_ptr<RecordedGraph> make_graph(
-    const py::object& graph_module, std::size_t argument_count,
+    const py::object& program_object, std::size_t argument_count,
     const std::vector<std::pair<std::string, int>>& devices, std::string name, bool pack_inference,
     bool pack_training, double memory_budget, std::vector<std::string> argument_names,
     std::vector<std::uint32_t> static_arguments,
-    const std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>& dynamic_sizes) {
-  ModuleProgram program = unwrap(module_program(graph_module, argument_count));
+    const std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>& dynamic_sizes,
+    std::vector<std::uint32_t> numbers) {
+  ModuleProgram program{program_object, {}, {}, {}};
+  if (py::hasattr(program_object, "graph"))
+    program = unwrap(module_program(program_object, argument_count));
   compiler::RecordedOptions options;
   options.cut.name = std::move(name);
   options.cut.devices = find_devices(devices);
@@ -117,10 +126,15 @@ std::unique_ptr<RecordedGraph> make_graph(
                                                delete object;
                                              });
   auto made = std::make_unique<RecordedGraph>();
+  made->numbers = numbers;
   made->captured = std::move(program.captured);
   made->function = std::make_unique<compiler::RecordedFunction>(
-      [callable](std::span<const c10::IValue> arguments) {
-        return call_python(*callable, arguments);
+      [callable, numbers = std::move(numbers)](std::span<const c10::IValue> arguments) {
+        if (numbers.empty()) return call_python(*callable, arguments);
+        std::vector<c10::IValue> given(arguments.begin(), arguments.end());
+        for (const std::uint32_t i : numbers)
+          if (given[i].isDouble()) given[i] = at::scalar_tensor(given[i].toDouble(), at::kDouble);
+        return call_python(*callable, given);
       },
       std::move(options));
   return made;
@@ -129,15 +143,19 @@ std::unique_ptr<RecordedGraph> make_graph(
 }  // namespace
 
 void register_recorded(py::module_& module) {
+  // Of an FX graph module, or of any callable that takes and gives tensors.
   py::class_<RecordedGraph>(module, "RecordedGraph")
-      .def(py::init(&make_graph), py::arg("graph_module"), py::arg("argument_count"),
-           py::arg("devices"), py::arg("name"), py::arg("pack_inference"), py::arg("pack_training"),
+      .def(py::init(&make_graph), py::arg("program"), py::arg("argument_count"), py::arg("devices"),
+           py::arg("name"), py::arg("pack_inference"), py::arg("pack_training"),
            py::arg("memory_budget"), py::arg("argument_names"), py::arg("static_arguments"),
-           py::arg("dynamic_sizes"))
+           py::arg("dynamic_sizes") =
+               std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>(),
+           py::arg("numbers") = std::vector<std::uint32_t>())
       // A tuple of the graph's outputs; None where these sizes are not known yet.
       // ATen's errors keep their Python types (IndexError, ...).
       .def("__call__", torch::wrap_pybind_function(call))
-      // Makes the sizes of these arguments known: [(role, CompiledFunction)] of what was compiled.
+      // Makes the sizes of these arguments known: [(role, CompiledFunction, cut)] of what was
+      // compiled; `cut` says what a forward saves.
       .def("add", add)
       .def("counts", counts);
   module.def("second_differentiations", autograd::second_differentiations);

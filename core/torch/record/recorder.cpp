@@ -1,6 +1,7 @@
 #include "core/torch/record/recorder.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -61,6 +62,19 @@ class WithoutAnomalyMode {
   const bool was_enabled_ = Mode::is_enabled(), checks_nan_ = Mode::should_check_nan();
 };
 
+// The caller's hooks for saved tensors are for memory, not for what has none. Those that the
+// program sets itself (checkpoint does) stay in force.
+class WithoutSavedTensorHooks {
+ public:
+  WithoutSavedTensorHooks() { at::SavedTensorDefaultHooks::set_tls_state({}); }
+  ~WithoutSavedTensorHooks() { at::SavedTensorDefaultHooks::set_tls_state(state_); }
+  WithoutSavedTensorHooks(const WithoutSavedTensorHooks&) = delete;
+  WithoutSavedTensorHooks& operator=(const WithoutSavedTensorHooks&) = delete;
+
+ private:
+  const at::impl::SavedTensorDefaultHooksTLS state_ = at::SavedTensorDefaultHooks::get_tls_state();
+};
+
 Status check_environment() {
   if (Session::current()) return unsupported("a recording inside of another");
   if (c10::impl::TorchDispatchModeTLS::any_modes_set())
@@ -92,7 +106,9 @@ Status check_argument(const at::Tensor& tensor, std::size_t index) {
 std::string reason_of(const std::exception& error) {
   if (const auto* known = dynamic_cast<const c10::Error*>(&error))
     return known->what_without_backtrace();
-  return error.what();
+  // A Python error brings its stack along.
+  const std::string text = error.what();
+  return text.substr(0, text.find("\n\nAt:\n"));
 }
 
 // One argument while the program runs.
@@ -128,6 +144,7 @@ class Recording {
       const c10::InferenceMode normal(false);
       const at::AutoGradMode grad(!in_inference && had_grad_);
       const WithoutAnomalyMode without_anomaly_mode;
+      const WithoutSavedTensorHooks without_saved_tensor_hooks;
       const SessionScope session(session_);
       const RecordingScope recording;
       std::vector<at::Tensor> given;

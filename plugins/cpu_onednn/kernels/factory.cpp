@@ -93,16 +93,20 @@ MadeKernel arange(const StepContext& context) {
 }
 
 MadeKernel linspace(const StepContext& context) {
-  const double start = number(context, "start", 0).real, end = number(context, "end", 0).real;
+  double start = number(context, "start", 0).real, end = number(context, "end", 0).real;
   const auto& out = context.result();
   const Type type = known_type(out.dtype);
+  if (is_integral(type)) {
+    start = std::trunc(start);
+    end = std::trunc(end);
+  }
   return make_kernel([=](const sdk::KernelCall& call) {
     const std::int64_t n = out.elements();
     const double step = n > 1 ? (end - start) / static_cast<double>(n - 1) : 0;
     for (std::int64_t i = 0; i < n; ++i) {
       // From the nearer end, as PyTorch does.
-      double v = i < n / 2 ? start + step * static_cast<double>(i)
-                           : end - step * static_cast<double>(n - 1 - i);
+      double v = i < n / 2 || n == 1 ? start + step * static_cast<double>(i)
+                                     : end - step * static_cast<double>(n - 1 - i);
       if (is_integral(type)) v = std::trunc(v);
       store_function(type, Domain::kF64)(call.results[0] + i * out.strides[0] * bytes_of(type), 1,
                                          &v, 1);

@@ -27,10 +27,8 @@ KernelRows scatter_kernels();
 KernelRows movement_kernels();
 KernelRows reduction_kernels();
 KernelRows scan_kernels();
-KernelRows convolution_kernels();
 KernelRows pooling_kernels();
 KernelRows channel_norm_kernels();
-KernelRows normalization_kernels();
 KernelRows loss_kernels();
 KernelRows layer_norm_backward_kernels();
 KernelRows channel_norm_backward_kernels();
@@ -39,6 +37,8 @@ KernelRows embedding_backward_kernels();
 KernelRows convolution_backward_kernels();
 KernelRows pooling_backward_kernels();
 KernelRows nll_loss_kernels();
+KernelRows resampling_kernels();
+KernelRows resampling_backward_kernels();
 
 inline std::optional<sdk::Refusal> refusal(bp_refusal reason, std::string_view text) {
   return sdk::Refusal{0, reason, std::string(text)};

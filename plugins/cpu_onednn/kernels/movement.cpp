@@ -367,9 +367,11 @@ MadeKernel unfold_backward(const StepContext& context) {
                 call.operands[0])[at.offset(1) + i * walk.inner_stride(1)];
   });
 }
-std::optional<sdk::Refusal> refuse_unless_float32(const sdk::NodeView& node) {
-  return type_of(node.result().dtype()) == Type::kF32 ? std::nullopt
-                                                      : refusal(BP_REFUSED_DTYPE, "float32 only");
+std::optional<sdk::Refusal> refuse_unfold_backward(const sdk::NodeView& node) {
+  if (type_of(node.result().dtype()) != Type::kF32)
+    return refusal(BP_REFUSED_DTYPE, "float32 only");
+  if (node.result().rank() == 0) return refusal(BP_REFUSED_SHAPE, "windows of a scalar");
+  return std::nullopt;
 }
 
 // Elements are moved, never converted.
@@ -399,7 +401,7 @@ constexpr KernelRow kRows[] = {
     {"aten.permute_copy", permute_copy},
     {"aten.alias_copy", copy_first},
     {"aten.detach_copy", copy_first},
-    {"aten.unfold_backward", unfold_backward, refuse_unless_float32},
+    {"aten.unfold_backward", unfold_backward, refuse_unfold_backward},
 };
 
 }  // namespace

@@ -264,37 +264,6 @@ Status repeat_interleave(Builder& b) {
   d.store(out, d.outer(), d.load(in, index));
   return d.finish();
 }
-// Nearest neighbours: of the scale that the sizes have, or of the given one.
-template <std::size_t kDims>
-Status upsample_nearest(Builder& b) {
-  BP_OPERAND(in, 0);
-  const TensorView out = b.result();
-  Draft d(b, out.dims);
-  Indices index = d.outer();
-  for (std::size_t i = 0; i < kDims; ++i) {
-    const std::size_t k = index.size() - kDims + i;
-    if (out.dims[k] % in.dims[k] == 0) {
-      index[k] = d.e().div(index[k], d.index(out.dims[k] / in.dims[k]));
-    } else {
-      const float scale = static_cast<float>(in.dims[k]) / static_cast<float>(out.dims[k]);
-      const Expr at = d.e().mul(d.e().cast(index[k], kernelgen::Type::kF32),
-                                d.e().constant(kernelgen::Type::kF32, double{scale}));
-      index[k] =
-          d.e().clamped(d.e().cast(d.e().unary(Op::kFloor, at), d.e().index_type()), in.dims[k]);
-    }
-  }
-  d.store(out, d.outer(), d.load(in, index));
-  return d.finish();
-}
-std::optional<sdk::Refusal> refuse_given_scales(const sdk::NodeView& node) {
-  for (const char* name : {"scales", "scales_h", "scales_w", "scales_d"})
-    if (node.attribute(name) != nullptr && node.attribute(name)->kind == BP_ATTRIBUTE_FLOAT) {
-      const double s = node.real_or(name, 1);
-      if (s != static_cast<double>(static_cast<std::int64_t>(s)))
-        return refusal(BP_REFUSED_ATTRIBUTE, "whole scales only");
-    }
-  return std::nullopt;
-}
 
 constexpr KernelRow kRows[] = {
     {"aten.reshape", reshape},
@@ -330,9 +299,6 @@ constexpr KernelRow kRows[] = {
     {"aten.replication_pad3d", pad_border<false>},
     {"aten.pixel_shuffle", pixel_shuffle},
     {"aten.repeat_interleave.self_int", repeat_interleave},
-    {"aten.upsample_nearest1d", upsample_nearest<1>, refuse_given_scales},
-    {"aten.upsample_nearest2d", upsample_nearest<2>, refuse_given_scales},
-    {"aten.upsample_nearest3d", upsample_nearest<3>, refuse_given_scales},
 };
 
 }  // namespace

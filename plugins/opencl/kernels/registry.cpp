@@ -7,9 +7,10 @@ namespace backplane::opencl {
 const KernelRow* find_kernel(std::string_view op) {
   static const auto all = [] {
     std::unordered_map<std::string_view, const KernelRow*> map;
-    for (const auto family : {matmul_kernels(), movement_kernels(), indexing_kernels(),
-                              scatter_kernels(), factory_kernels(), norm_kernels(), loss_kernels(),
-                              attention_kernels(), convolution_kernels(), pooling_kernels()})
+    for (const auto family :
+         {matmul_kernels(), movement_kernels(), indexing_kernels(), scatter_kernels(),
+          factory_kernels(), norm_kernels(), loss_kernels(), attention_kernels(),
+          convolution_kernels(), pooling_kernels(), resampling_kernels()})
       for (const KernelRow& row : family) map.emplace(row.name, &row);
     return map;
   }();

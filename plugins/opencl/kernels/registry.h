@@ -30,6 +30,7 @@ std::span<const KernelRow> loss_kernels();
 std::span<const KernelRow> attention_kernels();
 std::span<const KernelRow> convolution_kernels();
 std::span<const KernelRow> pooling_kernels();
+std::span<const KernelRow> resampling_kernels();
 
 // Products: their pointwise followers join them.
 bool takes_epilogue(const sdk::NodeView& node);
