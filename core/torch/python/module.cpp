@@ -18,6 +18,7 @@
 #include "core/torch/fx/fx_import.h"
 #include "core/torch/python/device_bindings.h"
 #include "core/torch/python/devices.h"
+#include "core/torch/python/frontend_bindings.h"
 #include "core/torch/python/record_bindings.h"
 #include "core/torch/python/recorded_bindings.h"
 
@@ -227,6 +228,7 @@ PYBIND11_MODULE(_C, m) {
         py::arg("role"), py::arg("static_inputs"), py::arg("pack_weights"));
   register_record(m);
   register_device_bindings(m);
+  register_frontend(m);
   register_recorded(m);
   m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
     if (const Status status = runtime::Registry::instance().add_path(path, origin); !status.ok())

@@ -126,13 +126,19 @@ class Recording {
   Recording(const Program& program, std::span<const at::Tensor> arguments,
             const RecordOptions& options)
       : program_(program),
-        arguments_(arguments),
+        arguments_(arguments.begin(), arguments.end()),
         options_(options),
         session_(std::make_shared<Session>()) {}
 
   Result<Recorded> run() {
     session_->locate = options_.locate;
-    hand_arguments();
+    for (std::size_t i = 0; i < arguments_.size(); ++i) (void)hand_argument(i);
+    session_->add_argument = [this](const at::Tensor& tensor) {
+      if (Status status = check_argument(tensor, arguments_.size()); !status.ok())
+        session_->refuse(status.message());
+      arguments_.push_back(tensor);
+      return hand_argument(arguments_.size() - 1);
+    };
     {
       const bool in_inference = c10::InferenceMode::is_enabled();
       const c10::InferenceMode normal(false);
@@ -157,31 +163,29 @@ class Recording {
   const std::string& refusal() const { return session_->refusal(); }
 
  private:
-  void hand_arguments() {
-    std::unordered_map<const c10::TensorImpl*, std::size_t> seen;
-    for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      const at::Tensor& argument = arguments_[i];
-      const auto [found, is_new] = seen.emplace(argument.unsafeGetTensorImpl(), handed_.size());
-      const bool merged = !is_new && options_.merge_equal_arguments;
-      handed_of_.push_back(merged ? found->second : handed_.size());
-      if (merged) continue;
-      const at::Tensor value = session_->make_input(argument);
-      Handed handed;
-      handed.first_argument = i;
-      handed.value = find_value(value)->number();
-      handed.leaf = functional::to_functional_tensor(value);
-      handed.given = handed.leaf;
-      if (argument.requires_grad()) handed.leaf.set_requires_grad(true);
-      if (argument.requires_grad() && !argument.is_leaf()) {
-        handed.given = functional::to_functional_tensor(value);
-        const auto edge = make_edge<decltype(torch::autograd::Edge::function)>();
-        edge->set_next_edges(torch::autograd::collect_next_edges(handed.leaf));
-        torch::autograd::set_history(handed.given, edge);
-        handed.edge = edge.get();
-      }
-      handed.storage = storage_of(handed.given);
-      handed_.push_back(std::move(handed));
+  at::Tensor hand_argument(std::size_t index) {
+    const at::Tensor argument = arguments_[index];
+    const auto [found, is_new] = seen_.emplace(argument.unsafeGetTensorImpl(), handed_.size());
+    const bool merged = !is_new && options_.merge_equal_arguments;
+    handed_of_.push_back(merged ? found->second : handed_.size());
+    if (merged) return handed_[found->second].given;
+    const at::Tensor value = session_->make_input(argument);
+    Handed handed;
+    handed.first_argument = index;
+    handed.value = find_value(value)->number();
+    handed.leaf = functional::to_functional_tensor(value);
+    handed.given = handed.leaf;
+    if (argument.requires_grad()) handed.leaf.set_requires_grad(true);
+    if (argument.requires_grad() && !argument.is_leaf()) {
+      handed.given = functional::to_functional_tensor(value);
+      const auto edge = make_edge<decltype(torch::autograd::Edge::function)>();
+      edge->set_next_edges(torch::autograd::collect_next_edges(handed.leaf));
+      torch::autograd::set_history(handed.given, edge);
+      handed.edge = edge.get();
     }
+    handed.storage = storage_of(handed.given);
+    handed_.push_back(std::move(handed));
+    return handed_.back().given;
   }
 
   ValueNumber value_of(const at::Tensor& tensor, std::string_view reader) {
@@ -201,6 +205,7 @@ class Recording {
   }
 
   Status finish_forward() {
+    session_->add_argument = nullptr;
     forward_call_count_ = session_->tape.calls.size();
     new_values_.resize(handed_.size(), kNoValue);
     for (std::size_t h = 0; h < handed_.size(); ++h) {
@@ -410,10 +415,11 @@ class Recording {
   }
 
   const Program& program_;
-  std::span<const at::Tensor> arguments_;
+  std::vector<at::Tensor> arguments_;
   const RecordOptions& options_;
   const bool had_grad_ = at::GradMode::is_enabled();
   std::shared_ptr<Session> session_;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> seen_;  // index into handed_
   std::vector<Handed> handed_;          // one for each tensor among the arguments
   std::vector<std::size_t> handed_of_;  // by argument
   std::vector<c10::IValue> results_;

@@ -47,6 +47,10 @@ class Session final : public c10::DebugInfoBase {
   Locate locate;                                          // may be empty
   std::unordered_set<const OperatorInfo*> python_shapes;  // those that shapes.python counts
 
+  // While the program runs: makes a tensor that it meets one more argument, and gives what stands
+  // for it. Throws Refusal.
+  std::function<at::Tensor(const at::Tensor&)> add_argument;
+
   std::uint64_t number() const { return number_; }
 
   at::Tensor make_input(const at::Tensor& like);

@@ -1,0 +1,26 @@
+// What the rest of this room asks about an opcode. One source file per CPython version answers.
+#pragma once
+
+#include <string_view>
+
+namespace backplane::cpython {
+
+enum class Jump { kNone, kForward, kBackward };
+
+// Code units of inline cache behind the instruction.
+int cache_count(int opcode);
+Jump jump_of(int opcode);
+// Control never reaches the next instruction.
+bool ends_flow(int opcode);
+// The argument is an index into the frame's local variables, cells and free variables.
+bool uses_local(int opcode);
+// The same jump in the other direction, or -1 where this version has none.
+int reversed_jump(int opcode);
+// The conditional jump with the opposite condition, or -1.
+int negated_jump(int opcode);
+// Whether neighbours with one source position share an entry of the line table.
+bool merges_locations();
+// "3.11": the version this was compiled for.
+std::string_view python_version();
+
+}  // namespace backplane::cpython

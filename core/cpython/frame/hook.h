@@ -1,0 +1,56 @@
+// CPython's frame evaluation function (PEP 523), ours while a region is active. Which thread's
+// frames it hands to whom is each thread's own affair. Everything here needs the GIL.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+struct _PyInterpreterFrame;
+
+namespace backplane::cpython {
+
+// Whoever runs frames in the interpreter's place.
+class Evaluator {
+ public:
+  virtual ~Evaluator() = default;
+  // As CPython's own: the frame's result, or null with an error set.
+  virtual PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) = 0;
+};
+
+// While one lives, the calling thread's new frames go to `evaluator`. The process-wide function is
+// set with the first region and reset with the last, and only over CPython's own: of two frame
+// hooks that call each other, one would end in endless recursion.
+class Region {
+ public:
+  explicit Region(Evaluator& evaluator);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  // False where another library's hook is in place: frames then never reach the evaluator.
+  bool is_installed() const { return installed_; }
+
+ private:
+  Evaluator* outer_;
+  bool installed_;
+};
+
+// While one lives, the calling thread's frames go to CPython, for code that is none of the
+// program's.
+class HookPause {
+ public:
+  HookPause();
+  ~HookPause();
+  HookPause(const HookPause&) = delete;
+  HookPause& operator=(const HookPause&) = delete;
+
+ private:
+  Evaluator* outer_;
+};
+
+PyObject* evaluate_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing);
+
+enum class FrameHook { kNone, kOurs, kForeign };
+FrameHook installed_frame_hook();
+
+}  // namespace backplane::cpython

@@ -1,0 +1,126 @@
+#include "core/torch/call/compiled.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/torch/record/session.h"
+
+namespace backplane::call {
+
+namespace {
+
+using cpython::Ref;
+using guards::CallArguments;
+
+// Registers for one call of the thread, so that a call allocates none; a call inside of another
+// gets its own.
+class ScratchRegisters {
+ public:
+  ScratchRegisters() : is_shared_(!t_used) {
+    if (is_shared_) t_used = true;
+  }
+  ~ScratchRegisters() {
+    get().owned.clear();
+    if (is_shared_) t_used = false;
+  }
+  ScratchRegisters(const ScratchRegisters&) = delete;
+  ScratchRegisters& operator=(const ScratchRegisters&) = delete;
+
+  guards::Registers& get() { return is_shared_ ? t_shared : own_; }
+
+ private:
+  static thread_local bool t_used;
+  static thread_local guards::Registers t_shared;
+
+  bool is_shared_;
+  guards::Registers own_;
+};
+
+thread_local bool ScratchRegisters::t_used = false;
+thread_local guards::Registers ScratchRegisters::t_shared;
+
+}  // namespace
+
+CompiledCallable::CompiledCallable(PyObject* target, CompiledOptions options)
+    : target_(Ref::borrow(target)), options_(std::move(options)) {}
+
+void CompiledCallable::reset() {
+  entries_.clear();
+  plain_reasons_.clear();
+  given_up_.clear();
+  failures_ = 0;
+  hits_ = plain_calls_ = 0;
+}
+
+PyObject* CompiledCallable::call_plainly(const CallArguments& call, const std::string& reason) {
+  ++plain_calls_;
+  const auto found = std::find_if(plain_reasons_.begin(), plain_reasons_.end(),
+                                  [&](const auto& known) { return known.first == reason; });
+  if (found != plain_reasons_.end())
+    ++found->second;
+  else
+    plain_reasons_.emplace_back(reason, 1);
+  return PyObject_Vectorcall(target_.get(), call.values, call.positional_count, call.keyword_names);
+}
+
+Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& call) {
+  capture::CaptureOptions options;
+  options.name = options_.name + "_" + std::to_string(capture_count_++);
+  options.with_backward = at::GradMode::is_enabled();
+  BP_ASSIGN_OR_RETURN(auto captured, capture::capture(target_.get(), call, options));
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<Entry> entry,
+                      Entry::make(std::move(captured), options_.make_program));
+  if (log_enabled("graph"))
+    log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_text());
+  if (log_enabled("guards")) {
+    std::string text = "GUARDS " + options.name;
+    for (const std::string& line : entry->guards_text()) text += "\n  " + line;
+    log_topic("guards", text);
+  }
+  entries_.insert(entries_.begin(), entry);
+  return entry;
+}
+
+PyObject* CompiledCallable::call(const CallArguments& call) {
+  ScratchRegisters scratch;
+  guards::Registers& registers = scratch.get();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i]->check(call, registers)) continue;
+    ++hits_;
+    // Held: another thread may drop the entries while this one runs without the GIL.
+    const std::shared_ptr<Entry> entry = entries_[i];
+    if (i > 0)
+      std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
+                  entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    return entry->run(registers);
+  }
+  if (!given_up_.empty()) return call_plainly(call, given_up_);
+  if (capturing_) return call_plainly(call, "called while it is being captured");
+  if (entries_.size() >= options_.entry_limit)
+    return call_plainly(
+        call, "no more than " + std::to_string(options_.entry_limit) + " entries are kept");
+  if (!entries_.empty() && log_enabled("recompiles"))
+    log_topic("recompiles", "RECOMPILE " + options_.name + ": " + entries_.front()->explain(call));
+
+  capturing_ = true;
+  Result<std::shared_ptr<Entry>> made = capture(call);
+  capturing_ = false;
+  if (made.ok()) {
+    if ((*made)->check(call, registers)) return (*made)->run(registers);
+    return call_plainly(call, "arguments share memory, and one of them is changed");
+  }
+  if (made.status().code() == Code::kCancelled) return nullptr;
+  const std::string& reason = made.status().message();
+  if (log_enabled("breaks")) log_topic("breaks", "PLAIN PYTHON " + options_.name + ": " + reason);
+  if (++failures_ >= options_.failure_limit) given_up_ = reason;
+  if (options_.strict) {
+    PyErr_Format(PyExc_RuntimeError,
+                 "%s cannot be captured as a whole: %s. Without strict it runs as plain Python.",
+                 options_.name.c_str(), reason.c_str());
+    return nullptr;
+  }
+  return call_plainly(call, reason);
+}
+
+}  // namespace backplane::call

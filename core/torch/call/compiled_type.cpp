@@ -1,0 +1,132 @@
+// The Python side of CompiledCallable: a type with vectorcall that binds like a function.
+#include <Python.h>
+#include <structmember.h>
+
+#include <cstddef>
+#include <new>
+#include <utility>
+
+#include "core/torch/call/compiled.h"
+#include "core/torch/capture/interpreter.h"
+
+namespace backplane::call {
+
+namespace {
+
+struct CompiledObject {
+  PyObject ob_base;
+  vectorcallfunc vectorcall;
+  PyObject* dict;
+  PyObject* weak_references;
+  CompiledCallable* state;
+};
+
+CompiledObject* as_compiled(PyObject* object) { return reinterpret_cast<CompiledObject*>(object); }
+
+PyObject* call_compiled(PyObject* self, PyObject* const* values, std::size_t flagged_count,
+                        PyObject* keyword_names) {
+  const auto count = static_cast<std::size_t>(PyVectorcall_NARGS(flagged_count));
+  // The call may drop the last reference to its own object.
+  Py_INCREF(self);
+  PyObject* result = as_compiled(self)->state->call({values, count, keyword_names});
+  Py_DECREF(self);
+  return result;
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(as_compiled(self)->dict);
+  if (as_compiled(self)->state) Py_VISIT(as_compiled(self)->state->target());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  Py_CLEAR(as_compiled(self)->dict);
+  return 0;
+}
+
+void dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  CompiledObject* object = as_compiled(self);
+  if (object->weak_references) PyObject_ClearWeakRefs(self);
+  Py_CLEAR(object->dict);
+  delete std::exchange(object->state, nullptr);
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* bind(PyObject* self, PyObject* owner, PyObject*) {
+  return owner && owner != Py_None ? PyMethod_New(self, owner) : Py_NewRef(self);
+}
+
+PyObject* represent(PyObject* self) {
+  return PyUnicode_FromFormat("<compiled %R>", as_compiled(self)->state->target());
+}
+
+PyObject* get_target(PyObject* self, void*) {
+  return Py_NewRef(as_compiled(self)->state->target());
+}
+
+PyMemberDef members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, dict), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledObject, weak_references), READONLY,
+     nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef properties[] = {
+    {"target", get_target, nullptr, "The function as it was.", nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyObject* target_of(PyObject* self) { return as_compiled(self)->state->target(); }
+
+template <class Function>
+void* slot(Function function) {
+  return reinterpret_cast<void*>(function);
+}
+
+}  // namespace
+
+PyTypeObject* compiled_type() {
+  static PyTypeObject* const type = [] {
+    PyType_Slot slots[] = {
+        {Py_tp_call, slot(PyVectorcall_Call)},
+        {Py_tp_traverse, slot(traverse)},
+        {Py_tp_clear, slot(clear)},
+        {Py_tp_dealloc, slot(dealloc)},
+        {Py_tp_descr_get, slot(bind)},
+        {Py_tp_repr, slot(represent)},
+        {Py_tp_members, members},
+        {Py_tp_getset, properties},
+        {0, nullptr},
+    };
+    PyType_Spec spec{"torch_backplane._C.Compiled", sizeof(CompiledObject), 0,
+                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                         Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                     slots};
+    auto* made = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    if (made) capture::look_through(made, target_of);
+    return made;
+  }();
+  return type;
+}
+
+PyObject* make_compiled(PyObject* target, CompiledOptions options) {
+  PyTypeObject* type = compiled_type();
+  PyObject* self = type ? type->tp_alloc(type, 0) : nullptr;
+  if (!self) return nullptr;
+  CompiledObject* object = as_compiled(self);
+  object->vectorcall = call_compiled;
+  object->state = new CompiledCallable(target, std::move(options));
+  return self;
+}
+
+CompiledCallable* find_compiled(PyObject* object) {
+  return Py_TYPE(object) == compiled_type() ? as_compiled(object)->state : nullptr;
+}
+
+}  // namespace backplane::call

@@ -1,0 +1,52 @@
+// One compiled version of a function: guards, graph, result. Runs it for a call that its guards let
+// through.
+#pragma once
+
+#include <Python.h>
+//
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/torch/autograd/cut_program.h"
+#include "core/torch/capture/capture.h"
+
+namespace backplane::call {
+
+// A captured graph, compiled, and what holds for the sizes that it was captured with.
+struct Program {
+  std::shared_ptr<autograd::CutProgram> code;
+  std::shared_ptr<const autograd::SizeRecord> sizes;
+};
+// Called with the GIL.
+using MakeProgram = std::function<Result<Program>(const record::Recorded& recorded)>;
+
+class Entry {
+ public:
+  static Result<std::unique_ptr<Entry>> make(std::unique_ptr<capture::Captured> captured,
+                                             const MakeProgram& make_program);
+
+  bool check(const guards::CallArguments& call, guards::Registers& out_registers);
+  // A new reference, or null with a Python error set.
+  PyObject* run(const guards::Registers& registers);
+
+  std::string explain(const guards::CallArguments& call) {
+    return captured_->guards->explain(call);
+  }
+  std::vector<std::string> guards_text() const { return captured_->guards->text(); }
+  std::string graph_text() const;
+  const capture::Captured& captured() const { return *captured_; }
+  std::uint64_t hits() const { return hits_; }
+
+ private:
+  Entry() = default;
+  bool inputs_overlap(const guards::Registers& registers) const;
+
+  std::unique_ptr<capture::Captured> captured_;
+  Program program_;
+  bool mutates_ = false;
+  std::uint64_t hits_ = 0;
+};
+
+}  // namespace backplane::call

@@ -1,0 +1,306 @@
+#include "core/torch/capture/c_functions.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/cpython/bytecode/py_ref.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+struct Row {
+  const char* module;
+  const char* names;  // separated by blanks; "*": all
+  CFunctionKind kind;
+};
+
+constexpr std::array<Row, 23> kFunctions{{
+    {"builtins",
+     "abs all any ascii bin callable chr divmod format hex isinstance issubclass max min oct ord "
+     "pow "
+     "repr round sorted sum",
+     CFunctionKind::kPure},
+    {"builtins", "getattr", CFunctionKind::kGetattr},
+    {"builtins", "hasattr", CFunctionKind::kHasattr},
+    {"builtins", "setattr", CFunctionKind::kSetattr},
+    {"builtins", "delattr", CFunctionKind::kDelattr},
+    {"builtins", "next", CFunctionKind::kNext},
+    {"builtins", "iter", CFunctionKind::kIter},
+    {"builtins", "len", CFunctionKind::kLen},
+    {"builtins", "id", CFunctionKind::kId},
+    {"math", "*", CFunctionKind::kPure},
+    {"cmath", "*", CFunctionKind::kPure},
+    {"_operator",
+     "abs add and_ concat contains countOf eq floordiv ge getitem gt index indexOf inv invert is_ "
+     "is_not le length_hint lshift lt matmul mod mul ne neg not_ or_ pos pow rshift sub truediv "
+     "truth "
+     "xor",
+     CFunctionKind::kPure},
+    {"_functools", "reduce", CFunctionKind::kPure},
+    {"_abc", "_abc_instancecheck _abc_subclasscheck", CFunctionKind::kPure},
+    {"sys", "intern getrecursionlimit is_finalizing", CFunctionKind::kPure},
+    {"itertools", "*", CFunctionKind::kPure},
+    {"torch._C",
+     "_get_tracing_state _is_tracing _has_torch_function _has_torch_function_unary "
+     "_has_torch_function_variadic is_grad_enabled is_inference_mode_enabled is_autocast_enabled "
+     "is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype get_default_dtype "
+     "_is_torch_function_enabled _is_torch_function_mode_enabled _len_torch_dispatch_stack "
+     "_len_torch_function_stack _get_deterministic_algorithms _log_api_usage_once "
+     "is_anomaly_enabled "
+     "_get_cudnn_enabled _get_mkldnn_enabled _get_math_sdp_enabled _get_flash_sdp_enabled "
+     "_get_mem_efficient_sdp_enabled _are_functorch_transforms_active _get_tracing_state "
+     "_is_any_autocast_enabled _get_nnpack_enabled _autograd_init _is_key_in_tls",
+     CFunctionKind::kPure},
+    {"torch._C", "_set_grad_enabled", CFunctionKind::kSwitch},
+    {"torch._C._functorch",
+     "maybe_current_level peek_interpreter_stack is_functorch_wrapped_tensor",
+     CFunctionKind::kPure},
+    {"torch._C._nn", "*", CFunctionKind::kOperator},
+    {"torch._C._linalg", "*", CFunctionKind::kOperator},
+    {"torch._C._fft", "*", CFunctionKind::kOperator},
+    {"torch._C._special", "*", CFunctionKind::kOperator},
+}};
+
+// Methods of mutable containers that leave them as they are.
+constexpr std::string_view kReaders =
+    " get keys values items copy index count union intersection difference symmetric_difference "
+    "issubset issuperset isdisjoint __contains__ __len__ __getitem__ __iter__ __eq__ __ne__ "
+    "__reversed__ "
+    "__repr__ __lt__ __le__ __gt__ __ge__ __or__ __and__ __sub__ __add__ __mul__ __init__ "
+    "__init_subclass__ __hash__ __str__ __format__ __reduce_ex__ __dir__ __sizeof__ ";
+
+// Functions of PyTorch that change more than tensors, or look where the recording has nothing.
+constexpr std::string_view kExcludedOperators =
+    " set_default_dtype manual_seed seed numpy_T numpy data_ptr tolist item __array__ "
+    "requires_grad_ "
+    "_make_subclass _make_wrapper_subclass register_hook backward share_memory_ pin_memory storage "
+    "untyped_storage set_ resize_ resize_as_ _to_dlpack __reduce_ex__ __deepcopy__ record_stream "
+    "from_file frombuffer from_numpy as_tensor _sync _from_functional_tensor _to_functional_tensor "
+    "_functionalize_sync _enable_functionalization _disable_functionalization ";
+
+bool contains_word(std::string_view words, std::string_view word) {
+  return words.find(" " + std::string(word) + " ") != std::string_view::npos;
+}
+
+struct Tables {
+  std::unordered_map<const PyMethodDef*, CFunctionKind> methods;  // by definition
+  std::unordered_map<PyObject*, CFunctionKind> objects;           // by identity
+  std::unordered_set<PyTypeObject*> immutable, containers, constructible;
+};
+
+void add_function(Tables& tables, PyObject* function, CFunctionKind kind) {
+  tables.objects.emplace(function, kind);
+  if (PyCFunction_Check(function))
+    tables.methods.emplace(reinterpret_cast<PyCFunctionObject*>(function)->m_ml, kind);
+}
+
+void add_row(Tables& tables, const Row& row) {
+  const Ref module = Ref::steal(PyImport_ImportModule(row.module));
+  if (!module) {
+    PyErr_Clear();
+    return;
+  }
+  if (std::string_view(row.names) == "*") {
+    Py_ssize_t position = 0;
+    PyObject *name, *value;
+    while (PyDict_Next(PyModule_GetDict(module.get()), &position, &name, &value))
+      if (PyCFunction_Check(value)) add_function(tables, Py_NewRef(value), row.kind);
+    return;
+  }
+  std::string_view names = row.names;
+  while (!names.empty()) {
+    const std::size_t end = std::min(names.find(' '), names.size());
+    const std::string name(names.substr(0, end));
+    names.remove_prefix(std::min(end + 1, names.size()));
+    // Kept for good: they are looked up by address.
+    if (PyObject* function = PyObject_GetAttrString(module.get(), name.c_str()))
+      add_function(tables, function, row.kind);
+    else
+      PyErr_Clear();
+  }
+}
+
+void add_operators(Tables& tables, PyObject* type) {
+  Py_ssize_t position = 0;
+  PyObject *name, *value;
+  while (PyDict_Next(reinterpret_cast<PyTypeObject*>(type)->tp_dict, &position, &name, &value)) {
+    const char* text = PyUnicode_AsUTF8(name);
+    if (contains_word(kExcludedOperators, text)) continue;
+    if (Py_TYPE(value) == &PyMethodDescr_Type) {
+      tables.methods.emplace(reinterpret_cast<PyMethodDescrObject*>(value)->d_method,
+                             CFunctionKind::kOperator);
+      continue;
+    }
+    PyObject* function = PyObject_GetAttr(type, name);
+    if (function && PyCFunction_Check(function))
+      add_function(tables, function, CFunctionKind::kOperator);
+    else
+      Py_XDECREF(function);
+    PyErr_Clear();
+  }
+}
+
+void add_types(std::unordered_set<PyTypeObject*>& set, const char* module, const char* names) {
+  const Ref holder = Ref::steal(PyImport_ImportModule(module));
+  std::string_view rest = names;
+  while (holder && !rest.empty()) {
+    const std::size_t end = std::min(rest.find(' '), rest.size());
+    const std::string name(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    PyObject* type = PyObject_GetAttrString(holder.get(), name.c_str());
+    if (type && PyType_Check(type)) set.insert(reinterpret_cast<PyTypeObject*>(type));
+  }
+  PyErr_Clear();
+}
+
+Tables make_tables() {
+  Tables tables;
+  for (const Row& row : kFunctions) add_row(tables, row);
+  const Ref torch = Ref::steal(PyImport_ImportModule("torch._C"));
+  for (const char* name : {"_VariableFunctions", "TensorBase"}) {
+    const Ref found = torch ? Ref::steal(PyObject_GetAttrString(torch.get(), name)) : Ref();
+    if (!found) {
+      PyErr_Clear();
+      continue;
+    }
+    PyObject* type =
+        PyType_Check(found.get()) ? found.get() : reinterpret_cast<PyObject*>(Py_TYPE(found.get()));
+    add_operators(tables, type);
+    if (type != found.get()) {  // an instance whose attributes are the functions
+      PyObject* dict = reinterpret_cast<PyTypeObject*>(type)->tp_dict;
+      Py_ssize_t position = 0;
+      PyObject *key, *value;
+      while (PyDict_Next(dict, &position, &key, &value)) {
+        if (contains_word(kExcludedOperators, PyUnicode_AsUTF8(key))) continue;
+        if (PyObject* function = PyObject_GetAttr(found.get(), key))
+          add_function(tables, function, CFunctionKind::kOperator);
+        else
+          PyErr_Clear();
+      }
+    }
+  }
+  for (PyTypeObject* type :
+       {&PyUnicode_Type, &PyBytes_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyTuple_Type,
+        &PyRange_Type, &PySlice_Type, &PyFrozenSet_Type, &PyBool_Type, Py_TYPE(Py_None)})
+    tables.immutable.insert(type);
+  add_types(tables.immutable, "torch", "Size dtype device layout memory_format finfo iinfo");
+  for (PyTypeObject* type : {&PyList_Type, &PyDict_Type, &PySet_Type, &PyODict_Type,
+                             &PyDictKeys_Type, &PyDictValues_Type, &PyDictItems_Type})
+    tables.containers.insert(type);
+  add_types(tables.containers, "collections", "deque defaultdict");
+  tables.constructible = tables.immutable;
+  tables.constructible.insert(tables.containers.begin(), tables.containers.end());
+  for (PyTypeObject* type :
+       {&PyBaseObject_Type, &PySuper_Type, &PyEnum_Type, &PyZip_Type, &PyMap_Type, &PyFilter_Type,
+        &PyReversed_Type, &PyProperty_Type, &PyStaticMethod_Type, &PyClassMethod_Type})
+    tables.constructible.insert(type);
+  add_types(
+      tables.constructible, "itertools",
+      "accumulate chain combinations compress count cycle dropwhile filterfalse groupby islice "
+      "pairwise permutations product repeat starmap takewhile zip_longest");
+  add_types(tables.constructible, "functools", "partial");
+  add_types(tables.constructible, "torch._C", "DisableTorchFunctionSubclass DisableTorchFunction");
+  return tables;
+}
+
+const Tables& tables() {
+  static const Tables& made = *new Tables(make_tables());
+  return made;
+}
+
+CFunctionKind method_kind(PyTypeObject* owner, std::string_view name, PyObject* self) {
+  const Tables& known = tables();
+  if (known.immutable.count(owner) != 0) return CFunctionKind::kPure;
+  if (owner == &PyBaseObject_Type && name == "__getattribute__") return CFunctionKind::kFind;
+  if (known.containers.count(owner) != 0 || owner == &PyBaseObject_Type ||
+      PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+    return contains_word(kReaders, name) ? CFunctionKind::kReader : CFunctionKind::kWriter;
+  if (owner == &PyGen_Type) return CFunctionKind::kWriter;
+  // Methods of iterators advance them; on the program's own that is its own affair.
+  if (self && owner->tp_iternext) return CFunctionKind::kWriter;
+  if (owner == &PyType_Type &&
+      (name == "mro" || name == "__subclasscheck__" || name == "__instancecheck__"))
+    return CFunctionKind::kPure;
+  return CFunctionKind::kUnknown;
+}
+
+}  // namespace
+
+CFunctionKind classify(PyObject* callable, PyObject*& out_self) {
+  out_self = nullptr;
+  const Tables& known = tables();
+  if (const auto found = known.objects.find(callable); found != known.objects.end())
+    return found->second;
+  PyTypeObject* type = Py_TYPE(callable);
+  if (PyCFunction_Check(callable)) {
+    const auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+    PyObject* self = function->m_self;
+    const bool is_bound = self && !PyModule_Check(self);
+    if (is_bound) out_self = self;
+    if (const auto found = known.methods.find(function->m_ml); found != known.methods.end()) {
+      if (found->second != CFunctionKind::kOperator) out_self = nullptr;
+      return found->second;
+    }
+    if (!is_bound) return CFunctionKind::kUnknown;
+    const std::string_view name = function->m_ml->ml_name;
+    if (PyType_Check(self)) {  // object.__new__, dict.fromkeys and such
+      out_self = nullptr;
+      auto* owner = reinterpret_cast<PyTypeObject*>(self);
+      if (name == "__new__")
+        return is_constructible(owner) ? CFunctionKind::kPure : CFunctionKind::kUnknown;
+      return known.constructible.count(owner) != 0 ? CFunctionKind::kPure : CFunctionKind::kUnknown;
+    }
+    // The class that the method comes from is the first base written in C that has it.
+    PyTypeObject* owner = Py_TYPE(self);
+    while (owner->tp_base && PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE)) owner = owner->tp_base;
+    return method_kind(owner, name, self);
+  }
+  if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type) {
+    const auto* descriptor = reinterpret_cast<PyMethodDescrObject*>(callable);
+    const auto found = known.methods.find(descriptor->d_method);
+    if (found != known.methods.end()) return found->second;
+    return method_kind(descriptor->d_common.d_type, descriptor->d_method->ml_name, nullptr);
+  }
+  if (type == &PyWrapperDescr_Type) {
+    const auto* descriptor = reinterpret_cast<PyWrapperDescrObject*>(callable);
+    const char* name = PyUnicode_AsUTF8(descriptor->d_common.d_name);
+    return method_kind(descriptor->d_common.d_type, name ? name : "", nullptr);
+  }
+  if (type == &_PyMethodWrapper_Type) {
+    const Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
+    const Ref owner = Ref::steal(PyObject_GetAttrString(callable, "__objclass__"));
+    const Ref name = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
+    if (!self || !owner || !name) {
+      PyErr_Clear();
+      return CFunctionKind::kUnknown;
+    }
+    out_self = self.get();  // the wrapper holds it
+    return method_kind(reinterpret_cast<PyTypeObject*>(owner.get()), PyUnicode_AsUTF8(name.get()),
+                       self.get());
+  }
+  return CFunctionKind::kUnknown;
+}
+
+bool is_constructible(PyTypeObject* type) {
+  while (type->tp_base && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+         tables().constructible.count(type) == 0)
+    type = type->tp_base;
+  return tables().constructible.count(type) != 0 ||
+         PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
+const char* c_name(PyObject* callable) {
+  if (PyCFunction_Check(callable))
+    return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  if (Py_TYPE(callable) == &PyMethodDescr_Type)
+    return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
+  return Py_TYPE(callable)->tp_name;
+}
+
+}  // namespace backplane::capture

@@ -1,0 +1,394 @@
+// Calls: Python functions are interpreted, functions in C run where that is known to be harmless.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "core/torch/capture/c_functions.h"
+#include "core/torch/capture/interpreter.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+PyTypeObject* g_wrapper = nullptr;
+PyObject* (*g_unwrap)(PyObject*) = nullptr;
+
+PyTypeObject* partial_type() {
+  static PyTypeObject* const type = [] {
+    const Ref module = Ref::steal(PyImport_ImportModule("functools"));
+    return reinterpret_cast<PyTypeObject*>(module ? PyObject_GetAttrString(module.get(), "partial")
+                                                  : nullptr);
+  }();
+  return type;
+}
+
+std::size_t keyword_count(PyObject* names) {
+  return names ? static_cast<std::size_t>(PyTuple_GET_SIZE(names)) : 0;
+}
+
+bool is_c_callable(PyObject* callable) {
+  PyTypeObject* type = Py_TYPE(callable);
+  return PyCFunction_Check(callable) || type == &PyMethodDescr_Type ||
+         type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type ||
+         type == &PyClassMethodDescr_Type;
+}
+
+// Its text may name an address.
+bool prints_the_same(PyObject* object) {
+  if (is_primitive(object) || is_fixed(object) || guards::is_tensor(object)) return true;
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(object);
+    for (Py_ssize_t i = 0; i < count; ++i)
+      if (!prints_the_same(PySequence_Fast_GET_ITEM(object, i))) return false;
+    return true;
+  }
+  return std::strncmp(type->tp_name, "torch.", 6) == 0 || PyRange_Check(object) ||
+         PyExceptionInstance_Check(object);
+}
+
+}  // namespace
+
+void look_through(PyTypeObject* type, PyObject* (*unwrap)(PyObject*)) {
+  g_wrapper = type;
+  g_unwrap = unwrap;
+}
+
+// The capture runs in a context of its own, so that what a variable is set to ends with it.
+PyObject* Interpreter::call_context_variable(PyObject* callable, PyObject* variable,
+                                             PyObject* const* arguments, std::size_t count) {
+  const std::string_view name = c_name(callable);
+  if (name == "get") {
+    if (set_variables_.count(variable) == 0) {
+      PyObject* value = nullptr;
+      if (PyContextVar_Get(variable, nullptr, &value) != 0) return nullptr;
+      const Ref held = Ref::steal(value);
+      if (!value) return world_.stop("the program reads a context variable that has no value");
+      const Ref known = Ref::steal(world_.read_constant(variable));
+      return world_.read(value, world_.guards().sources().add(SourceKind::kContextValue,
+                                                              world_.source_of(variable), nullptr));
+    }
+  } else if (name == "set") {
+    set_variables_.insert(variable);
+  } else if (name != "reset") {
+    return world_.stop("the program calls a method of a context variable");
+  }
+  return world_.admit(PyObject_Vectorcall(callable, arguments, count, nullptr),
+                      "a context variable");
+}
+
+bool Interpreter::expose_arguments(PyObject* const* arguments, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    PyObject* argument = arguments[i];
+    if (!world_.expose(argument)) return false;
+    if (world_.is_outside(argument) && PyIter_Check(argument) &&
+        !PyType_HasFeature(Py_TYPE(argument), Py_TPFLAGS_HEAPTYPE)) {
+      world_.stop("the program passes on an iterator from outside");
+      return false;
+    }
+  }
+  return true;
+}
+
+PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                            PyObject* keyword_names) {
+  if (world_.stopped()) return world_.stop("");
+  const std::size_t total = count + keyword_count(keyword_names);
+  if (PyFunction_Check(callable)) {
+    if (!world_.is_own(callable) && !world_.is_outside(callable))
+      return world_.stop("the program calls a function whose origin is unknown");
+    PyObject* result = PyObject_Vectorcall(callable, arguments, count, keyword_names);
+    if (!world_.stopped()) return result;
+    Py_XDECREF(result);
+    return world_.stop("");
+  }
+  const auto with_first = [&](PyObject* function, PyObject* first) {
+    std::vector<PyObject*> all{first};
+    all.insert(all.end(), arguments, arguments + total);
+    return call(function, all.data(), count + 1, keyword_names);
+  };
+  if (PyMethod_Check(callable)) {
+    if (!world_.is_outside(callable))
+      return with_first(PyMethod_GET_FUNCTION(callable), PyMethod_GET_SELF(callable));
+    guards::Sources& sources = world_.guards().sources();
+    const SourceId source = world_.source_of(callable);
+    const Ref self = Ref::steal(world_.read(PyMethod_GET_SELF(callable),
+                                            sources.add(SourceKind::kMethodSelf, source, nullptr)));
+    const Ref function =
+        Ref::steal(world_.read(PyMethod_GET_FUNCTION(callable),
+                               sources.add(SourceKind::kMethodFunction, source, nullptr)));
+    return self && function ? with_first(function.get(), self.get()) : nullptr;
+  }
+  if (PyType_Check(callable)) return call_type(callable, arguments, count, keyword_names);
+  if (is_c_callable(callable)) return call_c_function(callable, arguments, count, keyword_names);
+  PyTypeObject* type = Py_TYPE(callable);
+  if (type == partial_type()) {
+    static PyObject* const names[3] = {PyUnicode_InternFromString("func"),
+                                       PyUnicode_InternFromString("args"),
+                                       PyUnicode_InternFromString("keywords")};
+    const Ref function = Ref::steal(instance_attribute(callable, names[0]));
+    const Ref first = function ? Ref::steal(instance_attribute(callable, names[1])) : Ref();
+    const Ref keywords = first ? Ref::steal(instance_attribute(callable, names[2])) : Ref();
+    if (!keywords ||
+        !expose_arguments(std::vector<PyObject*>{first.get(), keywords.get()}.data(), 2))
+      return nullptr;
+    std::vector<Ref> held;
+    std::vector<PyObject*> all;
+    const auto add = [&](PyObject* value) {
+      held.push_back(Ref::steal(world_.admit(Py_NewRef(value), "partial", 2)));
+      if (held.back()) all.push_back(held.back().get());
+      return static_cast<bool>(held.back());
+    };
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first.get()); ++i)
+      if (!add(PyTuple_GET_ITEM(first.get(), i))) return nullptr;
+    all.insert(all.end(), arguments, arguments + count);
+    const std::size_t positional = all.size();
+    // As in a dict: keywords of the call come in the place of those of the partial.
+    const Ref merged = Ref::steal(PyDict_Copy(keywords.get()));
+    for (std::size_t i = count; merged && i < total; ++i)
+      if (PyDict_SetItem(merged.get(),
+                         PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i - count)),
+                         arguments[i]) != 0)
+        return nullptr;
+    if (!merged) return nullptr;
+    const Ref names_of_all = Ref::steal(PyTuple_New(PyDict_GET_SIZE(merged.get())));
+    Py_ssize_t position = 0, n = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(merged.get(), &position, &key, &value)) {
+      PyTuple_SET_ITEM(names_of_all.get(), n++, Py_NewRef(key));
+      if (!add(value)) return nullptr;
+    }
+    return call(function.get(), all.data(), positional, n ? names_of_all.get() : nullptr);
+  }
+  if (type == &_PyWeakref_RefType && count == 0 && world_.is_outside(callable)) {
+    PyObject* referent = PyWeakref_GET_OBJECT(callable);
+    return world_.read(referent, world_.guards().sources().add(
+                                     SourceKind::kReferent, world_.source_of(callable), nullptr));
+  }
+  if (g_wrapper && type == g_wrapper) {
+    const Ref inner = Ref::steal(world_.read_constant(g_unwrap(callable)));
+    return inner ? call(inner.get(), arguments, count, keyword_names) : nullptr;
+  }
+  static PyObject* const call_name = PyUnicode_InternFromString("__call__");
+  PyObject* method = _PyType_Lookup(type, call_name);
+  if (method && PyFunction_Check(method) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    world_.guards().guard_type_attribute(type, call_name, method);
+    const Ref known = Ref::steal(world_.read_constant(method));
+    return known ? with_first(known.get(), callable) : nullptr;
+  }
+  return world_.stop(std::string("the program calls an object of class ") + type->tp_name);
+}
+
+PyObject* Interpreter::call_type(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                                 PyObject* keyword_names) {
+  auto* type = reinterpret_cast<PyTypeObject*>(callable);
+  const std::size_t keywords = keyword_count(keyword_names);
+  if (type == &PyType_Type && count == 1 && keywords == 0)
+    return world_.read_constant(reinterpret_cast<PyObject*>(Py_TYPE(arguments[0])));
+  if (type == &PyBool_Type && count == 1 && keywords == 0) {
+    const int is_true = truth(arguments[0]);
+    return is_true < 0 ? nullptr : PyBool_FromLong(is_true);
+  }
+  PyTypeObject* meta = Py_TYPE(callable);
+  static PyObject* const names[3] = {PyUnicode_InternFromString("__call__"),
+                                     PyUnicode_InternFromString("__new__"),
+                                     PyUnicode_InternFromString("__init__")};
+  if (meta != &PyType_Type) {
+    PyObject* method = _PyType_Lookup(meta, names[0]);
+    world_.guards().guard_type_attribute(meta, names[0], method);
+    if (method && PyFunction_Check(method)) {
+      const Ref known = Ref::steal(world_.read_constant(method));
+      std::vector<PyObject*> all{callable};
+      all.insert(all.end(), arguments, arguments + count + keywords);
+      return known ? call(known.get(), all.data(), count + 1, keyword_names) : nullptr;
+    }
+  }
+  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)))
+    return world_.stop(std::string("the program makes a ") + type->tp_name);
+  if (!is_constructible(type) || type == &PyType_Type)
+    return world_.stop(std::string("the program makes an instance of ") + type->tp_name);
+  if (type == &PyUnicode_Type && count == 1 && !prints_the_same(arguments[0]))
+    return world_.stop(std::string("the text of a ") + Py_TYPE(arguments[0])->tp_name +
+                       " may name its address");
+  if (!expose_arguments(arguments, count + keywords)) return nullptr;
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+    return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
+                        type->tp_name);
+  // As type.__call__, which would hand __init__ an object that is not known yet.
+  world_.guards().guard_type_attribute(type, names[1], _PyType_Lookup(type, names[1]));
+  world_.guards().guard_type_attribute(type, names[2], _PyType_Lookup(type, names[2]));
+  const Ref positional = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  for (std::size_t i = 0; i < count; ++i)
+    PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+  Ref named;
+  if (keywords) {
+    named = Ref::steal(PyDict_New());
+    for (std::size_t i = 0; i < keywords; ++i)
+      PyDict_SetItem(named.get(), PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i)),
+                     arguments[count + i]);
+  }
+  if (!type->tp_new) return world_.stop(std::string(type->tp_name) + " cannot be made");
+  Ref made =
+      Ref::steal(world_.admit(type->tp_new(type, positional.get(), named.get()), type->tp_name));
+  if (!made) return nullptr;
+  if (PyObject_TypeCheck(made.get(), type) && Py_TYPE(made.get())->tp_init &&
+      Py_TYPE(made.get())->tp_init(made.get(), positional.get(), named.get()) < 0)
+    return nullptr;
+  return world_.stopped() ? world_.stop("") : made.release();
+}
+
+PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std::size_t count) {
+  const auto kind = static_cast<CFunctionKind>(special);
+  switch (kind) {
+    case CFunctionKind::kGetattr:
+    case CFunctionKind::kHasattr: {
+      if (count < 2 || !PyUnicode_Check(arguments[1])) break;
+      PyObject* value = attribute(arguments[0], arguments[1]);
+      if (world_.stopped()) {
+        Py_XDECREF(value);
+        return world_.stop("");
+      }
+      const bool missing = !value && PyErr_ExceptionMatches(PyExc_AttributeError);
+      if (kind == CFunctionKind::kHasattr) {
+        if (!value && !missing) return nullptr;
+        PyErr_Clear();
+        Py_XDECREF(value);
+        return PyBool_FromLong(!missing);
+      }
+      if (!missing || count < 3) return value;
+      PyErr_Clear();
+      return Py_NewRef(arguments[2]);
+    }
+    case CFunctionKind::kSetattr:
+      if (count != 3) break;
+      return set_attribute(arguments[0], arguments[1], arguments[2]) ? Py_NewRef(Py_None) : nullptr;
+    case CFunctionKind::kDelattr:
+      if (count != 2) break;
+      return set_attribute(arguments[0], arguments[1], nullptr) ? Py_NewRef(Py_None) : nullptr;
+    case CFunctionKind::kNext: {
+      PyObject* value = next(arguments[0]);
+      if (value || world_.stopped()) return value;
+      if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration)) return nullptr;
+      if (count > 1) {
+        PyErr_Clear();
+        return Py_NewRef(arguments[1]);
+      }
+      if (!PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
+      return nullptr;
+    }
+    case CFunctionKind::kId: {
+      // The guards keep an object from outside, and its address with it.
+      const SourceId source = count == 1 ? world_.source_of(arguments[0]) : kNoSource;
+      if (source == kNoSource) return world_.stop("the program asks for the address of an object");
+      world_.guards().guard_identity(source, arguments[0]);
+      return PyLong_FromVoidPtr(arguments[0]);
+    }
+    case CFunctionKind::kIter:
+      if (count == 1) return iterator(arguments[0]);
+      break;
+    case CFunctionKind::kLen: {
+      if (count != 1) break;
+      const SourceId source = world_.source_of(arguments[0]);
+      if (source != kNoSource && (PyDict_Check(arguments[0]) || PyList_Check(arguments[0]) ||
+                                  PyTuple_Check(arguments[0]) || PyAnySet_Check(arguments[0])))
+        world_.guards().guard_length(source, PyObject_Length(arguments[0]));
+      const Py_ssize_t length = PyObject_Length(arguments[0]);
+      if (length < 0 || world_.stopped()) return world_.stopped() ? world_.stop("") : nullptr;
+      return PyLong_FromSsize_t(length);
+    }
+    default:
+      break;
+  }
+  return world_.stop("the program calls a built-in function in an unusual way");
+}
+
+PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* arguments,
+                                     std::size_t count, PyObject* keyword_names) {
+  const std::size_t total = count + keyword_count(keyword_names);
+  std::vector<Ref> held;
+  std::vector<PyObject*> own(arguments, arguments + total);
+  for (PyObject*& argument : own) {
+    if (!world_.is_outside(argument)) continue;
+    if (PyList_CheckExact(argument) || PyTuple_CheckExact(argument)) {
+      held.push_back(Ref::steal(world_.copy_sequence(argument)));
+      if (!held.back()) return nullptr;
+      argument = held.back().get();
+    } else if (!is_fixed(argument)) {
+      return world_.stop(std::string("the program gives a ") + Py_TYPE(argument)->tp_name +
+                         " from outside to " + c_name(callable));
+    }
+  }
+  return world_.admit(PyObject_Vectorcall(callable, own.data(), count, keyword_names),
+                      c_name(callable));
+}
+
+PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* arguments,
+                                       std::size_t count, PyObject* keyword_names) {
+  PyObject* self = nullptr;
+  const CFunctionKind kind = classify(callable, self);
+  const std::size_t total = count + keyword_count(keyword_names);
+  const bool is_bound = self != nullptr;
+  if (!self && count > 0 && !PyCFunction_Check(callable)) self = arguments[0];
+  PyObject* variable = self;
+  if (PyCFunction_Check(callable) && !variable) variable = PyCFunction_GET_SELF(callable);
+  if (variable && PyContextVar_CheckExact(variable) && !keyword_names &&
+      PyCFunction_Check(callable))
+    return call_context_variable(callable, variable, arguments, count);
+  switch (kind) {
+    case CFunctionKind::kUnknown:
+      return world_.stop(std::string("the program calls ") + c_name(callable) +
+                         ", whose effects are unknown");
+    case CFunctionKind::kOperator:
+      return call_operator(callable, arguments, count, keyword_names);
+    case CFunctionKind::kGetattr:
+    case CFunctionKind::kHasattr:
+    case CFunctionKind::kSetattr:
+    case CFunctionKind::kDelattr:
+    case CFunctionKind::kNext:
+    case CFunctionKind::kIter:
+    case CFunctionKind::kLen:
+    case CFunctionKind::kId:
+      if (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) break;
+      return call_special(static_cast<int>(kind), arguments, count);
+    case CFunctionKind::kFind: {
+      const std::size_t first = is_bound ? 0 : 1;
+      if (!self || keyword_names || count != first + 1 || !PyUnicode_Check(arguments[first])) break;
+      return instance_attribute(self, arguments[first]);
+    }
+    case CFunctionKind::kWriter:
+      if (self && (!world_.is_own(self) || guards::is_tensor(self)))
+        return world_.stop(std::string("the program calls ") + c_name(callable) + " of a " +
+                           Py_TYPE(self)->tp_name + " from outside");
+      break;
+    case CFunctionKind::kReader:
+    case CFunctionKind::kPure: {
+      // One item of a dict needs no guard on the others.
+      const bool is_get = std::strcmp(c_name(callable), "get") == 0;
+      if (is_get && is_bound && PyDict_Check(self) && world_.is_outside(self) && !keyword_names &&
+          (count == 1 || count == 2) && is_primitive(arguments[0])) {
+        const int found = contains(self, arguments[0]);
+        if (found < 0) return nullptr;
+        if (found) return item(self, arguments[0]);
+        return Py_NewRef(count == 2 ? arguments[1] : Py_None);
+      }
+      break;
+    }
+    case CFunctionKind::kSwitch:
+      break;
+  }
+  if (kind == CFunctionKind::kFind)
+    return world_.stop("the program calls __getattribute__ in an unusual way");
+  if (self && !expose_arguments(&self, 1)) return nullptr;
+  if (!expose_arguments(arguments, total)) return nullptr;
+  if ((std::strcmp(c_name(callable), "repr") == 0 ||
+       std::strcmp(c_name(callable), "format") == 0) &&
+      count > 0 && !prints_the_same(is_bound ? self : arguments[0]))
+    return world_.stop("the text of an object may name its address");
+  return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
+                      c_name(callable), 1);
+}
+
+}  // namespace backplane::capture

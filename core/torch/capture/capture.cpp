@@ -1,0 +1,200 @@
+#include "core/torch/capture/capture.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <chrono>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "core/cpython/frame/hook.h"
+#include "core/cpython/frame/running_frame.h"
+#include "core/torch/capture/interpreter.h"
+#include "core/torch/record/escape.h"
+#include "core/torch/record/session.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+Status unsupported(std::string what) { return Status(Code::kUnsupported, std::move(what)); }
+
+// Finalizers of objects that have nothing to do with the program must not run inside of it.
+class PausedCollector {
+ public:
+  PausedCollector() : was_on_(PyGC_Disable() != 0) {}
+  ~PausedCollector() {
+    if (was_on_) PyGC_Enable();
+  }
+  PausedCollector(const PausedCollector&) = delete;
+  PausedCollector& operator=(const PausedCollector&) = delete;
+
+ private:
+  bool was_on_;
+};
+
+Status check_interpreter() {
+  if (!cpython::can_run_frames())
+    return unsupported("this version of Python is not captured; 3.11 is");
+  const PyThreadState* thread = PyThreadState_Get();
+  if (thread->c_tracefunc || thread->c_profilefunc)
+    return unsupported("a debugger, profiler or coverage tool watches the program");
+  return {};
+}
+
+// Sets of context variables end with it, unless the program left one set.
+class OwnContext {
+ public:
+  OwnContext()
+      : before_(Ref::steal(PyContext_CopyCurrent())), own_(Ref::steal(PyContext_CopyCurrent())) {
+    if (own_ && PyContext_Enter(own_.get()) != 0) own_ = {};
+  }
+  ~OwnContext() {
+    if (own_ && PyContext_Exit(own_.get()) != 0) PyErr_Clear();
+  }
+  OwnContext(const OwnContext&) = delete;
+  OwnContext& operator=(const OwnContext&) = delete;
+
+  bool is_unchanged() const {
+    const int equal =
+        own_ && before_ ? PyObject_RichCompareBool(before_.get(), own_.get(), Py_EQ) : 0;
+    if (equal < 0) PyErr_Clear();
+    return equal == 1;
+  }
+
+ private:
+  Ref before_, own_;
+};
+
+class Run {
+ public:
+  Run(PyObject* target, const guards::CallArguments& call, Captured& out)
+      : target_(target), call_(call), out_(out) {}
+
+  // Runs inside of the recording.
+  std::vector<c10::IValue> operator()(const std::vector<at::Tensor>&) {
+    const pybind11::gil_scoped_acquire gil;
+    const PausedCollector paused;
+    World world(*out_.guards, record::Session::current()->add_argument);
+    Interpreter interpreter(world);
+    std::vector<c10::IValue> results;
+    {
+      const cpython::Region region(interpreter);
+      if (!region.is_installed())
+        throw std::runtime_error("another library has hooked Python's frame evaluation");
+      const OwnContext context;
+      const Ref returned = Ref::steal(call(world, interpreter));
+      if (!returned) fail(world, interpreter);
+      if (!context.is_unchanged())
+        throw std::runtime_error("the program leaves a context variable set");
+      if (const Status status = out_.recipe.take(world, returned.get()); !status.ok())
+        throw std::runtime_error(status.message());
+    }
+    for (const at::Tensor& tensor : out_.recipe.take_tensors()) results.emplace_back(tensor);
+    for (const InputTensor& input : world.inputs()) {
+      out_.inputs.push_back(input.source);
+      out_.is_parameter.push_back(!THPVariable_CheckExact(input.real.get()));
+    }
+    out_.instruction_count = interpreter.instruction_count();
+    out_.frame_count = interpreter.frame_count();
+    return results;
+  }
+
+  bool interrupted() const { return interrupted_; }
+
+ private:
+  PyObject* call(World& world, Interpreter& interpreter) {
+    guards::Sources& sources = world.guards().sources();
+    const Ref target = Ref::steal(world.read_constant(target_));
+    if (!target) return nullptr;
+    const std::size_t named =
+        call_.keyword_names ? static_cast<std::size_t>(PyTuple_GET_SIZE(call_.keyword_names)) : 0;
+    std::vector<Ref> held;
+    std::vector<PyObject*> arguments;
+    for (std::size_t i = 0; i < call_.positional_count + named; ++i) {
+      const bool is_named = i >= call_.positional_count;
+      const auto index = static_cast<std::int64_t>(is_named ? i - call_.positional_count : i);
+      PyObject* name = is_named ? PyTuple_GET_ITEM(call_.keyword_names, index) : parameter_name(i);
+      const SourceId source = sources.add(is_named ? SourceKind::kKeyword : SourceKind::kPositional,
+                                          kNoSource, name, index);
+      held.push_back(Ref::steal(world.read(call_.values[i], source)));
+      if (!held.back()) return nullptr;
+      arguments.push_back(held.back().get());
+    }
+    return interpreter.call(target.get(), arguments.data(), call_.positional_count,
+                            call_.keyword_names);
+  }
+
+  // What the program calls its positional argument; for messages.
+  PyObject* parameter_name(std::size_t index) const {
+    if (!PyFunction_Check(target_)) return nullptr;
+    const auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(target_));
+    return static_cast<int>(index) < code->co_argcount
+               ? PyTuple_GET_ITEM(code->co_localsplusnames, static_cast<Py_ssize_t>(index))
+               : nullptr;
+  }
+
+  [[noreturn]] void fail(const World& world, const Interpreter& interpreter) {
+    if (world.stopped()) {
+      PyErr_Clear();
+      const std::string& where = interpreter.stop_location();
+      throw std::runtime_error(world.reason() + (where.empty() ? "" : " (" + where + ")"));
+    }
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+      interrupted_ = true;  // the error stays set
+      throw std::runtime_error("interrupted");
+    }
+    // The recording's own refusals come through Python as RuntimeError; record() knows them.
+    throw std::runtime_error(
+        cpython::take_python_error("Running the program for capture").message());
+  }
+
+  PyObject* target_;
+  const guards::CallArguments& call_;
+  Captured& out_;
+  bool interrupted_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallArguments& call,
+                                          const CaptureOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  BP_RETURN_IF_ERROR(check_interpreter());
+  BP_RETURN_IF_ERROR(record::guard_escapes());
+  auto captured = std::make_unique<Captured>();
+  captured->guards = std::make_unique<guards::GuardProgram>(call);
+  const bool had_grad = at::GradMode::is_enabled();
+  Run run(target, call, *captured);
+  record::RecordOptions recording;
+  recording.name = options.name;
+  recording.with_backward = options.with_backward;
+  std::optional<Result<record::Recorded>> recorded;
+  {
+    const pybind11::gil_scoped_release no_gil;
+    recorded.emplace(record::record(std::ref(run), {}, recording));
+  }
+  at::GradMode::set_enabled(had_grad);
+  if (run.interrupted()) return Status(Code::kCancelled, "interrupted");
+  if (!recorded->ok()) return recorded->take_status();
+  captured->recorded = std::move(**recorded);
+  for (std::size_t i = 0; i < captured->is_parameter.size(); ++i)
+    if (captured->is_parameter[i]) {
+      ir::Graph& graph = captured->recorded.graph;
+      graph.values[graph.inputs[captured->recorded.arguments[i].graph_input]].is_static = true;
+    }
+  if (captured->recorded.grad_mode_after != had_grad)
+    return unsupported("the program leaves grad mode switched");
+  // Fails only where a path does not lead to what was read, which no call could then use.
+  if (std::string failing = captured->guards->explain(call); !failing.empty())
+    return unsupported("a guard fails on the call that it was made from: " + failing);
+  captured->capture_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
+          .count();
+  return captured;
+}
+
+}  // namespace backplane::capture

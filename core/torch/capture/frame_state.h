@@ -1,0 +1,47 @@
+// One frame while the interpreter runs it.
+#pragma once
+
+#include "core/torch/capture/interpreter.h"
+
+namespace backplane::capture {
+
+// The value stack lies in CPython's own frame, behind its local variables. Values are owned.
+struct FrameState {
+  Interpreter& interpreter;
+  World& world;
+  PyThreadState* thread;
+  cpython::RunningFrame& running;
+  const cpython::FrameContent& content;
+  const DecodedCode& code;
+  PyObject** locals;
+  PyObject** base;
+  PyObject** top;                     // one behind the last value
+  PyObject* keyword_names = nullptr;  // borrowed from the constants, for the next call
+  std::size_t at = 0;                 // instruction
+
+  void push(PyObject* owned) { *top++ = owned; }
+  PyObject* pop() { return *--top; }
+  cpython::Ref take() { return cpython::Ref::steal(*--top); }
+  PyObject*& peek(int depth) { return *(top - depth); }  // 1: the last
+  int depth() const { return static_cast<int>(top - base); }
+  void drop_to(int depth);
+
+  PyObject* constant(int index) const { return PyTuple_GET_ITEM(content.code->co_consts, index); }
+  PyObject* name(int index) const { return PyTuple_GET_ITEM(content.code->co_names, index); }
+  PyObject* local_name(int index) const {
+    return PyTuple_GET_ITEM(content.code->co_localsplusnames, index);
+  }
+};
+
+// What an instruction leaves the loop with.
+enum class Flow { kNext, kJumped, kError, kReraise, kReturn, kYield };
+
+// Groups of instructions. kNext with `out_handled` false: not of this group.
+Flow run_stack_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
+Flow run_object_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
+Flow run_build_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
+Flow run_call_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
+Flow run_exception_instruction(FrameState& state, const cpython::Instruction& it,
+                               bool& out_handled);
+
+}  // namespace backplane::capture

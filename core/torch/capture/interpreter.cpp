@@ -1,0 +1,277 @@
+#include "core/torch/capture/interpreter.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <opcode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <string_view>
+
+#include "core/torch/capture/frame_state.h"
+#include "core/torch/record/value_tensor.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+constexpr std::uint64_t kMostInstructions = 100'000'000;
+
+// Python that PyTorch's dispatcher calls, such as shape functions, is none of the program's.
+bool is_below_dispatcher() {
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  return excluded.has(record::kRecordKey) || excluded.has(c10::DispatchKey::Functionalize);
+}
+
+std::string_view text_of(PyObject* name) {
+  const char* utf8 = PyUnicode_AsUTF8(name);
+  if (utf8) return utf8;
+  PyErr_Clear();
+  return {};
+}
+
+bool guard_under(World& world, PyTypeObject* type, PyObject* name, PyObject* function) {
+  PyObject* found = _PyType_Lookup(type, name);
+  if (!found) return false;
+  PyObject* inside = found;
+  if (Py_TYPE(found) == &PyClassMethod_Type || Py_TYPE(found) == &PyStaticMethod_Type) {
+    const Ref inner = Ref::steal(PyObject_GetAttrString(found, "__func__"));
+    if (!inner) PyErr_Clear();
+    inside = inner.get();  // the method holds it
+  }
+  if (inside != function) return false;
+  world.guards().guard_type_attribute(type, name, found);
+  return true;
+}
+
+// A function that C code found by looking into a class: guarded as the attribute that it is.
+bool guard_as_method(World& world, const cpython::FrameContent& content) {
+  PyObject* first = content.code->co_argcount > 0 ? content.locals[0] : nullptr;
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(content.function)->func_name;
+  for (PyObject* holder : {first ? reinterpret_cast<PyObject*>(Py_TYPE(first)) : nullptr,
+                           first && PyType_Check(first) ? first : nullptr}) {
+    if (!holder) continue;
+    auto* type = reinterpret_cast<PyTypeObject*>(holder);
+    if (guard_under(world, type, name, content.function)) return true;
+    // Classes may hold a function under another name than its own.
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+      PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i))->tp_dict;
+      Py_ssize_t position = 0;
+      PyObject *key, *value;
+      while (PyDict_Next(dict, &position, &key, &value))
+        if ((value == content.function || Py_TYPE(value) == &PyStaticMethod_Type ||
+             Py_TYPE(value) == &PyClassMethod_Type) &&
+            guard_under(world, type, key, content.function))
+          return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void FrameState::drop_to(int depth) {
+  while (top > base + depth) Py_XDECREF(*--top);
+}
+
+const DecodedCode* Interpreter::decoded(PyCodeObject* code) {
+  std::unique_ptr<DecodedCode>& slot = codes_[code];
+  if (slot) return slot.get();
+  Result<cpython::Code> made = cpython::decode(code);
+  if (!made.ok()) {
+    world_.stop(made.status().message());
+    return nullptr;
+  }
+  slot = std::make_unique<DecodedCode>();
+  slot->object = Ref::borrow(reinterpret_cast<PyObject*>(code));
+  slot->code = std::move(*made);
+  const auto& instructions = slot->code.instructions;
+  slot->handler.assign(instructions.size(), -1);
+  for (std::size_t r = 0; r < slot->code.exceptions.size(); ++r)
+    for (std::int32_t i = slot->code.exceptions[r].begin; i < slot->code.exceptions[r].end; ++i)
+      slot->handler[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(r);
+  slot->index_at.assign(
+      instructions.empty() ? 1 : static_cast<std::size_t>(instructions.back().offset) + 1, -1);
+  std::int32_t next_unit = 0;
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    // Prefixes lead to the instruction behind them.
+    for (std::int32_t unit = next_unit; unit <= instructions[i].offset; ++unit)
+      slot->index_at[static_cast<std::size_t>(unit)] = static_cast<std::int32_t>(i);
+    next_unit = instructions[i].offset + 1;
+  }
+  return slot.get();
+}
+
+bool Interpreter::admit_locals(const cpython::FrameContent& content) {
+  PyCodeObject* code = content.code;
+  PyObject* function = content.function;
+  if (!world_.is_own(function) && !world_.is_outside(function)) {
+    if (!guard_as_method(world_, content)) {
+      world_.stop("C code calls the function " + std::string(text_of(code->co_qualname)) +
+                  ", found in an unknown way");
+      return false;
+    }
+    const Ref known = Ref::steal(world_.read_constant(function));
+    if (!known) return false;
+  }
+  const SourceId source = world_.source_of(function);
+  guards::Sources& sources = world_.guards().sources();
+  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+  PyObject* keyword_defaults = PyFunction_GET_KW_DEFAULTS(function);
+  const int named = code->co_argcount + code->co_kwonlyargcount;
+  const int count = named + ((code->co_flags & CO_VARARGS) != 0 ? 1 : 0) +
+                    ((code->co_flags & CO_VARKEYWORDS) != 0 ? 1 : 0);
+  for (int i = 0; i < count; ++i) {
+    PyObject*& local = content.locals[i];
+    if (!local) continue;
+    PyObject* admitted = nullptr;
+    SourceId from = kNoSource;
+    if (i < code->co_argcount && defaults) {
+      const Py_ssize_t at = i - (code->co_argcount - PyTuple_GET_SIZE(defaults));
+      if (at >= 0 && PyTuple_GET_ITEM(defaults, at) == local && source != kNoSource)
+        from = sources.add(SourceKind::kDefault, source, nullptr, at);
+    } else if (i >= code->co_argcount && i < named && keyword_defaults && source != kNoSource) {
+      PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+      if (PyDict_GetItemWithError(keyword_defaults, name) == local)
+        from = sources.add(SourceKind::kKeywordDefault, source, name);
+    }
+    // Only what is not known otherwise came from the defaults, but for numbers, which look alike.
+    if (from != kNoSource && !world_.is_own(local) && !world_.is_outside(local))
+      admitted = world_.read(local, from);
+    else
+      admitted = world_.admit(Py_NewRef(local), "an argument", 2);
+    if (!admitted) return false;
+    Py_SETREF(local, admitted);
+  }
+  return true;
+}
+
+PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  if (is_below_dispatcher()) return cpython::evaluate_by_default(thread, frame, throwing);
+  if (world_.stopped()) return world_.stop("");
+  const cpython::FrameContent content = cpython::content_of(frame);
+  PyCodeObject* code = content.code;
+  ++frame_count_;
+  if (text_of(code->co_filename).find("/torch/_dynamo/") != std::string_view::npos)
+    return world_.stop("the program calls TorchDynamo (" + std::string(text_of(code->co_qualname)) +
+                       ")");
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+    return world_.stop("the program uses coroutines");
+  if (!(code->co_flags & CO_OPTIMIZED))
+    return world_.stop("the program defines a class or runs a module");
+  const DecodedCode* known = decoded(code);
+  if (!known) return nullptr;
+  if (!content.is_generator) {
+    if (!admit_locals(content)) return nullptr;
+    if (code->co_flags & CO_GENERATOR) {
+      // Makes the generator and runs nothing of its body.
+      PyObject* generator = cpython::evaluate_by_default(thread, frame, throwing);
+      if (generator) world_.own(generator);
+      return generator;
+    }
+  }
+  cpython::RunningFrame running(thread, frame);
+  PyObject** base = content.locals + code->co_nlocalsplus;
+  FrameState state{*this,          world_,  thread,
+                   running,        content, *known,
+                   content.locals, base,    base + content.stack_depth};
+  if (!content.is_generator) state.top = base;
+  PyObject* result = nullptr;
+  bool suspended = false;
+  if (running.entered()) {
+    const auto unit = static_cast<std::size_t>(content.first_unit);
+    state.at = unit < known->index_at.size() ? static_cast<std::size_t>(known->index_at[unit]) : 0;
+    state.keyword_names = nullptr;
+    if (throwing && state.at > 0) --state.at;
+    result = run(state, throwing != 0, suspended);
+  }
+  if (suspended) {
+    running.suspend(state.depth());
+  } else {
+    state.drop_to(0);
+    running.finish();
+  }
+  return result;
+}
+
+PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended) {
+  const auto& instructions = state.code.code.instructions;
+  bool add_traceback = true;
+  bool failed = throwing;
+  for (;;) {
+    if (failed || world_.stopped()) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an error without an exception");
+      if (world_.stopped()) {
+        if (stop_location_.empty()) {
+          const int line = instructions[state.at].location.line;
+          stop_location_ =
+              std::string(text_of(state.content.code->co_filename)) + ":" + std::to_string(line);
+        }
+        return nullptr;
+      }
+      if (add_traceback) state.running.add_traceback();
+      add_traceback = true;
+      failed = false;
+      const std::int32_t handler = state.code.handler[state.at];
+      if (handler < 0) return nullptr;
+      const cpython::ExceptionRange& range =
+          state.code.code.exceptions[static_cast<std::size_t>(handler)];
+      state.drop_to(range.depth);
+      if (range.push_lasti) state.push(PyLong_FromLong(instructions[state.at].offset));
+      PyObject *type, *value, *trace;
+      PyErr_Fetch(&type, &value, &trace);
+      PyErr_NormalizeException(&type, &value, &trace);
+      PyException_SetTraceback(value, trace ? trace : Py_None);
+      Py_XDECREF(type);
+      Py_XDECREF(trace);
+      world_.own(value);
+      state.push(value);
+      state.at = static_cast<std::size_t>(range.target);
+    }
+    const cpython::Instruction& it = instructions[state.at];
+    state.running.set_position(it.offset);
+    if (++instruction_count_ > kMostInstructions) {
+      world_.stop("the program runs too long to be captured");
+      continue;
+    }
+    if ((instruction_count_ & 0xffff) == 0 && PyErr_CheckSignals() != 0) {
+      failed = true;
+      continue;
+    }
+    bool handled = false;
+    Flow flow = Flow::kNext;
+    for (const auto group : {run_stack_instruction, run_object_instruction, run_call_instruction,
+                             run_build_instruction, run_exception_instruction}) {
+      flow = group(state, it, handled);
+      if (handled) break;
+    }
+    if (!handled) {
+      world_.stop("the program uses an instruction that is not captured: " +
+                  std::to_string(it.opcode));
+      continue;
+    }
+    switch (flow) {
+      case Flow::kNext:
+        ++state.at;
+        break;
+      case Flow::kJumped:
+        break;
+      case Flow::kReraise:
+        add_traceback = false;
+        failed = true;
+        break;
+      case Flow::kError:
+        failed = true;
+        break;
+      case Flow::kYield:
+        out_suspended = true;
+        ++state.at;
+        return state.pop();
+      case Flow::kReturn:
+        return state.pop();
+    }
+  }
+}
+
+}  // namespace backplane::capture

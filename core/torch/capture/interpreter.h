@@ -1,0 +1,94 @@
+// Runs the frames of a program under capture, instruction by instruction, over real objects. All
+// that the program reads from outside goes through World; all that would change the outside ends
+// the capture. Python 3.11.
+#pragma once
+
+#include <Python.h>
+//
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/cpython/bytecode/code.h"
+#include "core/cpython/frame/hook.h"
+#include "core/cpython/frame/running_frame.h"
+#include "core/torch/capture/world.h"
+
+namespace backplane::capture {
+
+// A code object as the interpreter wants it.
+struct DecodedCode {
+  cpython::Ref object;
+  cpython::Code code;
+  std::vector<std::int32_t> handler;   // by instruction: index of its exception range or -1
+  std::vector<std::int32_t> index_at;  // by code unit: instruction that starts there or -1
+};
+
+struct FrameState;  // of one running frame; interpreter.cpp
+
+class Interpreter final : public cpython::Evaluator {
+ public:
+  explicit Interpreter(World& world) : world_(world) {}
+
+  PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) override;
+
+  // What the language does with objects, each read guarded. New references or null, as World.
+  PyObject* attribute(PyObject* owner, PyObject* name);
+  bool set_attribute(PyObject* owner, PyObject* name, PyObject* value);  // null value: delete
+  PyObject* item(PyObject* container, PyObject* key);
+  bool set_item(PyObject* container, PyObject* key, PyObject* value);  // null value: delete
+  int contains(PyObject* container, PyObject* value);                  // -1: error
+  int truth(PyObject* object);
+  PyObject* iterator(PyObject* object);
+  PyObject* next(PyObject* iterator);  // null without error: exhausted
+  PyObject* global(PyObject* globals, PyObject* builtins, PyObject* name);
+  PyObject* call(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                 PyObject* keyword_names);
+
+  World& world() { return world_; }
+  std::uint64_t instruction_count() const { return instruction_count_; }
+  std::uint64_t frame_count() const { return frame_count_; }
+  // Where the program was when the capture was ended: "file.py:12".
+  const std::string& stop_location() const { return stop_location_; }
+
+ private:
+  friend struct FrameState;
+
+  const DecodedCode* decoded(PyCodeObject* code);
+  bool admit_locals(const cpython::FrameContent& content);
+  PyObject* run(FrameState& state, bool throwing, bool& out_suspended);
+
+  PyObject* tensor_attribute(PyObject* tensor, PyObject* name);
+  PyObject* class_attribute(PyObject* owner, PyObject* name);
+  PyObject* super_attribute(PyObject* super, PyObject* name);
+  PyObject* instance_attribute(PyObject* owner, PyObject* name);
+  PyObject* find_in_instance(PyObject* owner, PyObject* name, bool& out_failed);
+  PyObject* bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type);
+  PyObject* missing_attribute(PyObject* owner, PyObject* name);
+
+  PyObject* call_type(PyObject* type, PyObject* const* arguments, std::size_t count,
+                      PyObject* keyword_names);
+  PyObject* call_c_function(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                            PyObject* keyword_names);
+  PyObject* call_operator(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                          PyObject* keyword_names);
+  PyObject* call_context_variable(PyObject* callable, PyObject* variable,
+                                  PyObject* const* arguments, std::size_t count);
+  PyObject* call_special(int special, PyObject* const* arguments, std::size_t count);
+  bool expose_arguments(PyObject* const* arguments, std::size_t count);
+
+  World& world_;
+  std::unordered_map<PyCodeObject*, std::unique_ptr<DecodedCode>> codes_;
+  std::uint64_t instruction_count_ = 0, frame_count_ = 0;
+  std::string stop_location_;
+  std::unordered_set<PyObject*> set_variables_;  // context variables that the program has set
+};
+
+// What to call in place of an object of `type`: compiled functions inside of compiled functions are
+// captured with them. `unwrap` gives a borrowed reference.
+void look_through(PyTypeObject* type, PyObject* (*unwrap)(PyObject*));
+
+}  // namespace backplane::capture

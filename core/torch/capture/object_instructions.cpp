@@ -1,0 +1,268 @@
+// Instructions that ask objects: attributes, items, operators, iteration, imports.
+#include <opcode.h>
+
+#include <array>
+
+#include "core/cpython/frame/hook.h"
+#include "core/torch/capture/frame_state.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Instruction;
+using cpython::Ref;
+
+using Binary = PyObject* (*)(PyObject*, PyObject*);
+
+PyObject* power(PyObject* a, PyObject* b) { return PyNumber_Power(a, b, Py_None); }
+PyObject* power_in_place(PyObject* a, PyObject* b) { return PyNumber_InPlacePower(a, b, Py_None); }
+
+// By the instruction's argument; the second half works in place.
+constexpr std::array<Binary, 26> kBinary{
+    PyNumber_Add,
+    PyNumber_And,
+    PyNumber_FloorDivide,
+    PyNumber_Lshift,
+    PyNumber_MatrixMultiply,
+    PyNumber_Multiply,
+    PyNumber_Remainder,
+    PyNumber_Or,
+    power,
+    PyNumber_Rshift,
+    PyNumber_Subtract,
+    PyNumber_TrueDivide,
+    PyNumber_Xor,
+    PyNumber_InPlaceAdd,
+    PyNumber_InPlaceAnd,
+    PyNumber_InPlaceFloorDivide,
+    PyNumber_InPlaceLshift,
+    PyNumber_InPlaceMatrixMultiply,
+    PyNumber_InPlaceMultiply,
+    PyNumber_InPlaceRemainder,
+    PyNumber_InPlaceOr,
+    power_in_place,
+    PyNumber_InPlaceRshift,
+    PyNumber_InPlaceSubtract,
+    PyNumber_InPlaceTrueDivide,
+    PyNumber_InPlaceXor,
+};
+constexpr int kFirstInPlace = 13;
+
+Flow push_result(FrameState& state, PyObject* value) {
+  if (!value) return Flow::kError;
+  state.push(value);
+  return Flow::kNext;
+}
+
+bool is_opaque(PyObject* object) {
+  return !is_primitive(object) && !is_fixed(object) && !PyDict_Check(object) &&
+         !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object) &&
+         !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) && !PyRange_Check(object);
+}
+
+Flow binary(FrameState& state, int argument) {
+  const Ref right = state.take(), left = state.take();
+  World& world = state.world;
+  if (argument >= kFirstInPlace && world.is_outside(left.get()) &&
+      (PyList_Check(left.get()) || PyDict_Check(left.get()) || PyAnySet_Check(left.get()))) {
+    world.stop(std::string("the program changes a ") + Py_TYPE(left.get())->tp_name +
+               " from outside");
+    return Flow::kError;
+  }
+  for (PyObject* side : {left.get(), right.get()})
+    if (world.is_outside(side) && is_opaque(side)) {
+      world.stop(std::string("the program computes with a ") + Py_TYPE(side)->tp_name +
+                 " from outside");
+      return Flow::kError;
+    }
+  if (!world.expose(left.get()) || !world.expose(right.get())) return Flow::kError;
+  return push_result(
+      state, world.admit(kBinary[static_cast<std::size_t>(argument)](left.get(), right.get()),
+                         "an operator"));
+}
+
+Flow unary(FrameState& state, PyObject* (*function)(PyObject*)) {
+  const Ref operand = state.take();
+  if (state.world.is_outside(operand.get()) && is_opaque(operand.get())) {
+    state.world.stop("the program computes with an object from outside");
+    return Flow::kError;
+  }
+  return push_result(state, state.world.admit(function(operand.get()), "an operator"));
+}
+
+Flow compare(FrameState& state, int argument) {
+  const Ref right = state.take(), left = state.take();
+  if (!state.world.expose(left.get()) || !state.world.expose(right.get())) return Flow::kError;
+  // Objects without a comparison of their own are equal where they are one.
+  state.world.guard_identity_of(left.get(), right.get());
+  return push_result(
+      state,
+      state.world.admit(PyObject_RichCompare(left.get(), right.get(), argument), "a comparison"));
+}
+
+// A module that is there already; running one would be an effect.
+Flow import(FrameState& state, PyObject* name) {
+  const Ref from_list = state.take(), level = state.take();
+  PyObject* modules = PyImport_GetModuleDict();
+  PyObject* found = PyDict_GetItemWithError(modules, name);
+  if (PyLong_AsLong(level.get()) != 0 || !found || !PyModule_Check(found)) {
+    state.world.stop("the program imports a module");
+    return Flow::kError;
+  }
+  guards::Sources& sources = state.world.guards().sources();
+  state.world.guards().guard_identity(
+      sources.add(SourceKind::kDictItem, sources.add(SourceKind::kConstant, kNoSource, modules),
+                  name),
+      found);
+  const cpython::HookPause pause;
+  const Ref module = Ref::steal(
+      PyImport_ImportModuleLevelObject(name, state.content.globals, Py_None, from_list.get(), 0));
+  return push_result(state, module ? state.world.read_constant(module.get()) : nullptr);
+}
+
+Flow for_iter(FrameState& state, const Instruction& it) {
+  PyObject* value = state.interpreter.next(state.peek(1));
+  if (value) {
+    state.push(value);
+    return Flow::kNext;
+  }
+  if (PyErr_Occurred()) {
+    if (state.world.stopped() || !PyErr_ExceptionMatches(PyExc_StopIteration)) return Flow::kError;
+    PyErr_Clear();
+  }
+  Py_DECREF(state.pop());
+  state.at = static_cast<std::size_t>(it.target);
+  return Flow::kJumped;
+}
+
+Flow send(FrameState& state, const Instruction& it) {
+  const Ref value = state.take();
+  PyObject* result = nullptr;
+  PyObject* receiver = state.peek(1);
+  const PySendResult sent = PyIter_Send(receiver, value.get(), &result);
+  if (sent == PYGEN_ERROR) return Flow::kError;
+  result = state.world.admit(result, "yield from");
+  if (!result) return Flow::kError;
+  if (sent == PYGEN_NEXT) {
+    state.push(result);
+    return Flow::kNext;
+  }
+  Py_SETREF(state.peek(1), result);
+  state.at = static_cast<std::size_t>(it.target);
+  return Flow::kJumped;
+}
+
+Flow push_flag(FrameState& state, unsigned long flag) {
+  state.push(Py_NewRef(PyType_HasFeature(Py_TYPE(state.peek(1)), flag) ? Py_True : Py_False));
+  return Flow::kNext;
+}
+
+}  // namespace
+
+Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_handled) {
+  out_handled = true;
+  Interpreter& interpreter = state.interpreter;
+  const int argument = it.argument;
+  switch (it.opcode) {
+    case LOAD_GLOBAL:
+      if (argument & 1) state.push(nullptr);
+      return push_result(state, interpreter.global(state.content.globals, state.content.builtins,
+                                                   state.name(argument >> 1)));
+    case STORE_GLOBAL:
+    case DELETE_GLOBAL:
+      state.world.stop("the program changes a global variable");
+      return Flow::kError;
+    case LOAD_ATTR: {
+      const Ref owner = state.take();
+      return push_result(state, interpreter.attribute(owner.get(), state.name(argument)));
+    }
+    case LOAD_METHOD: {
+      const Ref owner = state.take();
+      state.push(nullptr);
+      return push_result(state, interpreter.attribute(owner.get(), state.name(argument)));
+    }
+    case STORE_ATTR: {
+      const Ref owner = state.take(), value = state.take();
+      return interpreter.set_attribute(owner.get(), state.name(argument), value.get())
+                 ? Flow::kNext
+                 : Flow::kError;
+    }
+    case DELETE_ATTR: {
+      const Ref owner = state.take();
+      return interpreter.set_attribute(owner.get(), state.name(argument), nullptr) ? Flow::kNext
+                                                                                   : Flow::kError;
+    }
+    case BINARY_SUBSCR: {
+      const Ref key = state.take(), container = state.take();
+      return push_result(state, interpreter.item(container.get(), key.get()));
+    }
+    case STORE_SUBSCR: {
+      const Ref key = state.take(), container = state.take(), value = state.take();
+      return interpreter.set_item(container.get(), key.get(), value.get()) ? Flow::kNext
+                                                                           : Flow::kError;
+    }
+    case DELETE_SUBSCR: {
+      const Ref key = state.take(), container = state.take();
+      return interpreter.set_item(container.get(), key.get(), nullptr) ? Flow::kNext : Flow::kError;
+    }
+    case BINARY_OP:
+      return binary(state, argument);
+    case UNARY_POSITIVE:
+      return unary(state, PyNumber_Positive);
+    case UNARY_NEGATIVE:
+      return unary(state, PyNumber_Negative);
+    case UNARY_INVERT:
+      return unary(state, PyNumber_Invert);
+    case UNARY_NOT: {
+      const Ref operand = state.take();
+      const int is_true = interpreter.truth(operand.get());
+      return push_result(state, is_true < 0 ? nullptr : PyBool_FromLong(!is_true));
+    }
+    case COMPARE_OP:
+      return compare(state, argument);
+    case IS_OP: {
+      const Ref right = state.take(), left = state.take();
+      state.world.guard_identity_of(left.get(), right.get());
+      state.push(PyBool_FromLong((left.get() == right.get()) != (argument != 0)));
+      return Flow::kNext;
+    }
+    case CONTAINS_OP: {
+      const Ref container = state.take(), value = state.take();
+      const int found = interpreter.contains(container.get(), value.get());
+      return push_result(state,
+                         found < 0 ? nullptr : PyBool_FromLong((found != 0) != (argument != 0)));
+    }
+    case GET_LEN: {
+      if (!state.world.expose(state.peek(1))) return Flow::kError;
+      const Py_ssize_t length = PyObject_Length(state.peek(1));
+      return push_result(state, length < 0 ? nullptr : PyLong_FromSsize_t(length));
+    }
+    case GET_ITER: {
+      const Ref object = state.take();
+      return push_result(state, interpreter.iterator(object.get()));
+    }
+    case GET_YIELD_FROM_ITER: {
+      if (PyGen_CheckExact(state.peek(1)) && state.world.is_own(state.peek(1))) return Flow::kNext;
+      const Ref object = state.take();
+      return push_result(state, interpreter.iterator(object.get()));
+    }
+    case FOR_ITER:
+      return for_iter(state, it);
+    case SEND:
+      return send(state, it);
+    case MATCH_MAPPING:
+      return push_flag(state, Py_TPFLAGS_MAPPING);
+    case MATCH_SEQUENCE:
+      return push_flag(state, Py_TPFLAGS_SEQUENCE);
+    case IMPORT_NAME:
+      return import(state, state.name(argument));
+    case IMPORT_FROM:
+      return push_result(state, interpreter.attribute(state.peek(1), state.name(argument)));
+    default:
+      out_handled = false;
+      return Flow::kNext;
+  }
+}
+
+}  // namespace backplane::capture

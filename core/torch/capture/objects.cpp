@@ -1,0 +1,159 @@
+// Items, iteration and truth of objects, with the guards that each needs.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "core/torch/capture/interpreter.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+// `dict` itself or a subclass that looks items up as it does.
+bool looks_up_as_dict(PyObject* object) {
+  if (!PyDict_Check(object)) return false;
+  static PyObject* const name = PyUnicode_InternFromString("__getitem__");
+  static PyObject* const of_dict = _PyType_Lookup(&PyDict_Type, name);
+  return _PyType_Lookup(Py_TYPE(object), name) == of_dict;
+}
+
+bool is_sequence_item(PyObject* container, PyObject* key) {
+  return (PyList_CheckExact(container) || PyTuple_CheckExact(container)) && PyLong_CheckExact(key);
+}
+
+bool is_container(PyObject* object) {
+  return PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) ||
+         PyAnySet_Check(object);
+}
+
+// Special methods that are Python functions come through the hook.
+bool is_python_class(PyObject* object) {
+  return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) && !is_fixed(object);
+}
+
+}  // namespace
+
+PyObject* Interpreter::item(PyObject* container, PyObject* key) {
+  if (world_.stopped()) return world_.stop("");
+  const SourceId source = world_.source_of(container);
+  guards::Sources& sources = world_.guards().sources();
+  if (source != kNoSource && looks_up_as_dict(container) && (is_primitive(key) || is_fixed(key))) {
+    PyObject* value = PyDict_GetItemWithError(container, key);
+    if (value) return world_.read(value, sources.add(SourceKind::kDictItem, source, key));
+    if (PyErr_Occurred()) return nullptr;
+    world_.guards().guard_absence(source, key);
+    static PyObject* const missing = PyUnicode_InternFromString("__missing__");
+    if (_PyType_Lookup(Py_TYPE(container), missing))
+      return world_.stop("the program reads a missing key of a dict with defaults from outside");
+    PyErr_SetObject(PyExc_KeyError, key);
+    return nullptr;
+  }
+  if (source != kNoSource && is_sequence_item(container, key)) {
+    const Py_ssize_t count = Py_SIZE(container);
+    world_.guards().guard_length(source, count);
+    Py_ssize_t index = PyLong_AsSsize_t(key);
+    if (index < 0) index += count;
+    if (index >= 0 && index < count && !PyErr_Occurred()) {
+      PyObject* value = PySequence_Fast_GET_ITEM(container, index);
+      const SourceKind kind =
+          PyList_CheckExact(container) ? SourceKind::kListItem : SourceKind::kTupleItem;
+      return world_.read(value, sources.add(kind, source, nullptr, index));
+    }
+    PyErr_Clear();
+  }
+  if (source != kNoSource) {
+    if (!is_container(container) && !is_python_class(container) && !PyType_Check(container))
+      return world_.stop(std::string("the program takes an item of a ") +
+                         Py_TYPE(container)->tp_name + " from outside");
+    if (!world_.expose(container)) return nullptr;
+  }
+  Ref own_key = Ref::borrow(key);
+  if (PyList_CheckExact(key) && world_.is_outside(key))
+    own_key = Ref::steal(world_.copy_sequence(key));
+  if (!own_key) return nullptr;
+  // What the program put in holds it there: the container and this function.
+  return world_.admit(PyObject_GetItem(container, own_key.get()), "an item",
+                      world_.is_own(container) ? 2 : 1);
+}
+
+bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) {
+  if (!world_.is_own(container) && !guards::is_tensor(container)) {
+    world_.stop(std::string("the program changes a ") + Py_TYPE(container)->tp_name +
+                " from outside");
+    return false;
+  }
+  const int status =
+      value ? PyObject_SetItem(container, key, value) : PyObject_DelItem(container, key);
+  return status == 0 && !world_.stopped();
+}
+
+int Interpreter::contains(PyObject* container, PyObject* value) {
+  const SourceId source = world_.source_of(container);
+  if (source != kNoSource && looks_up_as_dict(container) && is_primitive(value)) {
+    PyObject* found = PyDict_GetItemWithError(container, value);
+    if (PyErr_Occurred()) return -1;
+    if (found)
+      world_.guards().load(world_.guards().sources().add(SourceKind::kDictItem, source, value));
+    else
+      world_.guards().guard_absence(source, value);
+    return found ? 1 : 0;
+  }
+  if (source != kNoSource && !is_container(container) && !is_python_class(container)) {
+    world_.stop(std::string("the program searches a ") + Py_TYPE(container)->tp_name +
+                " from outside");
+    return -1;
+  }
+  if (!world_.expose(container) || !world_.expose(value)) return -1;
+  const int found = PySequence_Contains(container, value);
+  return world_.stopped() ? -1 : found;
+}
+
+int Interpreter::truth(PyObject* object) {
+  if (object == Py_True) return 1;
+  if (object == Py_False || object == Py_None) return 0;
+  const SourceId source = world_.source_of(object);
+  if (source != kNoSource && is_container(object))
+    world_.guards().guard_length(source, Py_SIZE(object));
+  if (source != kNoSource && PyDict_Check(object))
+    world_.guards().guard_length(source, PyDict_GET_SIZE(object));
+  const int is_true = PyObject_IsTrue(object);
+  return world_.stopped() ? -1 : is_true;
+}
+
+PyObject* Interpreter::iterator(PyObject* object) {
+  if (world_.is_outside(object)) {
+    if (PyIter_Check(object) || (!is_container(object) && !is_python_class(object) &&
+                                 !PyType_Check(object) && !PyRange_Check(object)))
+      return world_.stop(std::string("the program iterates over a ") + Py_TYPE(object)->tp_name +
+                         " from outside");
+    if (!world_.expose(object)) return nullptr;
+  }
+  if (PyAnySet_Check(object)) {
+    Py_ssize_t position = 0;
+    PyObject* key;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(object, &position, &key, &hash))
+      if (!is_primitive(key))
+        return world_.stop("the order of a set of objects depends on their addresses");
+  }
+  if (PyGen_CheckExact(object) && world_.is_own(object)) return Py_NewRef(object);
+  return world_.admit(PyObject_GetIter(object), "iter()");
+}
+
+PyObject* Interpreter::next(PyObject* iterator) {
+  if (world_.is_outside(iterator) && !is_python_class(iterator))
+    return world_.stop("the program advances an iterator from outside");
+  if (!Py_TYPE(iterator)->tp_iternext) {
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
+    return nullptr;
+  }
+  PyObject* value = Py_TYPE(iterator)->tp_iternext(iterator);
+  if (!value) {
+    if (world_.stopped()) return world_.stop("");
+    return nullptr;
+  }
+  // A list that the program made hands out what the program put in.
+  return world_.admit(value, Py_TYPE(iterator)->tp_name);
+}
+
+}  // namespace backplane::capture

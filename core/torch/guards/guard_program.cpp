@@ -1,0 +1,369 @@
+#include "core/torch/guards/guard_program.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+namespace backplane::guards {
+
+namespace {
+
+using cpython::Ref;
+
+bool same_float(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+// Comparing runs no code of the program.
+bool compares_in_c(PyObject* object) {
+  return PyLong_CheckExact(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) ||
+         PyRange_Check(object) || THPDevice_Check(object);
+}
+
+// Same type and same value; NaN equals itself, -0.0 is not 0.0.
+bool same_value(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) return same_float(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (PyComplex_CheckExact(a)) {
+    const Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return same_float(x.real, y.real) && same_float(x.imag, y.imag);
+  }
+  if (!compares_in_c(a)) return false;
+  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+Py_ssize_t length_of(PyObject* object) {
+  if (PyTuple_Check(object)) return PyTuple_GET_SIZE(object);
+  if (PyList_Check(object)) return PyList_GET_SIZE(object);
+  if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
+  if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+  return -1;
+}
+
+bool has_keys(PyObject* dict, PyObject* keys) {
+  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
+  if (PyObject_TypeCheck(dict, &PyODict_Type)) {
+    const Ref ordered = ordered_keys(dict);
+    for (Py_ssize_t k = 0; ordered && k < PyTuple_GET_SIZE(keys); ++k)
+      if (!same_value(PyList_GET_ITEM(ordered.get(), k), PyTuple_GET_ITEM(keys, k))) return false;
+    return static_cast<bool>(ordered);
+  }
+  Py_ssize_t position = 0, i = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value))
+    if (!same_value(key, PyTuple_GET_ITEM(keys, i++))) return false;
+  return true;
+}
+
+std::string repr(PyObject* object) {
+  const Ref text = Ref::steal(PyObject_Repr(object));
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (utf8) return utf8;
+  PyErr_Clear();
+  return std::string("<") + Py_TYPE(object)->tp_name + ">";
+}
+
+std::uint64_t version_of_dict(PyObject* dict) {
+#if PY_VERSION_HEX < 0x030C0000
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#else
+  (void)dict;
+  return 0;
+#endif
+}
+
+unsigned int version_of(PyTypeObject* type) {
+  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+}  // namespace
+
+GuardProgram::GuardProgram(const CallArguments& call)
+    : positional_count_(call.positional_count),
+      state_(ThreadState::current()),
+      local_(c10::impl::tls_local_dispatch_key_set()) {
+  if (!call.keyword_names) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call.keyword_names); ++i)
+    keyword_names_.push_back(Ref::borrow(PyTuple_GET_ITEM(call.keyword_names, i)));
+}
+
+void GuardProgram::load(SourceId source) {
+  if (is_loaded_.size() < sources_.size()) is_loaded_.resize(sources_.size());
+  if (is_loaded_[source]) return;
+  is_loaded_[source] = true;
+  if (sources_[source].parent != kNoSource) load(sources_[source].parent);
+  steps_.push_back({Kind::kLoad, source, {}, 0});
+}
+
+// False where the same guard stands already.
+bool GuardProgram::add(Kind kind, SourceId source, PyObject* operand, std::int64_t number) {
+  std::vector<std::uint32_t>& same = steps_of_[static_cast<std::uint64_t>(kind) << 32 | source];
+  for (const std::uint32_t i : same)
+    if (kind != Kind::kAbsence || steps_[i].operand.get() == operand) return false;
+  if (source != kNoSource) load(source);
+  same.push_back(static_cast<std::uint32_t>(steps_.size()));
+  steps_.push_back({kind, source, Ref::borrow(operand), number});
+  return true;
+}
+
+void GuardProgram::guard_type(SourceId source, PyTypeObject* type) {
+  add(Kind::kType, source, reinterpret_cast<PyObject*>(type));
+}
+
+void GuardProgram::guard_identity(SourceId source, PyObject* object) {
+  if (sources_[source].kind == SourceKind::kConstant) return;
+  add(Kind::kIdentity, source, object);
+}
+
+void GuardProgram::guard_equality(SourceId source, PyObject* object) {
+  if (sources_[source].kind == SourceKind::kConstant) return;
+  add(Kind::kEquality, source, object);
+}
+
+void GuardProgram::guard_length(SourceId source, Py_ssize_t length) {
+  add(Kind::kLength, source, nullptr, length);
+}
+
+void GuardProgram::guard_keys(SourceId source, PyObject* dict) {
+  const Ref keys = Ref::steal(PyList_AsTuple(ordered_keys(dict).get()));
+  add(Kind::kKeys, source, keys.get());
+}
+
+void GuardProgram::guard_absence(SourceId dict, PyObject* key) { add(Kind::kAbsence, dict, key); }
+
+void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyObject* value) {
+  const auto [found, is_new] = type_index_.emplace(type, static_cast<std::uint32_t>(types_.size()));
+  if (is_new) {
+    types_.push_back({Ref::borrow(reinterpret_cast<PyObject*>(type)),
+                      version_of(type),
+                      Ref::borrow(type->tp_mro),
+                      {}});
+    steps_.push_back({Kind::kTypeAttributes, kNoSource, {}, found->second});
+  }
+  auto& values = types_[found->second].values;
+  for (const auto& [known, unused] : values)
+    if (known.get() == name) return;
+  values.emplace_back(Ref::borrow(name), Ref::borrow(value));
+}
+
+void GuardProgram::guard_tensor(SourceId source, const at::Tensor& tensor) {
+  if (add(Kind::kTensor, source, nullptr, static_cast<std::int64_t>(tensors_.size())))
+    tensors_.emplace_back(tensor, local_);
+}
+
+void GuardProgram::guard_function(SourceId source, PyObject* function) {
+  if (!add(Kind::kFunction, source, nullptr, static_cast<std::int64_t>(functions_.size()))) return;
+  functions_.push_back({Ref::borrow(PyFunction_GET_CODE(function)),
+                        Ref::borrow(PyFunction_GET_GLOBALS(function)),
+                        Ref::borrow(PyFunction_GET_DEFAULTS(function)),
+                        Ref::borrow(PyFunction_GET_KW_DEFAULTS(function))});
+}
+
+void GuardProgram::guard_no_instance_dict(SourceId source) {
+  add(Kind::kNoInstanceDict, source, nullptr);
+}
+
+void GuardProgram::guard_empty_cell(SourceId source) { add(Kind::kEmptyCell, source, nullptr); }
+
+void GuardProgram::guard_distinct(SourceId a, SourceId b) {
+  load(a);
+  load(b);
+  steps_.push_back({Kind::kDistinct, a, {}, b});
+}
+
+void GuardProgram::guard_same(SourceId a, SourceId b) {
+  load(a);
+  load(b);
+  steps_.push_back({Kind::kSame, a, {}, b});
+}
+
+bool GuardProgram::check_shape(const CallArguments& call) const {
+  const Py_ssize_t count = call.keyword_names ? PyTuple_GET_SIZE(call.keyword_names) : 0;
+  if (call.positional_count != positional_count_ ||
+      count != static_cast<Py_ssize_t>(keyword_names_.size()))
+    return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(call.keyword_names, i);
+    PyObject* expected = keyword_names_[static_cast<std::size_t>(i)].get();
+    if (name != expected && PyUnicode_Compare(name, expected) != 0) return false;
+  }
+  return true;
+}
+
+bool GuardProgram::check_types(TypeAttributes& attributes) {
+  auto* type = reinterpret_cast<PyTypeObject*>(attributes.type.get());
+  if (attributes.version != 0 && version_of(type) == attributes.version) return true;
+  if (type->tp_mro != attributes.order.get()) return false;
+  for (const auto& [name, value] : attributes.values)
+    if (_PyType_Lookup(type, name.get()) != value.get()) return false;
+  attributes.version = version_of(type);
+  return true;
+}
+
+PyObject* GuardProgram::load_item(const Step& step, Registers& registers) {
+  const Source& source = sources_[step.source];
+  if (dicts_[source.parent].is_fresh) return in_dict_[step.source];
+  return in_dict_[step.source] = follow(source, registers.values[source.parent], registers.owned);
+}
+
+bool GuardProgram::run(const Step& step, const CallArguments& call,
+                       const c10::impl::LocalDispatchKeySet& local, Registers& registers) {
+  PyObject* value = step.source == kNoSource ? nullptr : registers.values[step.source];
+  switch (step.kind) {
+    case Kind::kLoad: {
+      const Source& source = sources_[step.source];
+      if (source.kind == SourceKind::kPositional)
+        value = call.values[source.index];
+      else if (source.kind == SourceKind::kKeyword)
+        value = call.values[call.positional_count + static_cast<std::size_t>(source.index)];
+      else if (source.kind == SourceKind::kDictItem)
+        value = load_item(step, registers);
+      else
+        value =
+            follow(source, source.parent == kNoSource ? nullptr : registers.values[source.parent],
+                   registers.owned);
+      registers.values[step.source] = value;
+      if (value && PyDict_Check(value)) {
+        SeenDict& dict = dicts_[step.source];
+        dict.is_fresh = dict.version != 0 && dict.version == version_of_dict(value);
+        if (!dict.is_fresh) dict.version = 0;
+      }
+      return value != nullptr;
+    }
+    case Kind::kType:
+      return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(step.operand.get());
+    case Kind::kIdentity:
+      return value == step.operand.get();
+    case Kind::kEquality:
+      return same_value(value, step.operand.get());
+    case Kind::kLength:
+      return length_of(value) == step.number;
+    case Kind::kKeys:
+      return has_keys(value, step.operand.get());
+    case Kind::kAbsence: {
+      if (dicts_[step.source].is_fresh) return true;
+      const bool absent =
+          PyDict_Check(value) && PyDict_GetItemWithError(value, step.operand.get()) == nullptr;
+      if (PyErr_Occurred()) PyErr_Clear();
+      return absent;
+    }
+    case Kind::kTypeAttributes:
+      return check_types(types_[static_cast<std::size_t>(step.number)]);
+    case Kind::kTensor:
+      return is_tensor(value) && tensors_[static_cast<std::size_t>(step.number)].check(
+                                     *THPVariable_Unpack(value).unsafeGetTensorImpl(), local);
+    case Kind::kFunction: {
+      const FunctionParts& parts = functions_[static_cast<std::size_t>(step.number)];
+      return PyFunction_Check(value) && PyFunction_GET_CODE(value) == parts.code.get() &&
+             PyFunction_GET_GLOBALS(value) == parts.globals.get() &&
+             PyFunction_GET_DEFAULTS(value) == parts.defaults.get() &&
+             PyFunction_GET_KW_DEFAULTS(value) == parts.keyword_defaults.get();
+    }
+    case Kind::kNoInstanceDict: {
+      PyObject** dict = _PyObject_GetDictPtr(value);
+      return !dict || !*dict;
+    }
+    case Kind::kEmptyCell:
+      return PyCell_Check(value) && !PyCell_GET(value);
+    case Kind::kSame:
+      return value == registers.values[static_cast<std::size_t>(step.number)];
+    case Kind::kDistinct:
+      return value != registers.values[static_cast<std::size_t>(step.number)];
+  }
+  return false;
+}
+
+bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
+  if (!check_shape(call) || !(ThreadState::current() == state_)) return false;
+  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+  prepare(out_registers);
+  for (const Step& step : steps_)
+    if (!run(step, call, local, out_registers)) return false;
+  for (SourceId source = 0; source < dicts_.size(); ++source) {
+    PyObject* value = out_registers.values[source];
+    if (value && !dicts_[source].is_fresh && PyDict_Check(value))
+      dicts_[source].version = version_of_dict(value);
+  }
+  return true;
+}
+
+void GuardProgram::prepare(Registers& registers) {
+  registers.values.assign(sources_.size(), nullptr);
+  registers.owned.clear();
+  dicts_.resize(sources_.size());
+  in_dict_.resize(sources_.size());
+}
+
+std::string GuardProgram::explain(const CallArguments& call) {
+  if (!check_shape(call)) return "the call has other arguments than at capture";
+  if (const ThreadState now = ThreadState::current(); !(now == state_)) return state_.explain(now);
+  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+  Registers registers;
+  prepare(registers);
+  for (const Step& step : steps_) {
+    if (run(step, call, local, registers)) continue;
+    std::string what = step_text(step);
+    if (step.kind == Kind::kTensor && is_tensor(registers.values[step.source]))
+      what += "; " + tensors_[static_cast<std::size_t>(step.number)].explain(
+                         THPVariable_Unpack(registers.values[step.source]));
+    else if (step.kind == Kind::kEquality)
+      what += "; it is " + repr(registers.values[step.source]);
+    else if (step.kind == Kind::kType)
+      what += "; it is " + std::string(Py_TYPE(registers.values[step.source])->tp_name);
+    return what;
+  }
+  return "";
+}
+
+std::string GuardProgram::step_text(const Step& step) const {
+  const std::string who = step.source == kNoSource ? "" : sources_.text(step.source);
+  switch (step.kind) {
+    case Kind::kLoad:
+      return "EXISTS " + who;
+    case Kind::kType:
+      return "TYPE_MATCH " + who + ": " +
+             reinterpret_cast<PyTypeObject*>(step.operand.get())->tp_name;
+    case Kind::kIdentity:
+      return "ID_MATCH " + who + ": " + repr(step.operand.get());
+    case Kind::kEquality:
+      return "EQUALS_MATCH " + who + ": " + repr(step.operand.get());
+    case Kind::kLength:
+      return "LENGTH " + who + ": " + std::to_string(step.number);
+    case Kind::kKeys:
+      return "DICT_KEYS " + who + ": " + repr(step.operand.get());
+    case Kind::kAbsence:
+      return "ABSENT " + who + ": " + repr(step.operand.get());
+    case Kind::kTypeAttributes: {
+      const TypeAttributes& attributes = types_[static_cast<std::size_t>(step.number)];
+      std::string text = std::string("CLASS_ATTRIBUTES ") +
+                         reinterpret_cast<PyTypeObject*>(attributes.type.get())->tp_name + ":";
+      for (const auto& [name, value] : attributes.values)
+        text += std::string(" ") + PyUnicode_AsUTF8(name.get()) + (value ? "" : " (absent)");
+      return text;
+    }
+    case Kind::kTensor:
+      return "TENSOR_MATCH " + who + ": " + tensors_[static_cast<std::size_t>(step.number)].text();
+    case Kind::kFunction:
+      return "FUNCTION " + who + ": code, globals, defaults";
+    case Kind::kNoInstanceDict:
+      return "NO_DICT " + who;
+    case Kind::kEmptyCell:
+      return "EMPTY_CELL " + who;
+    case Kind::kSame:
+      return "THE_SAME " + who + ", " + sources_.text(static_cast<SourceId>(step.number));
+    case Kind::kDistinct:
+      return "NOT_THE_SAME " + who + ", " + sources_.text(static_cast<SourceId>(step.number));
+  }
+  return "?";
+}
+
+std::vector<std::string> GuardProgram::text() const {
+  std::vector<std::string> lines{"GLOBAL_STATE " + state_.text()};
+  for (const Step& step : steps_)
+    if (step.kind != Kind::kLoad) lines.push_back(step_text(step));
+  return lines;
+}
+
+}  // namespace backplane::guards

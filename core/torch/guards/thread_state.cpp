@@ -1,0 +1,80 @@
+#include "core/torch/guards/thread_state.h"
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <vector>
+
+namespace backplane::guards {
+
+namespace {
+
+struct Row {
+  const char* name;
+  std::string value;
+};
+
+std::string on_off(bool on) { return on ? "on" : "off"; }
+
+std::vector<Row> rows(const ThreadState& state) {
+  return {
+      {"grad mode", on_off(state.grad)},
+      {"inference mode", on_off(state.inference)},
+      {"__torch_function__", on_off(state.torch_function)},
+      {"deterministic algorithms", on_off(state.deterministic)},
+      {"deterministic warnings", on_off(state.deterministic_warn_only)},
+      {"autocast on the CPU", on_off(state.autocast_cpu)},
+      {"autocast dtype of the CPU", c10::toString(state.autocast_cpu_dtype)},
+      {"autocast on the accelerator", on_off(state.autocast_accelerator)},
+      {"autocast dtype of the accelerator", c10::toString(state.autocast_accelerator_dtype)},
+      {"a mode or functorch transform", on_off(state.modes)},
+      {"default dtype", c10::toString(state.default_dtype)},
+  };
+}
+
+}  // namespace
+
+ThreadState ThreadState::current() {
+  ThreadState state;
+  at::Context& context = at::globalContext();
+  state.grad = c10::GradMode::is_enabled();
+  state.inference = c10::InferenceMode::is_enabled();
+  state.torch_function = at::impl::PythonTorchFunctionTLS::get_disabled_state() ==
+                         at::impl::TorchFunctionDisabledState::ENABLED;
+  state.deterministic = context.deterministicAlgorithms();
+  state.deterministic_warn_only = context.deterministicAlgorithmsWarnOnly();
+  state.autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
+  state.autocast_accelerator = at::autocast::is_autocast_enabled(at::kCUDA);
+  state.autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  state.autocast_accelerator_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+  state.modes = at::impl::PythonTorchFunctionTLS::stack_len() > 0 ||
+                c10::impl::TorchDispatchModeTLS::any_modes_set() ||
+                c10::impl::tls_local_dispatch_key_set().included_.has(
+                    c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+  state.default_dtype = c10::get_default_dtype_as_scalartype();
+  return state;
+}
+
+std::string ThreadState::explain(const ThreadState& now) const {
+  const std::vector<Row> expected = rows(*this), is = rows(now);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    if (expected[i].value != is[i].value)
+      return std::string(expected[i].name) + " is " + is[i].value + ", expected " +
+             expected[i].value;
+  return "nothing differs";
+}
+
+std::string ThreadState::text() const {
+  std::string out;
+  for (const Row& row : rows(*this))
+    out += (out.empty() ? "" : ", ") + std::string(row.name) + ": " + row.value;
+  return out;
+}
+
+}  // namespace backplane::guards

@@ -1,0 +1,26 @@
+// Switches of the process and the thread that decide what a program computes.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <string>
+
+namespace backplane::guards {
+
+struct ThreadState {
+  bool grad = false, inference = false, torch_function = false;
+  bool deterministic = false, deterministic_warn_only = false;
+  bool autocast_cpu = false, autocast_accelerator = false;
+  c10::ScalarType autocast_cpu_dtype{}, autocast_accelerator_dtype{};
+  bool modes =
+      false;  // a TorchFunctionMode, a TorchDispatchMode or a functorch transform is active
+  c10::ScalarType default_dtype{};
+
+  static ThreadState current();
+  bool operator==(const ThreadState&) const = default;
+  // The first switch that differs, as "grad mode is off, expected on".
+  std::string explain(const ThreadState& now) const;
+  std::string text() const;
+};
+
+}  // namespace backplane::guards
