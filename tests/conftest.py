@@ -42,3 +42,9 @@ def fresh_state():
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is not None:
         dynamo.reset()
+
+
+def pytest_collection_modifyitems(items):
+    """The front end's tests first: TorchDynamo may leave its frame hook installed, and ours then
+    leaves frames to plain Python."""
+    items.sort(key=lambda item: "frontend" not in item.path.parts)

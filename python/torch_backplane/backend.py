@@ -327,7 +327,10 @@ class RecordedFrame:
                 setattr(STATE.totals, name, getattr(STATE.totals, name) + more)
 
     def __call__(self, *arguments: Any) -> Any:
-        results = self.function(*arguments)
+        try:
+            results = self.function(*arguments)
+        except _C.StatusError as error:
+            _raise("BP-0108", error)
         return self._call_new(arguments) if results is None else results
 
     def _call_new(self, arguments: tuple[Any, ...]) -> Any:
@@ -335,12 +338,9 @@ class RecordedFrame:
             if self.counts["structures"] >= MAX_STRUCTURES:
                 raise _C.StatusError("exhausted", f"{MAX_STRUCTURES} programs of it are compiled")
             self._add(arguments)
-            results = self.function(*arguments)
         except _C.StatusError as error:
             return self.compiler.call_eagerly(self.graph_module, arguments, error)
-        if results is None:
-            raise BackplaneError("BP-0108", "sizes that were recorded are not known (internal)")
-        return results
+        return self(*arguments)
 
 
 class _Refused:
