@@ -119,8 +119,9 @@ def test_one_element_is_one_small_read(plugin: str, npu: torch.device) -> None:
         assert bool(there[0] > 1)
         assert there.tolist() == [1.5, 2.5]
     assert found["host_to_device_bytes"] == 0
-    # Where the host's memory is the device's, nothing moves.
-    assert found["device_to_host_bytes"] == (0 if plugin == "cpu_onednn" else 4 + 1 + 8)
+    # Where the host's memory is the device's, nothing moves; an OpenCL device may be either.
+    allowed = {"cpu_onednn": (0,), "reference": (4 + 1 + 8,), "opencl": (0, 4 + 1 + 8)}
+    assert found["device_to_host_bytes"] in allowed[plugin]
 
 
 def test_printing_reads_once() -> None:
