@@ -82,8 +82,15 @@ class JointProblem {
     for (NodeId n = 0; n < joint_.nodes.size(); ++n) {
       if (node_depends_[n]) continue;
       const Node& node = joint_.nodes[n];
-      for (const ValueId operand : node.operands)
-        if (operand != kNone && is_variable(operand)) problem.add_rule(held[operand], computed[n]);
+      for (const ValueId operand : node.operands) {
+        if (operand == kNone || !is_variable(operand)) continue;
+        problem.add_rule(held[operand], computed[n]);
+        // What the forward computes for the backward alone needs its operands there too.
+        const Value& value = joint_.values[operand];
+        if (!needed_forward_[n] && value.kind == ValueKind::kResult &&
+            !needed_forward_[value.producer])
+          problem.add_rule(computed[n], computed[value.producer]);
+      }
       if (ir::has_effects(*node.op) ||
           (needed_forward_[n] && !allow_expensive && is_expensive(*node.op)))
         problem.add_rule(CutProblem::kKeepSide, computed[n]);

@@ -50,6 +50,22 @@ constexpr std::string_view kTwoCosines =
 }
 )";
 
+// An operator that must not run twice, for the backward alone: the forward has all that it reads.
+TEST(JointCut, WhatTheForwardComputesForTheBackward) {
+  const ir::Graph joint =
+      parse(R"(graph @joint(%x: f32[8], %g: f32[8]) -> (f32[8], f32[8]) {
+  %y = aten.cos(%x) : f32[8]
+  %s = aten.sin(%x) : f32[8]
+  %u = custom.op(%s) : f32[8]
+  %m = aten.mul.Tensor(%g, %u) : f32[8]
+  return %y, %m
+}
+)");
+  const JointCut made = cut(joint, {1, 1});
+  EXPECT_THAT(saved_names(joint, made), ElementsAre("u"));
+  EXPECT_EQ(made.forward.nodes.size(), 3u);
+}
+
 TEST(JointCut, TwoCosines) {
   const ir::Graph joint = parse(kTwoCosines);
   const JointCut made = cut(joint, {1, 1});
