@@ -52,8 +52,7 @@ constexpr std::string_view kTwoCosines =
 
 // An operator that must not run twice, for the backward alone: the forward has all that it reads.
 TEST(JointCut, WhatTheForwardComputesForTheBackward) {
-  const ir::Graph joint =
-      parse(R"(graph @joint(%x: f32[8], %g: f32[8]) -> (f32[8], f32[8]) {
+  const ir::Graph joint = parse(R"(graph @joint(%x: f32[8], %g: f32[8]) -> (f32[8], f32[8]) {
   %y = aten.cos(%x) : f32[8]
   %s = aten.sin(%x) : f32[8]
   %u = custom.op(%s) : f32[8]
