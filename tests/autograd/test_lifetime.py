@@ -146,7 +146,8 @@ def atens(module: Any, inputs: list[Any]) -> Any:
     return recorded
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit", "resnet", "t5"])
+# LSTM layers are taken apart, which rounds otherwise than the library's kernel.
+@pytest.mark.parametrize("name", [name for name in zoo.names() if name != "lstm"])
 def test_thirty_steps_are_eagers_bit_for_bit(name: str) -> None:
     case = zoo.case(name)
     if not case.available():
