@@ -22,6 +22,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import subjects
@@ -65,8 +66,15 @@ def compile_with_inductor(module: Any, inputs: list[Any]) -> float:
         return time.perf_counter() - start
 
 
-def measure_compile(name: str, mode: str, size: str, plugin: str) -> list[str]:
+def capture(name: str, mode: str, size: str, backend: Callable[..., Any]) -> None:
+    """Gives each graph that TorchDynamo captures of the model to `backend`."""
     subject = subjects.Subject(name, mode, size)
+    with subject.environment():
+        torch.compile(subject.build(), backend=backend)(**subject.inputs)
+    torch._dynamo.reset()
+
+
+def measure_compile(name: str, mode: str, size: str, plugin: str) -> list[str]:
     lines: list[str] = []
 
     def backend(module: Any, inputs: list[Any]) -> Any:
@@ -79,15 +87,12 @@ def measure_compile(name: str, mode: str, size: str, plugin: str) -> list[str]:
         )
         return module.forward
 
-    with subject.environment():
-        torch.compile(subject.build(), backend=backend)(**subject.inputs)
-    torch._dynamo.reset()
+    capture(name, mode, size, backend)
     return lines
 
 
 def measure(name: str, mode: str, size: str, rounds: int) -> list[str]:
     """A line for each graph that is captured."""
-    subject = subjects.Subject(name, mode, size)
     lines: list[str] = []
 
     def backend(module: Any, inputs: list[Any]) -> Any:
@@ -110,9 +115,7 @@ def measure(name: str, mode: str, size: str, rounds: int) -> list[str]:
         )
         return module.forward
 
-    with subject.environment():
-        torch.compile(subject.build(), backend=backend)(**subject.inputs)
-    torch._dynamo.reset()
+    capture(name, mode, size, backend)
     return lines
 
 
