@@ -107,21 +107,15 @@ class Flattening {
     for (const bool value : list) add(value);
   }
 
-  // In the order of visit_numbers().
   void collect_numbers() {
-    for (const ValueId v : graph_.inputs) collect(graph_.values[v].type);
-    std::int64_t number = 0;
-    for (const Value& value : graph_.values)
-      if (value.kind == ValueKind::kConstant && is_whole_number(value, number))
-        out_.numbers.push_back(number);
-    for (const Node& node : graph_.nodes) {
-      for (const Attribute& a : node.attributes) {
-        if (const auto* single = std::get_if<Dim>(&a.value)) collect(*single);
-        if (const auto* list = std::get_if<std::vector<Dim>>(&a.value))
-          for (const Dim d : *list) collect(d);
-      }
-      for (const ValueId v : node.results) collect(graph_.values[v].type);
-    }
+    visit_numbers(
+        graph_, [&](const TensorType& type) { collect(type); },
+        [&](const Dim& dim) { collect(dim); },
+        [&](ValueId v) {
+          std::int64_t number = 0;
+          is_whole_number(graph_.values[v], number);
+          out_.numbers.push_back(number);
+        });
   }
 
   void collect(Dim dim) { out_.numbers.push_back(dim.number()); }

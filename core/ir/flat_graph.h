@@ -26,26 +26,23 @@ FlatGraph flatten(const Graph& graph);
 // A constant of rank 0 that holds a whole number.
 bool is_whole_number(const Value& constant, std::int64_t& out_number);
 
-// Calls `dim(Dim&)` for each size, stride and integer attribute, and `constant(ValueId)` for each
-// whole number among the constants, in a fixed order: inputs, then constants, then nodes.
-template <class OnDim, class OnConstant>
-void visit_numbers(Graph& graph, OnDim&& dim, OnConstant&& constant) {
-  const auto visit_type = [&](TensorType& type) {
-    for (Dim& d : type.dims) dim(d);
-    for (Dim& d : type.strides) dim(d);
-  };
-  for (const ValueId v : graph.inputs) visit_type(graph.values[v].type);
+// Calls `type(TensorType&)` for each input and result, `dim(Dim&)` for each integer attribute, and
+// `constant(ValueId)` for each whole number among the constants, in a fixed order: inputs, then
+// constants, then nodes. The graph may be const.
+template <class AnyGraph, class OnType, class OnDim, class OnConstant>
+void visit_numbers(AnyGraph& graph, OnType&& type, OnDim&& dim, OnConstant&& constant) {
+  for (const ValueId v : graph.inputs) type(graph.values[v].type);
   std::int64_t number = 0;
   for (ValueId v = 0; v < graph.values.size(); ++v)
     if (graph.values[v].kind == ValueKind::kConstant && is_whole_number(graph.values[v], number))
       constant(v);
-  for (Node& node : graph.nodes) {
-    for (Attribute& a : node.attributes) {
+  for (auto& node : graph.nodes) {
+    for (auto& a : node.attributes) {
       if (auto* single = std::get_if<Dim>(&a.value)) dim(*single);
       if (auto* list = std::get_if<std::vector<Dim>>(&a.value))
-        for (Dim& d : *list) dim(d);
+        for (auto& d : *list) dim(d);
     }
-    for (const ValueId v : node.results) visit_type(graph.values[v].type);
+    for (const ValueId v : node.results) type(graph.values[v].type);
   }
 }
 

@@ -18,6 +18,13 @@ std::optional<std::int64_t> multiply(std::int64_t a, std::int64_t b) {
   return out;
 }
 
+// Sizes, then strides.
+template <class Type, class OnDim>
+void for_each_dim(Type& type, OnDim&& dim) {
+  for (auto& d : type.dims) dim(d);
+  for (auto& d : type.strides) dim(d);
+}
+
 bool is_constant(const Numbers& values) {
   return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == values[0]; });
 }
@@ -180,11 +187,12 @@ Result<GeneralGraph> GeneralGraph::build(const Graph& graph,
   std::vector<std::pair<std::size_t, ValueId>> constants;
   std::vector<bool> is_input_size(made.dims_.size(), false);
   std::vector<std::int64_t> own(made.dims_.size());
+  const auto read = [&](const Dim& dim) { own[next++] = dim.number(); };
   visit_numbers(
-      made.graph_, [&](Dim& dim) { own[next++] = dim.number(); },
+      graph, [&](const TensorType& type) { for_each_dim(type, read); }, read,
       [&](ValueId v) {
         constants.emplace_back(next, v);
-        is_whole_number(made.graph_.values[v], own[next++]);
+        is_whole_number(graph.values[v], own[next++]);
       });
   next = 0;
   for (const ValueId v : graph.inputs) {
@@ -211,8 +219,10 @@ Result<GeneralGraph> GeneralGraph::build(const Graph& graph,
     }
 
   next = 0;
+  const auto write = [&](Dim& dim) { dim = made.dims_[next++]; };
   visit_numbers(
-      made.graph_, [&](Dim& dim) { dim = made.dims_[next++]; }, [&](ValueId) { ++next; });
+      made.graph_, [&](TensorType& type) { for_each_dim(type, write); }, write,
+      [&](ValueId) { ++next; });
   for (const auto& [i, v] : constants)
     if (made.dims_[i].is_class()) BP_RETURN_IF_ERROR(make_scalar(made.graph_, v, made.dims_[i]));
 
