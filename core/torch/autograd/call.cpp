@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
@@ -194,6 +195,22 @@ class Call {
 };
 
 }  // namespace
+
+bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor> arguments) {
+  if (signature.mutated.empty()) return false;
+  const auto storage = [&](std::uint32_t input) -> const c10::StorageImpl* {
+    const at::Tensor& tensor = arguments[signature.argument_of_input[input]];
+    return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  };
+  std::unordered_map<const c10::StorageImpl*, std::uint32_t> written;
+  for (const std::uint32_t input : signature.mutated) written.try_emplace(storage(input), input);
+  for (std::uint32_t input = 0; input < signature.argument_of_input.size(); ++input) {
+    const c10::StorageImpl* const own = storage(input);
+    const auto writer = written.find(own);
+    if (own != nullptr && writer != written.end() && writer->second != input) return true;
+  }
+  return false;
+}
 
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,

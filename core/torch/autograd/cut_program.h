@@ -63,6 +63,10 @@ class CutProgram {
   Signature signature;
 };
 
+// Whether the program writes a tensor that shares its memory with another: a graph holds for apart
+// ones only. `arguments`: the program's tensors.
+bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor> arguments);
+
 // One call: runs the forward, writes changed arguments back, hangs the backward on the outputs.
 // Alive as long as an output's history: `program` and `sizes`.
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,

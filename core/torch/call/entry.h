@@ -41,11 +41,10 @@ class Entry {
 
  private:
   Entry() = default;
-  bool inputs_overlap(const guards::Registers& registers) const;
+  std::vector<at::Tensor> inputs(const guards::Registers& registers) const;
 
   std::unique_ptr<capture::Captured> captured_;
   Program program_;
-  bool mutates_ = false;
   std::uint64_t hits_ = 0;
 };
 

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
-#include <unordered_set>
 #include <utility>
 
 namespace backplane::compiler {
@@ -25,26 +24,6 @@ std::uint64_t hash_of(const std::vector<std::int64_t>& key) {
     hash ^= hash >> 29;
   }
   return hash;
-}
-
-// A tensor that the program writes, and another over the same memory.
-bool writes_shared_memory(const autograd::Signature& signature,
-                          std::span<const at::Tensor> tensors) {
-  if (signature.mutated.empty()) return false;
-  std::unordered_set<const c10::StorageImpl*> written;
-  for (const std::uint32_t input : signature.mutated)
-    if (!written
-             .insert(tensors[signature.argument_of_input[input]].storage().unsafeGetStorageImpl())
-             .second)
-      return true;
-  for (std::uint32_t input = 0; input < signature.argument_of_input.size(); ++input) {
-    const at::Tensor& tensor = tensors[signature.argument_of_input[input]];
-    if (std::find(signature.mutated.begin(), signature.mutated.end(), input) ==
-            signature.mutated.end() &&
-        written.contains(tensor.storage().unsafeGetStorageImpl()))
-      return true;
-  }
-  return false;
 }
 
 // What goes in and out of a recording belongs to its structure, but for sizes.
@@ -170,7 +149,7 @@ std::optional<Result<std::vector<c10::IValue>>> RecordedFunction::try_call(
   const std::shared_ptr<const Hit> hit = find(key);
   if (!hit) return std::nullopt;
   const std::vector<at::Tensor> tensors = tensors_of(arguments);
-  if (writes_shared_memory(hit->entry->signature, tensors)) return std::nullopt;
+  if (autograd::writes_shared_memory(hit->entry->signature, tensors)) return std::nullopt;
   return autograd::call(hit->entry, hit->sizes, tensors);
 }
 
