@@ -25,27 +25,15 @@ constexpr const char* kBeforeCut = "remove-noop,cse,dead-code";
 Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime::Role role,
                                                         const record::Recorded& recorded,
                                                         const CutOptions& options) {
-  fx::Imported imported;
-  for (std::uint32_t i = 0; i < graph.inputs.size(); ++i)
-    imported.arguments.push_back({fx::Argument::Kind::kTensor, i});
-  for (std::uint32_t i = 0; i < graph.dim_classes.size(); ++i) {
-    if (!graph.dim_classes[i].expression.empty()) continue;
-    imported.arguments.push_back({fx::Argument::Kind::kInteger,
-                                  static_cast<std::uint32_t>(imported.integer_arguments.size())});
-    imported.integer_arguments.push_back(graph.dim_classes[i].name);
-  }
-  for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) imported.outputs.emplace_back(i);
-  graph.name = options.name + (role == runtime::Role::kInference ? "_inference"
-                               : role == runtime::Role::kForward ? "_forward"
-                                                                 : "_backward");
-  imported.graph = std::move(graph);
+  graph.name = options.name + "_" + role_name(role);
   FunctionOptions function;
   function.compile.role = role;
   function.compile.pack_weights =
       role == runtime::Role::kInference ? options.pack_inference : options.pack_training;
   function.numbers = recorded.numbers;
-  BP_ASSIGN_OR_RETURN(std::unique_ptr<CompiledFunction> made,
-                      CompiledFunction::compile(std::move(imported), options.devices, function));
+  BP_ASSIGN_OR_RETURN(
+      std::unique_ptr<CompiledFunction> made,
+      CompiledFunction::compile(fx::wrap_graph(std::move(graph)), options.devices, function));
   return std::shared_ptr<CompiledFunction>(std::move(made));
 }
 
@@ -67,6 +55,18 @@ Result<std::vector<at::Tensor>> run(CompiledFunction& function, std::vector<at::
 }
 
 }  // namespace
+
+std::string role_name(runtime::Role role) {
+  switch (role) {
+    case runtime::Role::kInference:
+      return "inference";
+    case runtime::Role::kForward:
+      return "forward";
+    case runtime::Role::kBackward:
+      return "backward";
+  }
+  return "invalid";
+}
 
 autograd::SizeRecord size_record(const record::Recorded& recorded) {
   autograd::SizeRecord sizes;

@@ -22,6 +22,8 @@ struct CutOptions {
   double memory_budget = 1;  // partition::JointCutOptions
 };
 
+std::string role_name(runtime::Role role);  // "inference", "forward", "backward"
+
 struct Stage {
   runtime::Role role = runtime::Role::kInference;
   std::shared_ptr<CompiledFunction> function;

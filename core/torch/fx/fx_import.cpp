@@ -557,6 +557,21 @@ class Importer {
 
 }  // namespace
 
+Imported wrap_graph(ir::Graph graph) {
+  Imported out;
+  for (std::uint32_t i = 0; i < graph.inputs.size(); ++i)
+    out.arguments.push_back({Argument::Kind::kTensor, i});
+  for (const ir::DimClass& dim_class : graph.dim_classes) {
+    if (!dim_class.expression.empty()) continue;
+    out.arguments.push_back(
+        {Argument::Kind::kInteger, static_cast<std::uint32_t>(out.integer_arguments.size())});
+    out.integer_arguments.push_back(dim_class.name);
+  }
+  for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) out.outputs.emplace_back(i);
+  out.graph = std::move(graph);
+  return out;
+}
+
 std::string location_of(std::string_view trace) {
   const std::size_t file = trace.rfind("File \"");
   if (file == std::string_view::npos) return {};

@@ -35,6 +35,10 @@ struct Imported {
   std::vector<bool> inputs_on_device, outputs_on_device;  // by position in the graph's
 };
 
+// A graph without FX behind it: each input is a tensor, each output is given, and the dim classes
+// that no expression gives are integer arguments behind the tensors, in order.
+Imported wrap_graph(ir::Graph graph);
+
 // "model.py:12" of the last frame in a stack trace as FX records it; empty where there is none.
 std::string location_of(std::string_view stack_trace);
 

@@ -30,16 +30,4 @@ runtime::Role role_of(const std::string& role) {
   return runtime::Role::kInference;
 }
 
-std::string role_name(runtime::Role role) {
-  switch (role) {
-    case runtime::Role::kInference:
-      return "inference";
-    case runtime::Role::kForward:
-      return "forward";
-    case runtime::Role::kBackward:
-      return "backward";
-  }
-  return "invalid";
-}
-
 }  // namespace backplane::python

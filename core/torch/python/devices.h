@@ -25,6 +25,5 @@ T unwrap(Result<T> result) {
 std::vector<runtime::Device*> find_devices(const std::vector<std::pair<std::string, int>>& names);
 
 runtime::Role role_of(const std::string& role);
-std::string role_name(runtime::Role role);
 
 }  // namespace backplane::python

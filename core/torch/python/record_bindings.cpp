@@ -205,22 +205,16 @@ std::unique_ptr<Halves> cut(const Recording& recording, double memory_budget) {
   return halves;
 }
 
-// The graph as the compiler takes one from TorchDynamo: every input a tensor, every output given.
 std::shared_ptr<compiler::CompiledFunction> compile_graph(
     const ir::Graph& graph, const std::vector<std::pair<std::string, int>>& devices,
     runtime::Role role) {
-  fx::Imported imported;
-  imported.graph = graph;
-  for (std::uint32_t i = 0; i < graph.inputs.size(); ++i)
-    imported.arguments.push_back({fx::Argument::Kind::kTensor, i});
-  for (std::uint32_t i = 0; i < graph.outputs.size(); ++i) imported.outputs.emplace_back(i);
   const std::vector<runtime::Device*> targets = find_devices(devices);
   compiler::FunctionOptions options;
   options.compile.role = role;
   std::optional<Result<std::unique_ptr<compiler::CompiledFunction>>> made;
   {
     const py::gil_scoped_release no_gil;
-    made.emplace(compiler::CompiledFunction::compile(std::move(imported), targets, options));
+    made.emplace(compiler::CompiledFunction::compile(fx::wrap_graph(graph), targets, options));
   }
   if (!made->ok()) throw py::value_error(made->status().message());
   return std::move(**made);

@@ -77,8 +77,8 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
   if (!stages->ok()) PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
   py::list out;
   for (compiler::Stage& stage : unwrap(std::move(*stages)))
-    out.append(
-        py::make_tuple(role_name(stage.role), std::move(stage.function), std::move(stage.cut)));
+    out.append(py::make_tuple(compiler::role_name(stage.role), std::move(stage.function),
+                              std::move(stage.cut)));
   return out;
 }
 
