@@ -48,8 +48,6 @@ class State:
         self.lock = threading.Lock()
         self.totals = Totals()
         self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.eager_reasons: list[str] = []
-        self.aot_reasons: list[str] = []
         self.second_at_reset = 0
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.searched = False
@@ -210,7 +208,6 @@ class FrameCompiler:
             _raise(code, error)
         with STATE.lock:
             STATE.totals.eager_graphs += 1
-            STATE.eager_reasons.append(message)
         log.warning(
             "%s: a whole %s graph runs with PyTorch itself: %s (%s)",
             self.plugin,
@@ -234,7 +231,6 @@ class FrameCompiler:
         """Counts a graph that PyTorch's AOTAutograd traces, because the recorder refused it."""
         with STATE.lock:
             STATE.totals.aot_graphs += 1
-            STATE.aot_reasons.append(self.aot_reason)
         if self.options.report:
             log.info("%s: AOTAutograd traces a graph: %s", self.plugin, self.aot_reason)
 
@@ -245,7 +241,6 @@ class FrameCompiler:
             _raise("BP-0105" if kind == "unsupported" else "BP-0106", error)
         with STATE.lock:
             STATE.totals.eager_calls += 1
-            STATE.eager_reasons.append(message)
         log.warning("%s: a call runs with PyTorch itself: %s (%s)", self.plugin, message, kind)
         report = {
             "plugin": self.plugin,

@@ -92,8 +92,6 @@ def reset() -> None:
     state = _state()
     with state.lock:
         state.totals = backend.Totals()
-        state.eager_reasons.clear()
-        state.aot_reasons.clear()
         state.second_at_reset = _C.second_differentiations()
         functions = list(state.functions)
     for function in functions:
