@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("plugin", FLOORS)
-def test_no_result_is_wrong(
-    plugin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_result_is_wrong(plugin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")  # PyTorch's test runner must not behave otherwise there
     path = tmp_path / "outcome.json"
     command = [sys.executable, str(SCRIPT), "--plugin", plugin, "--json", str(path)]
