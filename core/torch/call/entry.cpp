@@ -42,8 +42,13 @@ std::vector<at::Tensor> Entry::inputs(const guards::Registers& registers) const 
 bool Entry::check(const guards::CallArguments& call, guards::Registers& out_registers) {
   if (!captured_->guards->check(call, out_registers)) return false;
   const autograd::Signature& signature = program_.code->signature;
-  return signature.mutated.empty() ||
-         !autograd::writes_shared_memory(signature, inputs(out_registers));
+  const record::Recorded& recorded = captured_->recorded;
+  if (signature.mutated.empty() && !recorded.reads_offsets) return true;
+  const std::vector<at::Tensor> tensors = inputs(out_registers);
+  if (recorded.reads_offsets)
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].storage_offset() != recorded.arguments[i].storage_offset) return false;
+  return signature.mutated.empty() || !autograd::writes_shared_memory(signature, tensors);
 }
 
 PyObject* Entry::run(const guards::Registers& registers) {
