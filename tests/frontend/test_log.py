@@ -45,11 +45,12 @@ def run(topics: str) -> str:
 def test_all_topics() -> None:
     text = run("graph,guards,recompiles,breaks")
     assert "TRACED GRAPH __compiled_fn_0_toy_0" in text
-    assert "%div = aten.div.Tensor(%primals_1, %add)" in text
+    assert "call      div        aten.div.Tensor  %primals_1, %add\n" in text
     assert "TENSOR_MATCH a: float [3]" in text
     assert "EQUALS_MATCH __main__['SCALE']: 2" in text
     assert "RECOMPILE __compiled_fn_0_toy: EQUALS_MATCH __main__['SCALE']: 2; it is 3" in text
-    assert "PLAIN PYTHON __compiled_fn_1_prints: the program calls print" in text
+    assert "GRAPH BREAK in prints: the program calls print" in text
+    assert "hint: print behind the compiled function" in text
     assert "<string>:14" in text  # the line that could not be captured
 
 

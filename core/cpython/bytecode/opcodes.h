@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 namespace backplane::cpython {
 
@@ -18,6 +19,10 @@ bool uses_local(int opcode);
 int reversed_jump(int opcode);
 // The conditional jump with the opposite condition, or -1.
 int negated_jump(int opcode);
+// What a call with arguments on the stack is made of, after its keyword names.
+const std::vector<int>& call_opcodes();
+// Whether frames of this version can be taken apart (rewrite.h).
+bool can_rewrite();
 // Whether neighbours with one source position share an entry of the line table.
 bool merges_locations();
 // "3.11": the version this was compiled for.

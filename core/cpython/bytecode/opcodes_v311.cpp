@@ -115,6 +115,13 @@ int reversed_jump(int opcode) {
 
 int negated_jump(int) { return -1; }
 
+const std::vector<int>& call_opcodes() {
+  static const std::vector<int> opcodes{PRECALL, CALL};
+  return opcodes;
+}
+
+bool can_rewrite() { return true; }
+
 bool merges_locations() { return false; }
 
 std::string_view python_version() { return "3.11"; }

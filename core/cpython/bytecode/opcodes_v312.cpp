@@ -110,6 +110,13 @@ int negated_jump(int opcode) {
   }
 }
 
+const std::vector<int>& call_opcodes() {
+  static const std::vector<int> opcodes{CALL};
+  return opcodes;
+}
+
+bool can_rewrite() { return false; }
+
 bool merges_locations() { return true; }
 
 std::string_view python_version() { return "3.12"; }

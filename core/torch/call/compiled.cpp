@@ -47,20 +47,23 @@ CompiledCallable::CompiledCallable(PyObject* target, CompiledOptions options)
 
 void CompiledCallable::reset() {
   entries_.clear();
-  plain_reasons_.clear();
-  given_up_.clear();
-  failures_ = 0;
+  plain_reasons_ = {};
+  frames_.reset();
   hits_ = plain_calls_ = 0;
 }
 
 PyObject* CompiledCallable::call_plainly(const CallArguments& call, const std::string& reason) {
   ++plain_calls_;
-  const auto found = std::find_if(plain_reasons_.begin(), plain_reasons_.end(),
-                                  [&](const auto& known) { return known.first == reason; });
-  if (found != plain_reasons_.end())
-    ++found->second;
-  else
-    plain_reasons_.emplace_back(reason, 1);
+  plain_reasons_.add(reason);
+  return PyObject_Vectorcall(target_.get(), call.values, call.positional_count, call.keyword_names);
+}
+
+PyObject* CompiledCallable::call_in_frames(const CallArguments& call) {
+  // Held: the program may reset the function that it runs in.
+  const std::shared_ptr<Frames> frames = frames_;
+  const cpython::Region region(*frames);
+  if (!region.is_installed())
+    return call_plainly(call, "another library has hooked Python's frame evaluation");
   return PyObject_Vectorcall(target_.get(), call.values, call.positional_count, call.keyword_names);
 }
 
@@ -72,7 +75,7 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
   BP_ASSIGN_OR_RETURN(std::shared_ptr<Entry> entry,
                       Entry::make(std::move(captured), options_.make_program));
   if (log_enabled("graph"))
-    log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_text());
+    log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_table());
   if (log_enabled("guards")) {
     std::string text = "GUARDS " + options.name;
     for (const std::string& line : entry->guards_text()) text += "\n  " + line;
@@ -95,11 +98,12 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
                   entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     return entry->run(registers);
   }
-  if (!given_up_.empty()) return call_plainly(call, given_up_);
+  if (frames_) return call_in_frames(call);
   if (capturing_) return call_plainly(call, "called while it is being captured");
-  if (entries_.size() >= options_.entry_limit)
-    return call_plainly(
-        call, "no more than " + std::to_string(options_.entry_limit) + " entries are kept");
+  std::vector<const Entry*> kept;
+  for (const auto& entry : entries_) kept.push_back(entry.get());
+  if (const std::string limit = find_limit(kept, options_.entry_limit); !limit.empty())
+    return call_plainly(call, limit);
   if (!entries_.empty() && log_enabled("recompiles"))
     log_topic("recompiles", "RECOMPILE " + options_.name + ": " + entries_.front()->explain(call));
 
@@ -112,15 +116,21 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   }
   if (made.status().code() == Code::kCancelled) return nullptr;
   const std::string& reason = made.status().message();
-  if (log_enabled("breaks")) log_topic("breaks", "PLAIN PYTHON " + options_.name + ": " + reason);
-  if (++failures_ >= options_.failure_limit) given_up_ = reason;
   if (options_.strict) {
     PyErr_Format(PyExc_RuntimeError,
                  "%s cannot be captured as a whole: %s. Without strict it runs as plain Python.",
                  options_.name.c_str(), reason.c_str());
     return nullptr;
   }
-  return call_plainly(call, reason);
+  if (made.status().code() != Code::kUnsupported) return call_plainly(call, reason);
+  if (log_enabled("breaks"))
+    log_topic("breaks", "NOT CAPTURED AS A WHOLE " + options_.name + ": " + reason);
+  FrameOptions frames;
+  frames.name = options_.name;
+  frames.entry_limit = options_.entry_limit;
+  frames.make_program = options_.make_program;
+  frames_ = std::make_shared<Frames>(std::move(frames));
+  return call_in_frames(call);
 }
 
 }  // namespace backplane::call

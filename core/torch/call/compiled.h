@@ -1,5 +1,6 @@
 // What torch_backplane.compile gives back: a callable that looks for an entry whose guards hold,
-// else captures, else calls the function as it is and says why.
+// else captures, else has the function's frames captured each for itself, else calls the function
+// as it is and says why.
 #pragma once
 
 #include <Python.h>
@@ -9,13 +10,13 @@
 #include <vector>
 
 #include "core/torch/call/entry.h"
+#include "core/torch/call/frames.h"
 
 namespace backplane::call {
 
 struct CompiledOptions {
   std::string name;
   std::size_t entry_limit = 8;
-  std::size_t failure_limit = 3;
   bool strict = false;
   MakeProgram make_program;
 };
@@ -30,24 +31,24 @@ class CompiledCallable {
 
   PyObject* target() const { return target_.get(); }
   const std::vector<std::shared_ptr<Entry>>& entries() const { return entries_; }
-  // Why calls ran as plain Python, and how often each.
-  const std::vector<std::pair<std::string, std::uint64_t>>& plain_reasons() const {
-    return plain_reasons_;
-  }
+  // Of a function that is not captured as a whole; else null.
+  const Frames* frames() const { return frames_.get(); }
+  // Why calls ran as plain Python, and how often each; without those of single frames.
+  const ReasonCounts& plain_reasons() const { return plain_reasons_; }
   std::uint64_t hits() const { return hits_; }
   std::uint64_t plain_calls() const { return plain_calls_; }
   void reset();
 
  private:
+  PyObject* call_in_frames(const guards::CallArguments& call);
   PyObject* call_plainly(const guards::CallArguments& call, const std::string& reason);
   Result<std::shared_ptr<Entry>> capture(const guards::CallArguments& call);
 
   cpython::Ref target_;
   CompiledOptions options_;
   std::vector<std::shared_ptr<Entry>> entries_;  // the one used last comes first
-  std::vector<std::pair<std::string, std::uint64_t>> plain_reasons_;
-  std::string given_up_;  // no more captures, and why
-  std::size_t failures_ = 0;
+  ReasonCounts plain_reasons_;
+  std::shared_ptr<Frames> frames_;
   std::size_t capture_count_ = 0;
   std::uint64_t hits_ = 0, plain_calls_ = 0;
   bool capturing_ = false;

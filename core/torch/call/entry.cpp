@@ -4,9 +4,11 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include "core/ir/text.h"
+#include "core/torch/call/graph_table.h"
 
 namespace backplane::call {
 
@@ -16,6 +18,17 @@ Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> ca
   BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded));
   entry->captured_ = std::move(captured);
   return entry;
+}
+
+std::string find_limit(const std::vector<const Entry*>& entries, std::size_t program_limit) {
+  constexpr std::size_t kMostSizes = 256;
+  std::unordered_set<const void*> programs;
+  for (const Entry* entry : entries) programs.insert(entry->program());
+  if (programs.size() >= program_limit)
+    return "no more than " + std::to_string(program_limit) + " entries are kept";
+  if (entries.size() >= kMostSizes)
+    return "no more than " + std::to_string(kMostSizes) + " sizes of one program are kept";
+  return "";
 }
 
 std::vector<at::Tensor> Entry::inputs(const guards::Registers& registers) const {
@@ -29,8 +42,13 @@ std::vector<at::Tensor> Entry::inputs(const guards::Registers& registers) const 
 bool Entry::check(const guards::CallArguments& call, guards::Registers& out_registers) {
   if (!captured_->guards->check(call, out_registers)) return false;
   const autograd::Signature& signature = program_.code->signature;
-  return signature.mutated.empty() ||
-         !autograd::writes_shared_memory(signature, inputs(out_registers));
+  const record::Recorded& recorded = captured_->recorded;
+  if (signature.mutated.empty() && !recorded.reads_offsets) return true;
+  const std::vector<at::Tensor> tensors = inputs(out_registers);
+  if (recorded.reads_offsets)
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].storage_offset() != recorded.arguments[i].storage_offset) return false;
+  return signature.mutated.empty() || !autograd::writes_shared_memory(signature, tensors);
 }
 
 PyObject* Entry::run(const guards::Registers& registers) {
@@ -53,6 +71,13 @@ PyObject* Entry::run(const guards::Registers& registers) {
   }
   return captured_->recipe.make(registers, tensors);
   END_HANDLE_TH_ERRORS
+}
+
+std::string Entry::graph_table() const {
+  std::vector<std::string> sources;
+  for (const capture::SourceId source : captured_->inputs)
+    sources.push_back(captured_->guards->sources().text(source));
+  return call::graph_table(captured_->recorded, sources);
 }
 
 std::string Entry::graph_text() const { return ir::print(captured_->recorded.graph); }

@@ -22,6 +22,12 @@ struct Program {
 // Called with the GIL.
 using MakeProgram = std::function<Result<Program>(const record::Recorded& recorded)>;
 
+class Entry;
+
+// Why no more entries are kept beside these; empty where another may be. Programs are counted:
+// one serves all sizes of a structure.
+std::string find_limit(const std::vector<const Entry*>& entries, std::size_t program_limit);
+
 class Entry {
  public:
   static Result<std::unique_ptr<Entry>> make(std::unique_ptr<capture::Captured> captured,
@@ -36,7 +42,10 @@ class Entry {
   }
   std::vector<std::string> guards_text() const { return captured_->guards->text(); }
   std::string graph_text() const;
+  std::string graph_table() const;  // for people
   const capture::Captured& captured() const { return *captured_; }
+  // Which compiled program it runs: entries for several sizes may share one.
+  const void* program() const { return program_.code.get(); }
   std::uint64_t hits() const { return hits_; }
 
  private:

@@ -143,6 +143,11 @@ PyObject* Interpreter::bind(PyObject* descriptor, PyObject* owner, PyTypeObject*
     const Ref known = Ref::steal(world_.read_constant(descriptor));
     if (!known) return nullptr;
   }
+  if (kind == &PyMemberDescr_Type) {
+    const Effects::Found written = world_.effects().find(
+        owner, reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_common.d_name);
+    if (written.value) return Py_NewRef(written.value);
+  }
   Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
   if (!value) return nullptr;
   if (is_method) {
@@ -243,6 +248,8 @@ PyObject* Interpreter::find_in_instance(PyObject* owner, PyObject* name, bool& o
     if (source != kNoSource) world_.guards().guard_no_instance_dict(source);
     return nullptr;
   }
+  if (const Effects::Found written = world_.effects().find(dict, name); written.found)
+    return Py_XNewRef(written.value);
   PyObject* value = PyDict_GetItemWithError(dict, name);
   if (source == kNoSource) return Py_XNewRef(value);
   guards::Sources& sources = world_.guards().sources();
@@ -304,11 +311,8 @@ PyObject* Interpreter::missing_attribute(PyObject* owner, PyObject* name) {
 }
 
 bool Interpreter::set_attribute(PyObject* owner, PyObject* name, PyObject* value) {
-  if (!world_.is_own(owner) || guards::is_tensor(owner) || PyType_Check(owner)) {
-    world_.stop("the program sets ." + std::string(text_of(name)) + " of an object from outside (" +
-                Py_TYPE(owner)->tp_name + ")");
-    return false;
-  }
+  if (!world_.is_own(owner) || guards::is_tensor(owner) || PyType_Check(owner))
+    return store_attribute(owner, name, value);
   return PyObject_SetAttr(owner, name, value) == 0 && !world_.stopped();
 }
 
@@ -317,9 +321,13 @@ PyObject* Interpreter::global(PyObject* globals, PyObject* builtins, PyObject* n
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins))
     return world_.stop("the function has unusual globals");
   const SourceId source = sources.add(SourceKind::kConstant, kNoSource, globals);
-  if (PyObject* value = PyDict_GetItemWithError(globals, name))
-    return world_.read(value, sources.add(SourceKind::kDictItem, source, name));
-  world_.guards().guard_absence(source, name);
+  const Effects::Found written = world_.effects().find(globals, name);
+  if (written.value) return Py_NewRef(written.value);
+  if (!written.found) {
+    if (PyObject* value = PyDict_GetItemWithError(globals, name))
+      return world_.read(value, sources.add(SourceKind::kDictItem, source, name));
+    world_.guards().guard_absence(source, name);
+  }
   const SourceId builtin_source = sources.add(SourceKind::kConstant, kNoSource, builtins);
   if (PyObject* value = PyDict_GetItemWithError(builtins, name))
     return world_.read(value, sources.add(SourceKind::kDictItem, builtin_source, name));

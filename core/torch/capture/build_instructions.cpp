@@ -193,6 +193,13 @@ Flow unpack_around(FrameState& state, int argument) {
   return Flow::kNext;
 }
 
+// A frame that goes on behind a break has got from outside what it was building.
+bool is_own(FrameState& state, PyObject* container) {
+  if (!state.world.is_outside(container)) return true;
+  state.world.stop(std::string("the program goes on building a ") + Py_TYPE(container)->tp_name);
+  return false;
+}
+
 Flow make_function(FrameState& state, int flags) {
   const Ref code = state.take();
   PyObject* made = PyFunction_New(code.get(), state.content.globals);
@@ -233,24 +240,29 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
     }
     case LIST_APPEND: {
       const Ref value = state.take();
-      return PyList_Append(state.peek(argument), value.get()) == 0 ? Flow::kNext : Flow::kError;
+      return state.interpreter.append(state.peek(argument), value.get()) ? Flow::kNext
+                                                                         : Flow::kError;
     }
     case SET_ADD: {
+      if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref value = state.take();
       return PySet_Add(state.peek(argument), value.get()) == 0 ? Flow::kNext : Flow::kError;
     }
     case MAP_ADD: {
+      if (!is_own(state, state.peek(argument + 2))) return Flow::kError;
       const Ref value = state.take(), key = state.take();
       return PyDict_SetItem(state.peek(argument), key.get(), value.get()) == 0 ? Flow::kNext
                                                                                : Flow::kError;
     }
     case LIST_EXTEND: {
+      if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref iterable = state.take();
       PyObject* list = state.peek(argument);
       return feed(state, iterable.get(),
                   [&](PyObject* value) { return PyList_Append(list, value) == 0; });
     }
     case SET_UPDATE: {
+      if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref iterable = state.take();
       PyObject* set = state.peek(argument);
       return feed(state, iterable.get(),
@@ -258,6 +270,7 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
     }
     case DICT_UPDATE:
     case DICT_MERGE: {
+      if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref source = state.take();
       return update_dict(state, state.peek(argument), source.get(), it.opcode == DICT_MERGE);
     }

@@ -252,6 +252,8 @@ CFunctionKind classify(PyObject* callable, PyObject*& out_self) {
     if (PyType_Check(self)) {  // object.__new__, dict.fromkeys and such
       out_self = nullptr;
       auto* owner = reinterpret_cast<PyTypeObject*>(self);
+      if (name == "__instancecheck__" || name == "__subclasscheck__")
+        return method_kind(&PyType_Type, name, self);
       if (name == "__new__")
         return is_constructible(owner) ? CFunctionKind::kPure : CFunctionKind::kUnknown;
       return known.constructible.count(owner) != 0 ? CFunctionKind::kPure : CFunctionKind::kUnknown;
@@ -300,7 +302,15 @@ const char* c_name(PyObject* callable) {
     return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   if (Py_TYPE(callable) == &PyMethodDescr_Type)
     return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
-  return Py_TYPE(callable)->tp_name;
+  PyTypeObject* type = Py_TYPE(callable);
+  if (type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type) {
+    // The descriptor owns the name, and the class the descriptor.
+    const Ref name = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
+    const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
+    if (text) return text;
+    PyErr_Clear();
+  }
+  return type->tp_name;
 }
 
 }  // namespace backplane::capture

@@ -291,6 +291,9 @@ PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std
       break;
     case CFunctionKind::kLen: {
       if (count != 1) break;
+      if (PyObject* list = world_.seen_list(arguments[0]))
+        return PyLong_FromSsize_t(PyList_GET_SIZE(list));
+      if (!world_.expose_if_changed(arguments[0])) return nullptr;
       const SourceId source = world_.source_of(arguments[0]);
       if (source != kNoSource && (PyDict_Check(arguments[0]) || PyList_Check(arguments[0]) ||
                                   PyTuple_Check(arguments[0]) || PyAnySet_Check(arguments[0])))
@@ -311,6 +314,7 @@ PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* argume
   std::vector<Ref> held;
   std::vector<PyObject*> own(arguments, arguments + total);
   for (PyObject*& argument : own) {
+    if (PyObject* list = world_.seen_list(argument)) argument = list;
     if (!world_.is_outside(argument)) continue;
     if (PyList_CheckExact(argument) || PyTuple_CheckExact(argument)) {
       held.push_back(Ref::steal(world_.copy_sequence(argument)));
@@ -337,6 +341,19 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
   if (variable && PyContextVar_CheckExact(variable) && !keyword_names &&
       PyCFunction_Check(callable))
     return call_context_variable(callable, variable, arguments, count);
+  if (is_bound && world_.is_outside(callable) && !is_fixed(callable))
+    return world_.stop(std::string("the program calls the method ") + c_name(callable) +
+                       ", bound outside");
+  if (self && is_bound && kind == CFunctionKind::kWriter && world_.defers_effects() &&
+      PyList_CheckExact(self) && world_.is_outside(self) && count == 1 && !keyword_names &&
+      std::strcmp(c_name(callable), "append") == 0)
+    return append(self, arguments[0]) ? Py_NewRef(Py_None) : nullptr;
+  if (self && is_bound && PyList_CheckExact(self) && world_.is_outside(self) &&
+      ((kind == CFunctionKind::kWriter && world_.defers_effects()) || world_.seen_list(self))) {
+    PyObject* list = world_.changed_list(self);
+    const Ref method = list ? Ref::steal(PyObject_GetAttrString(list, c_name(callable))) : Ref();
+    return method ? call_c_function(method.get(), arguments, count, keyword_names) : nullptr;
+  }
   switch (kind) {
     case CFunctionKind::kUnknown:
       return world_.stop(std::string("the program calls ") + c_name(callable) +
@@ -359,6 +376,24 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       return instance_attribute(self, arguments[first]);
     }
     case CFunctionKind::kWriter:
+      if (self && world_.is_outside(self) && !keyword_names) {
+        const std::size_t first = is_bound ? 0 : 1;
+        const std::string_view name = c_name(callable);
+        const bool deletes = name == "__delattr__";
+        if ((deletes || name == "__setattr__") && count == first + (deletes ? 1 : 2) &&
+            PyUnicode_Check(arguments[first]))
+          return store_in_instance(self, arguments[first], deletes ? nullptr : arguments[first + 1])
+                     ? Py_NewRef(Py_None)
+                     : nullptr;
+      }
+      // What is not in a set, such as the names of buffers, it leaves as it is.
+      if (is_bound && PySet_CheckExact(self) && world_.is_outside(self) && count == 1 &&
+          !keyword_names && is_primitive(arguments[0]) &&
+          std::strcmp(c_name(callable), "discard") == 0) {
+        const int found = contains(self, arguments[0]);
+        if (found < 0) return nullptr;
+        if (!found) return Py_NewRef(Py_None);
+      }
       if (self && (!world_.is_own(self) || guards::is_tensor(self)))
         return world_.stop(std::string("the program calls ") + c_name(callable) + " of a " +
                            Py_TYPE(self)->tp_name + " from outside");
@@ -377,6 +412,9 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       break;
     }
     case CFunctionKind::kSwitch:
+      // The graph's history is kept by the grad mode that it is called in.
+      if (!world_.began_with_grad() && total == 1 && arguments[0] == Py_True)
+        return world_.stop("the program switches grad mode on that was off when it was called");
       break;
   }
   if (kind == CFunctionKind::kFind)

@@ -71,8 +71,9 @@ class OwnContext {
 
 class Run {
  public:
-  Run(PyObject* target, const guards::CallArguments& call, Captured& out)
-      : target_(target), call_(call), out_(out) {}
+  Run(PyObject* target, const guards::CallArguments& call, const CaptureOptions& options,
+      Captured& out)
+      : target_(target), call_(call), options_(options), out_(out) {}
 
   // Runs inside of the recording.
   std::vector<c10::IValue> operator()(const std::vector<at::Tensor>&) {
@@ -86,8 +87,17 @@ class Run {
       if (!region.is_installed())
         throw std::runtime_error("another library has hooked Python's frame evaluation");
       const OwnContext context;
-      const Ref returned = Ref::steal(call(world, interpreter));
+      if (options_.frame_code) {
+        interpreter.watch_root(target_, options_.break_step);
+        world.defer_effects();
+      }
+      Ref returned = Ref::steal(options_.frame_code ? call_frame(world, interpreter)
+                                                    : call(world, interpreter));
       if (!returned) fail(world, interpreter);
+      if (options_.break_step != 0 || !world.effects().all().empty()) {
+        returned = state_of(world, interpreter, returned.get());
+        out_.gives_state = true;
+      }
       if (!context.is_unchanged())
         throw std::runtime_error("the program leaves a context variable set");
       if (const Status status = out_.recipe.take(world, returned.get()); !status.ok())
@@ -104,8 +114,85 @@ class Run {
   }
 
   bool interrupted() const { return interrupted_; }
+  const StopPoint& stop_point() const { return stop_point_; }
+  // Why the program was stopped, with its line; empty where it was not.
+  const std::string& stop_reason() const { return stop_reason_; }
 
  private:
+  // Calls the function so that its frame starts with the values of the call.
+  PyObject* call_frame(World& world, Interpreter& interpreter) {
+    guards::Sources& sources = world.guards().sources();
+    const PyCodeObject* code = options_.frame_code;
+    std::vector<Ref> held;
+    std::vector<PyObject*> arguments;
+    Ref names = Ref::steal(PyList_New(0));
+    const auto add = [&](PyObject* value, SourceId source) {
+      held.push_back(Ref::steal(world.read(value, source)));
+      if (held.back()) arguments.push_back(held.back().get());
+      return static_cast<bool>(held.back());
+    };
+    const auto source_of = [&](int local) {
+      return sources.add(SourceKind::kPositional, kNoSource,
+                         PyTuple_GET_ITEM(code->co_localsplusnames, local), local);
+    };
+    const auto at = [&](int local) { return call_.values[static_cast<std::size_t>(local)]; };
+    const bool has_rest = (code->co_flags & CO_VARARGS) != 0;
+    const int named_end = code->co_argcount + code->co_kwonlyargcount;
+    const auto function_at = static_cast<int>(call_.positional_count) - 1;
+    world.know_frame_function(target_, source_of_function(sources, function_at));
+    for (int i = 0; i < code->co_argcount; ++i)
+      if (!add(at(i), source_of(i))) return nullptr;
+    if (has_rest) {
+      PyObject* rest = at(named_end);
+      const SourceId source = source_of(named_end);
+      world.guards().guard_length(source, PyTuple_GET_SIZE(rest));
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); ++i)
+        if (!add(PyTuple_GET_ITEM(rest, i),
+                 sources.add(SourceKind::kTupleItem, source, nullptr, i)))
+          return nullptr;
+    }
+    const std::size_t positional = arguments.size();
+    for (int i = code->co_argcount; i < named_end; ++i) {
+      if (!add(at(i), source_of(i))) return nullptr;
+      PyList_Append(names.get(), PyTuple_GET_ITEM(code->co_localsplusnames, i));
+    }
+    if (code->co_flags & CO_VARKEYWORDS) {
+      const int local = named_end + (has_rest ? 1 : 0);
+      const SourceId source = source_of(local);
+      world.guards().guard_keys(source, at(local));
+      Py_ssize_t position = 0;
+      PyObject *key, *value;
+      while (PyDict_Next(at(local), &position, &key, &value)) {
+        if (!add(value, sources.add(SourceKind::kDictItem, source, key))) return nullptr;
+        PyList_Append(names.get(), key);
+      }
+    }
+    names = Ref::steal(PyList_AsTuple(names.get()));
+    return interpreter.call(target_, arguments.data(), positional,
+                            PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr);
+  }
+
+  static SourceId source_of_function(guards::Sources& sources, int index) {
+    static PyObject* const name = PyUnicode_InternFromString("<function>");
+    return sources.add(SourceKind::kPositional, kNoSource, name, index);
+  }
+
+  Ref state_of(World& world, Interpreter& interpreter, PyObject* returned) {
+    const bool is_break = options_.break_step != 0;
+    if (interpreter.has_broken() != is_break)
+      throw std::runtime_error("the program took another way when it was captured again");
+    if (interpreter.root().handles_exception)
+      throw std::runtime_error("a break where an exception is being handled");
+    Result<std::vector<Ref>> values =
+        options_.take_state(interpreter, is_break ? nullptr : returned);
+    if (!values.ok()) throw std::runtime_error(values.status().message());
+    Ref state = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(values->size())));
+    for (std::size_t i = 0; i < values->size(); ++i)
+      PyTuple_SET_ITEM(state.get(), static_cast<Py_ssize_t>(i), (*values)[i].release());
+    world.own(state.get());
+    return state;
+  }
+
   PyObject* call(World& world, Interpreter& interpreter) {
     guards::Sources& sources = world.guards().sources();
     const Ref target = Ref::steal(world.read_constant(target_));
@@ -140,8 +227,10 @@ class Run {
   [[noreturn]] void fail(const World& world, const Interpreter& interpreter) {
     if (world.stopped()) {
       PyErr_Clear();
+      stop_point_ = {interpreter.root().instruction, interpreter.root().step};
       const std::string& where = interpreter.stop_location();
-      throw std::runtime_error(world.reason() + (where.empty() ? "" : " (" + where + ")"));
+      stop_reason_ = world.reason() + (where.empty() ? "" : " (" + where + ")");
+      throw std::runtime_error(stop_reason_);
     }
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
       interrupted_ = true;  // the error stays set
@@ -154,21 +243,24 @@ class Run {
 
   PyObject* target_;
   const guards::CallArguments& call_;
+  const CaptureOptions& options_;
   Captured& out_;
+  StopPoint stop_point_;
+  std::string stop_reason_;
   bool interrupted_ = false;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallArguments& call,
-                                          const CaptureOptions& options) {
+                                          const CaptureOptions& options, StopPoint* out_stop) {
   const auto start = std::chrono::steady_clock::now();
   BP_RETURN_IF_ERROR(check_interpreter());
   BP_RETURN_IF_ERROR(record::guard_escapes());
   auto captured = std::make_unique<Captured>();
   captured->guards = std::make_unique<guards::GuardProgram>(call);
   const bool had_grad = at::GradMode::is_enabled();
-  Run run(target, call, *captured);
+  Run run(target, call, options, *captured);
   record::RecordOptions recording;
   recording.name = options.name;
   recording.with_backward = options.with_backward;
@@ -179,6 +271,9 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
   }
   at::GradMode::set_enabled(had_grad);
   if (run.interrupted()) return Status(Code::kCancelled, "interrupted");
+  if (out_stop) *out_stop = run.stop_point();
+  // The recording's own reason has no line of the program.
+  if (!recorded->ok() && !run.stop_reason().empty()) return unsupported(run.stop_reason());
   if (!recorded->ok()) return recorded->take_status();
   captured->recorded = std::move(**recorded);
   for (std::size_t i = 0; i < captured->is_parameter.size(); ++i)
@@ -186,7 +281,7 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
       ir::Graph& graph = captured->recorded.graph;
       graph.values[graph.inputs[captured->recorded.arguments[i].graph_input]].is_static = true;
     }
-  if (captured->recorded.grad_mode_after != had_grad)
+  if (!options.frame_code && captured->recorded.grad_mode_after != had_grad)
     return unsupported("the program leaves grad mode switched");
   // Fails only where a path does not lead to what was read, which no call could then use.
   if (std::string failing = captured->guards->explain(call); !failing.empty())

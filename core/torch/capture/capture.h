@@ -4,11 +4,13 @@
 
 #include <Python.h>
 //
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/torch/capture/interpreter.h"
 #include "core/torch/capture/recipe.h"
 #include "core/torch/guards/guard_program.h"
 #include "core/torch/record/recorder.h"
@@ -21,19 +23,35 @@ struct Captured {
   std::vector<SourceId> inputs;    // of the graph, in order
   std::vector<bool> is_parameter;  // by input
   Recipe recipe;
+  bool gives_state = false;  // the recipe makes the tuple of `take_state`
   std::uint64_t instruction_count = 0, frame_count = 0;
   std::int64_t capture_ns = 0;
+};
+
+// Where a capture that ended can be ended on purpose, in a second attempt.
+struct StopPoint {
+  std::int32_t instruction = -1;  // of the frame's code; -1: it did not end at an instruction
+  std::uint64_t step = 0;
 };
 
 struct CaptureOptions {
   std::string name = "graph";
   bool with_backward = true;
+  // `target` is a function whose code runs as `frame_code` in the call, whose values are all locals
+  // that its frame starts with, and last the function itself.
+  PyCodeObject* frame_code = nullptr;
+  // Not 0: the frame ends before this step.
+  std::uint64_t break_step = 0;
+  // Where the frame has ended early or has effects outside: what the recipe's tuple is made of.
+  // `returned`: the frame's result, borrowed; null at a break.
+  std::function<Result<std::vector<cpython::Ref>>(Interpreter&, PyObject* returned)> take_state;
 };
 
 // Calls `target` with the arguments once, with tensors that have no memory; nothing outside
 // changes. Needs the GIL. kUnsupported, with the reason and the program's line, for what is not
 // captured; kCancelled, with the Python error set, where the call was interrupted.
 Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallArguments& call,
-                                          const CaptureOptions& options);
+                                          const CaptureOptions& options,
+                                          StopPoint* out_stop = nullptr);
 
 }  // namespace backplane::capture

@@ -18,6 +18,7 @@ struct FrameState {
   PyObject** top;                     // one behind the last value
   PyObject* keyword_names = nullptr;  // borrowed from the constants, for the next call
   std::size_t at = 0;                 // instruction
+  bool is_root = false;
 
   void push(PyObject* owned) { *top++ = owned; }
   PyObject* pop() { return *--top; }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/torch/capture/frame_state.h"
+#include "core/torch/record/session.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::capture {
@@ -177,8 +178,15 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
                    running,        content, *known,
                    content.locals, base,    base + content.stack_depth};
   if (!content.is_generator) state.top = base;
+  if (!root_seen_ && content.function == root_function_) {
+    root_seen_ = state.is_root = true;
+    handled_before_ = thread->exc_info->exc_value;
+    for (int i = 0; i < code->co_nlocalsplus; ++i)
+      root_arguments_.push_back(Ref::borrow(content.locals[i]));
+  }
   PyObject* result = nullptr;
   bool suspended = false;
+  const Ref handled = Ref::borrow(thread->exc_info->exc_value);
   if (running.entered()) {
     const auto unit = static_cast<std::size_t>(content.first_unit);
     state.at = unit < known->index_at.size() ? static_cast<std::size_t>(known->index_at[unit]) : 0;
@@ -186,6 +194,9 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
     if (throwing && state.at > 0) --state.at;
     result = run(state, throwing != 0, suspended);
   }
+  // A frame that ends in a handler does not get to its end.
+  if (world_.stopped() || has_broken_)
+    Py_XSETREF(thread->exc_info->exc_value, Py_XNewRef(handled.get()));
   if (suspended) {
     running.suspend(state.depth());
   } else {
@@ -195,6 +206,20 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   return result;
 }
 
+// Counts the steps of the outermost frame; takes its state where it is to end.
+bool Interpreter::is_break(const FrameState& state) {
+  root_.instruction = static_cast<std::int32_t>(state.at);
+  root_.step = ++root_step_;
+  if (root_step_ != break_step_) return false;
+  has_broken_ = true;
+  root_.handles_exception = state.thread->exc_info->exc_value != handled_before_;
+  for (PyObject** slot = state.base; slot < state.top; ++slot)
+    root_.slots.push_back(Ref::borrow(*slot));
+  for (int i = 0; i < state.content.code->co_nlocalsplus; ++i)
+    root_.locals.push_back(Ref::borrow(state.locals[i]));
+  return true;
+}
+
 PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended) {
   const auto& instructions = state.code.code.instructions;
   bool add_traceback = true;
@@ -202,6 +227,10 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
   for (;;) {
     if (failed || world_.stopped()) {
       if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an error without an exception");
+      // The recording's own refusals are no exceptions of the program.
+      const record::Session* session = record::Session::current();
+      if (!world_.stopped() && session && !session->refusal().empty())
+        world_.stop(session->refusal());
       if (world_.stopped()) {
         if (stop_location_.empty()) {
           const int line = instructions[state.at].location.line;
@@ -231,6 +260,7 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
     }
     const cpython::Instruction& it = instructions[state.at];
     state.running.set_position(it.offset);
+    if (state.is_root && is_break(state)) return Py_NewRef(Py_None);
     if (++instruction_count_ > kMostInstructions) {
       world_.stop("the program runs too long to be captured");
       continue;

@@ -29,9 +29,28 @@ struct DecodedCode {
 
 struct FrameState;  // of one running frame; interpreter.cpp
 
+// Where the outermost frame of a capture is, and what it has. Values may be null.
+struct RootState {
+  std::int32_t instruction = -1;
+  std::uint64_t step = 0;  // instructions that the frame has run
+  std::vector<cpython::Ref> slots, locals;
+  bool handles_exception = false;
+};
+
 class Interpreter final : public cpython::Evaluator {
  public:
   explicit Interpreter(World& world) : world_(world) {}
+
+  // The first frame of `function` is the outermost. With a `break_step` it ends before the step of
+  // that number and leaves its state; its call then gives None.
+  void watch_root(PyObject* function, std::uint64_t break_step) {
+    root_function_ = function;
+    break_step_ = break_step;
+  }
+  // As it was when the capture was ended: `slots` and `locals` are empty then.
+  const RootState& root() const { return root_; }
+  const std::vector<cpython::Ref>& root_arguments() const { return root_arguments_; }
+  bool has_broken() const { return has_broken_; }
 
   PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) override;
 
@@ -45,6 +64,10 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* iterator(PyObject* object);
   PyObject* next(PyObject* iterator);  // null without error: exhausted
   PyObject* global(PyObject* globals, PyObject* builtins, PyObject* name);
+  // Writes to what is outside. A null value: delete.
+  bool store_global(PyObject* globals, PyObject* builtins, PyObject* name, PyObject* value);
+  bool store_cell(PyObject* cell, PyObject* value);
+  bool append(PyObject* list, PyObject* value);
   PyObject* call(PyObject* callable, PyObject* const* arguments, std::size_t count,
                  PyObject* keyword_names);
 
@@ -66,6 +89,9 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* super_attribute(PyObject* super, PyObject* name);
   PyObject* instance_attribute(PyObject* owner, PyObject* name);
   PyObject* find_in_instance(PyObject* owner, PyObject* name, bool& out_failed);
+  bool store_attribute(PyObject* owner, PyObject* name, PyObject* value);
+  bool store_in_instance(PyObject* owner, PyObject* name, PyObject* value);
+  bool store_item(PyObject* container, PyObject* key, PyObject* value);
   PyObject* bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type);
   PyObject* missing_attribute(PyObject* owner, PyObject* name);
 
@@ -84,6 +110,14 @@ class Interpreter final : public cpython::Evaluator {
   std::unordered_map<PyCodeObject*, std::unique_ptr<DecodedCode>> codes_;
   std::uint64_t instruction_count_ = 0, frame_count_ = 0;
   std::string stop_location_;
+  bool is_break(const FrameState& state);
+
+  PyObject* root_function_ = nullptr;
+  const PyObject* handled_before_ = nullptr;
+  std::uint64_t break_step_ = 0, root_step_ = 0;
+  bool root_seen_ = false, has_broken_ = false;
+  RootState root_;
+  std::vector<cpython::Ref> root_arguments_;     // all locals when the frame starts
   std::unordered_set<PyObject*> set_variables_;  // context variables that the program has set
 };
 

@@ -64,6 +64,16 @@ bool is_opaque(PyObject* object) {
 Flow binary(FrameState& state, int argument) {
   const Ref right = state.take(), left = state.take();
   World& world = state.world;
+  if (argument >= kFirstInPlace && world.defers_effects() && PyList_CheckExact(left.get()) &&
+      world.is_outside(left.get())) {
+    PyObject* list = world.changed_list(left.get());
+    if (!list || !world.expose(right.get())) return Flow::kError;
+    const Ref changed = Ref::steal(kBinary[static_cast<std::size_t>(argument)](list, right.get()));
+    if (!changed) return Flow::kError;
+    if (changed.get() != list)
+      return push_result(state, world.admit(Py_NewRef(changed.get()), "an operator", 2));
+    return push_result(state, Py_NewRef(left.get()));
+  }
   if (argument >= kFirstInPlace && world.is_outside(left.get()) &&
       (PyList_Check(left.get()) || PyDict_Check(left.get()) || PyAnySet_Check(left.get()))) {
     world.stop(std::string("the program changes a ") + Py_TYPE(left.get())->tp_name +
@@ -170,9 +180,13 @@ Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_
       return push_result(state, interpreter.global(state.content.globals, state.content.builtins,
                                                    state.name(argument >> 1)));
     case STORE_GLOBAL:
-    case DELETE_GLOBAL:
-      state.world.stop("the program changes a global variable");
-      return Flow::kError;
+    case DELETE_GLOBAL: {
+      const Ref value = it.opcode == STORE_GLOBAL ? state.take() : Ref();
+      return interpreter.store_global(state.content.globals, state.content.builtins,
+                                      state.name(argument), value.get())
+                 ? Flow::kNext
+                 : Flow::kError;
+    }
     case LOAD_ATTR: {
       const Ref owner = state.take();
       return push_result(state, interpreter.attribute(owner.get(), state.name(argument)));

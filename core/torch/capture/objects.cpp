@@ -37,7 +37,10 @@ PyObject* Interpreter::item(PyObject* container, PyObject* key) {
   if (world_.stopped()) return world_.stop("");
   const SourceId source = world_.source_of(container);
   guards::Sources& sources = world_.guards().sources();
+  if (PyObject* list = world_.seen_list(container)) return item(list, key);
   if (source != kNoSource && looks_up_as_dict(container) && (is_primitive(key) || is_fixed(key))) {
+    if (const Effects::Found written = world_.effects().find(container, key); written.found)
+      return World::read_back(written, PyExc_KeyError, key);
     PyObject* value = PyDict_GetItemWithError(container, key);
     if (value) return world_.read(value, sources.add(SourceKind::kDictItem, source, key));
     if (PyErr_Occurred()) return nullptr;
@@ -77,11 +80,8 @@ PyObject* Interpreter::item(PyObject* container, PyObject* key) {
 }
 
 bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) {
-  if (!world_.is_own(container) && !guards::is_tensor(container)) {
-    world_.stop(std::string("the program changes a ") + Py_TYPE(container)->tp_name +
-                " from outside");
-    return false;
-  }
+  if (!world_.is_own(container) && !guards::is_tensor(container))
+    return store_item(container, key, value);
   const int status =
       value ? PyObject_SetItem(container, key, value) : PyObject_DelItem(container, key);
   return status == 0 && !world_.stopped();
@@ -89,7 +89,10 @@ bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) 
 
 int Interpreter::contains(PyObject* container, PyObject* value) {
   const SourceId source = world_.source_of(container);
+  if (PyObject* list = world_.seen_list(container)) return contains(list, value);
   if (source != kNoSource && looks_up_as_dict(container) && is_primitive(value)) {
+    if (const Effects::Found written = world_.effects().find(container, value); written.found)
+      return written.value ? 1 : 0;
     PyObject* found = PyDict_GetItemWithError(container, value);
     if (PyErr_Occurred()) return -1;
     if (found)
@@ -111,7 +114,9 @@ int Interpreter::contains(PyObject* container, PyObject* value) {
 int Interpreter::truth(PyObject* object) {
   if (object == Py_True) return 1;
   if (object == Py_False || object == Py_None) return 0;
+  if (PyObject* list = world_.seen_list(object)) return truth(list);
   const SourceId source = world_.source_of(object);
+  if (is_container(object) && !world_.expose_if_changed(object)) return -1;
   if (source != kNoSource && is_container(object))
     world_.guards().guard_length(source, Py_SIZE(object));
   if (source != kNoSource && PyDict_Check(object))
@@ -121,12 +126,14 @@ int Interpreter::truth(PyObject* object) {
 }
 
 PyObject* Interpreter::iterator(PyObject* object) {
+  if (PyObject* list = world_.seen_list(object)) return iterator(list);
   if (world_.is_outside(object)) {
     if (PyIter_Check(object) || (!is_container(object) && !is_python_class(object) &&
                                  !PyType_Check(object) && !PyRange_Check(object)))
       return world_.stop(std::string("the program iterates over a ") + Py_TYPE(object)->tp_name +
                          " from outside");
     if (!world_.expose(object)) return nullptr;
+    world_.note_iterated(object);
   }
   if (PyAnySet_Check(object)) {
     Py_ssize_t position = 0;

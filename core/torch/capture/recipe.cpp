@@ -13,8 +13,8 @@ namespace {
 using cpython::Ref;
 
 Status unsupported(PyObject* object) {
-  return Status(Code::kUnsupported,
-                std::string("the program returns an object of class ") + Py_TYPE(object)->tp_name);
+  return Status(Code::kUnsupported, std::string("an object of class ") + Py_TYPE(object)->tp_name +
+                                        " that the program made cannot be made again");
 }
 
 // An instance whose whole state is its __dict__ and, perhaps, items of a dict.
@@ -47,6 +47,7 @@ bool is_structure(PyObject* object) {
 Status Recipe::take(World& world, PyObject* returned) {
   BP_ASSIGN_OR_RETURN([[maybe_unused]] const std::uint32_t root, add(world, returned));
   index_of_.clear();
+  held_.clear();
   return {};
 }
 
@@ -76,7 +77,7 @@ Status Recipe::add_items(World& world, PyObject* dict, std::vector<Ref>& keys, P
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(ordered.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(ordered.get(), i);
     if (!is_primitive(key) && !is_fixed(key))
-      return Status(Code::kUnsupported, "the program returns a dict with unusual keys");
+      return Status(Code::kUnsupported, "a dict with unusual keys cannot be made again");
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (!value) return unsupported(dict);
     BP_ASSIGN_OR_RETURN(const std::uint32_t child, add(world, value));
@@ -122,8 +123,7 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
       piece.children.push_back(child);
     }
     made = finish(object, std::move(piece));
-  } else if (PyTuple_Check(object) && Py_TYPE(object)->tp_basicsize == PyTuple_Type.tp_basicsize &&
-             std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0) {
+  } else if (PyTuple_Check(object) && std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0) {
     made = finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
   } else if (PyDict_CheckExact(object) || Py_TYPE(object) == &PyODict_Type) {
     Piece piece{Kind::kDict, 0, type, {}, {}, {}};
@@ -142,6 +142,8 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
     made = finish(object, std::move(piece));
   } else if (is_plain_instance(object)) {
     made = add_instance(world, object);
+  } else {
+    made = add_running(world, object);
   }
   open_.pop_back();
   return made;
@@ -201,8 +203,9 @@ PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
           return nullptr;
       return object.release();
     }
+    default:
+      return make_running(piece, made);
   }
-  return nullptr;
 }
 
 PyObject* Recipe::make(const guards::Registers& registers,

@@ -38,6 +38,13 @@ class Recipe {
     kSet,
     kDict,
     kInstance,
+    kMethod,        // function, object
+    kCMethod,       // object; `object`: the method bound to another
+    kReduced,       // arguments, perhaps a state; `object`: what makes it
+    kDictIterator,  // a view; `index` items are taken already
+    kFunction,      // closure, defaults, keyword defaults; `object`: one of the same code
+    kCell,
+    kCellContent,  // cell, content: makes nothing new
   };
   // Pieces stand behind those that they are made of.
   struct Piece {
@@ -53,13 +60,19 @@ class Recipe {
   Result<std::uint32_t> add_tensor(World& world, PyObject* object);
   Status add_items(World& world, PyObject* dict, std::vector<cpython::Ref>& keys, Piece& piece);
   Result<std::uint32_t> add_instance(World& world, PyObject* object);
+  // What a frame holds in the middle, besides data. kUnsupported for all else.
+  Result<std::uint32_t> add_running(World& world, PyObject* object);
+  Result<std::uint32_t> add_dict_iterator(World& world, PyObject* object);
+  Result<std::uint32_t> add_function(World& world, PyObject* object);
+  static PyObject* make_running(const Piece& piece, std::span<const cpython::Ref> made);
   Result<std::uint32_t> finish(PyObject* object, Piece piece);
   static PyObject* make_piece(const Piece& piece, std::span<const cpython::Ref> made);
 
   std::vector<Piece> pieces_;
   std::vector<at::Tensor> tensors_;
   std::unordered_map<PyObject*, std::uint32_t> index_of_;
-  std::vector<PyObject*> open_;  // being taken apart
+  std::vector<PyObject*> open_;     // being taken apart
+  std::vector<cpython::Ref> held_;  // made for taking apart: no address comes twice
 };
 
 }  // namespace backplane::capture

@@ -69,6 +69,11 @@ Flow load_cell(FrameState& state, int index) {
   PyObject* cell = state.locals[index];
   PyObject* content = PyCell_GET(cell);
   const SourceId source = state.world.source_of(cell);
+  if (const Effects::Found written = state.world.effects().find(cell, nullptr); written.found) {
+    if (!written.value) return unbound(state, index, index >= state.content.code->co_nlocals);
+    state.push(Py_NewRef(written.value));
+    return Flow::kNext;
+  }
   if (!content) {
     if (source != kNoSource) state.world.guards().guard_empty_cell(source);
     return unbound(state, index, index >= state.content.code->co_nlocals);
@@ -87,9 +92,12 @@ Flow load_cell(FrameState& state, int index) {
 Flow store_cell(FrameState& state, int index, PyObject* owned) {
   PyObject* cell = state.locals[index];
   if (state.world.is_outside(cell)) {
-    Py_XDECREF(owned);
-    state.world.stop("the program changes a variable of an enclosing function");
-    return Flow::kError;
+    const Ref value = Ref::steal(owned);
+    if (!value) {
+      if (load_cell(state, index) == Flow::kError) return Flow::kError;
+      Py_DECREF(state.pop());
+    }
+    return state.interpreter.store_cell(cell, value.get()) ? Flow::kNext : Flow::kError;
   }
   PyObject* old = PyCell_GET(cell);
   if (!owned && !old) return unbound(state, index, true);

@@ -262,6 +262,15 @@ bool World::expose_child(PyObject* child, SourceId source) {
 }
 
 bool World::expose(PyObject* object) {
+  if (effects_.touches(object)) {
+    stop(std::string("code in C would look at a ") + Py_TYPE(object)->tp_name +
+         " that the program has changed");
+    return false;
+  }
+  return expose_elements(object);
+}
+
+bool World::expose_elements(PyObject* object) {
   const auto found = known_.find(object);
   if (found == known_.end() || found->second.source == kNoSource || found->second.exposed)
     return true;
@@ -298,7 +307,11 @@ bool World::expose(PyObject* object) {
 }
 
 PyObject* World::copy_sequence(PyObject* object) {
-  if (!expose(object)) return nullptr;
+  return expose(object) ? copy_elements(object) : nullptr;
+}
+
+PyObject* World::copy_elements(PyObject* object) {
+  if (!expose_elements(object)) return nullptr;
   const bool is_list = PyList_CheckExact(object);
   const Py_ssize_t count = is_list ? PyList_GET_SIZE(object) : PyTuple_GET_SIZE(object);
   Ref copy = Ref::steal(is_list ? PyList_New(count) : PyTuple_New(count));

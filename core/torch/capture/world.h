@@ -5,12 +5,15 @@
 #include <Python.h>
 //
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "core/torch/capture/effects.h"
 #include "core/torch/guards/guard_program.h"
 
 namespace backplane::capture {
@@ -33,7 +36,10 @@ class World {
   // Makes the tensor of the recording that stands for one from outside.
   using Hand = std::function<at::Tensor(const at::Tensor&)>;
 
-  World(guards::GuardProgram& guards, Hand hand) : guards_(guards), hand_(std::move(hand)) {}
+  World(guards::GuardProgram& guards, Hand hand)
+      : guards_(guards), hand_(std::move(hand)), began_with_grad_(at::GradMode::is_enabled()) {}
+
+  bool began_with_grad() const { return began_with_grad_; }
 
   // Ends the capture: the program's own handlers never see the error. The first reason stays.
   PyObject* stop(const std::string& reason);
@@ -47,6 +53,8 @@ class World {
   // What C code gave, stolen. An object that nobody but `owner_count` known owners holds is new,
   // and the program's own.
   PyObject* admit(PyObject* object, const char* giver, Py_ssize_t owner_count = 1);
+  // The function of the outermost frame: whatever leads to it has its code and globals.
+  void know_frame_function(PyObject* function, SourceId source) { know(function, source); }
   // The program made it.
   void own(PyObject* object);
 
@@ -63,8 +71,25 @@ class World {
 
   // Guards what a container from outside holds, at all depths: C code may look at it.
   bool expose(PyObject* object);
+  // Ends the capture where the program has changed the container.
+  bool expose_if_changed(PyObject* object) { return !effects_.touches(object) || expose(object); }
   // An own copy of a list or tuple from outside, with tensors of the recording.
   PyObject* copy_sequence(PyObject* object);
+
+  // Whether writes to what is outside are kept for later; else they end the capture.
+  bool defers_effects() const { return defers_effects_; }
+  void defer_effects() { defers_effects_ = true; }
+  Effects& effects() { return effects_; }
+  // What was written at a place; an error of the given class where it was deleted.
+  static PyObject* read_back(const Effects::Found& found, PyObject* missing_error, PyObject* key);
+  // An iterator over it is about: the capture ends where the program then changes it.
+  void note_iterated(PyObject* object) { iterated_.insert(object); }
+  bool is_iterated(PyObject* object) const { return iterated_.count(object) != 0; }
+  // Borrowed, or null with an error set.
+  PyObject* changed_list(PyObject* list);
+  // The list to look at in place of one from outside that the program has changed; borrowed, or
+  // null, with an error set where the capture has ended.
+  PyObject* seen_list(PyObject* object);
 
   guards::GuardProgram& guards() { return guards_; }
   std::vector<InputTensor>& inputs() { return inputs_; }
@@ -75,14 +100,20 @@ class World {
     bool exposed = false;
   };
 
+  PyObject* copy_elements(PyObject* object);
   PyObject* read_tensor(PyObject* object, SourceId source);
   PyObject* admit_tuple(PyObject* object, const char* giver, bool is_new);
   bool admit_children(PyObject* object, const char* giver);
   void know(PyObject* object, SourceId source);
+  bool expose_elements(PyObject* object);
   bool expose_child(PyObject* child, SourceId source);
 
   guards::GuardProgram& guards_;
   Hand hand_;
+  bool began_with_grad_;
+  bool defers_effects_ = false;
+  Effects effects_;
+  std::unordered_set<PyObject*> iterated_;
   std::string reason_;
   std::unordered_map<PyObject*, Known> known_;
   std::vector<cpython::Ref> alive_;  // so that no address comes twice

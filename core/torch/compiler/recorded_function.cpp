@@ -29,25 +29,6 @@ std::uint64_t hash_of(const std::vector<std::int64_t>& key) {
   return hash;
 }
 
-// What goes in and out of a recording belongs to its structure, but for sizes.
-void add_border(const record::Recorded& recorded, std::vector<std::uint64_t>& structure) {
-  structure.push_back(recorded.forward_node_count);
-  structure.push_back(recorded.border.argument_count);
-  structure.push_back(recorded.border.forward_output_count);
-  structure.push_back(recorded.grad_mode_after);
-  structure.push_back(static_cast<std::uint64_t>(recorded.placement.device.value_or(-1)));
-  for (const bool on_device : recorded.placement.inputs) structure.push_back(on_device);
-  for (const bool on_device : recorded.placement.outputs) structure.push_back(on_device);
-  for (const record::ArgumentInfo& info : recorded.arguments)
-    structure.insert(structure.end(),
-                     {info.graph_input, info.requires_grad, info.is_mutated, info.new_value,
-                      info.new_value_requires_grad, info.tangent, info.gradient});
-  for (const record::OutputInfo& info : recorded.outputs)
-    structure.insert(structure.end(),
-                     {static_cast<std::uint64_t>(info.kind), info.base, info.graph_output,
-                      static_cast<std::uint64_t>(info.dtype), info.requires_grad, info.tangent});
-}
-
 std::vector<at::Tensor> tensors_of(std::span<const c10::IValue> arguments) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(arguments.size());
@@ -186,8 +167,7 @@ Result<RecordedFunction::Sample> RecordedFunction::record(std::span<const c10::I
   };
   recordings_.fetch_add(1, std::memory_order_relaxed);
   BP_ASSIGN_OR_RETURN(record::Recorded recorded, record::record(program, tensors, options));
-  auto flat = std::make_shared<ir::FlatGraph>(ir::flatten(recorded.graph));
-  add_border(recorded, flat->structure);
+  auto flat = flatten_with_border(recorded);
   record_ns_.fetch_add(
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                      std::chrono::steady_clock::now() - start)
@@ -244,19 +224,21 @@ std::optional<std::vector<c10::IValue>> RecordedFunction::invent(
   return out;
 }
 
-void RecordedFunction::add_invented(std::span<const c10::IValue> arguments, Structure& structure) {
-  constexpr std::size_t kEnough = 3;
+std::vector<std::shared_ptr<const ir::FlatGraph>> RecordedFunction::invented_samples(
+    std::span<const c10::IValue> arguments, const ir::FlatGraph& first) {
+  constexpr std::size_t kEnough = 2;
   // Larger ones first; a program with a largest size says no to them.
   constexpr std::array<std::pair<std::int64_t, std::int64_t>, 4> kSteps{
       {{1, 2}, {4, 3}, {-1, -2}, {-2, -3}}};
+  std::vector<std::shared_ptr<const ir::FlatGraph>> samples;
   for (const auto& [first_step, step] : kSteps) {
-    if (structure.samples.size() >= kEnough) return;
+    if (samples.size() >= kEnough) break;
     const auto invented = invent(arguments, first_step, step);
     if (!invented) continue;
     const Result<Sample> sample = record(*invented);
-    if (sample.ok() && sample->flat->structure == structure.samples[0]->structure)
-      structure.samples.push_back(sample->flat);
+    if (sample.ok() && sample->flat->structure == first.structure) samples.push_back(sample->flat);
   }
+  return samples;
 }
 
 Result<std::shared_ptr<CutEntry>> RecordedFunction::compile(
@@ -269,69 +251,30 @@ Result<std::shared_ptr<CutEntry>> RecordedFunction::compile(
                            });
 }
 
-// A program for all samples of a structure, compiled; the values of its classes at `flat`.
-Result<std::vector<std::int64_t>> RecordedFunction::generalize(
-    Structure& structure, const ir::FlatGraph& flat, std::span<const c10::IValue> arguments) {
-  std::vector<const ir::FlatGraph*> samples;
-  for (const auto& sample : structure.samples) samples.push_back(sample.get());
-  BP_ASSIGN_OR_RETURN(ir::GeneralGraph general,
-                      ir::GeneralGraph::build(structure.first.graph, samples));
-  BP_ASSIGN_OR_RETURN(std::vector<std::int64_t> values, general.match(flat));
-  record::Recorded recorded = structure.first;
-  recorded.graph = general.graph();
-  BP_ASSIGN_OR_RETURN(structure.entry, compile(std::move(recorded), arguments));
-  structure.general = std::move(general);
-  return values;
-}
-
 Result<std::vector<Stage>> RecordedFunction::add(std::span<const c10::IValue> arguments) {
   const std::lock_guard adding(adding_);
   BP_ASSIGN_OR_RETURN(Sample sample, record(arguments));
-  auto sizes = std::make_shared<autograd::SizeRecord>(size_record(sample.recorded));
   auto hit = std::make_shared<Hit>();
   Key key;
   make_key(arguments, key);
   hit->words = std::move(key.words);
   if (sample.recorded.reads_offsets) hit->offsets = std::move(key.offsets);
   hit->hash = hash_of(hit->words);
-
-  const auto known = std::ranges::find_if(structures_, [&](const Structure& s) {
-    return s.samples[0]->structure == sample.flat->structure;
-  });
-  bool is_new = true;
-  std::optional<std::vector<std::int64_t>> values;
-  if (known == structures_.end()) {
-    structure_count_.fetch_add(1, std::memory_order_relaxed);
-    Structure& structure = structures_.emplace_front();
-    structure.samples.push_back(sample.flat);
-    structure.first = sample.recorded;
-    if (!options_.dynamic_sizes.empty()) add_invented(arguments, structure);
-    if (structure.samples.size() > 1)
-      if (auto general = generalize(structure, *sample.flat, arguments); general.ok())
-        values = std::move(*general);
-    if (values) hit->entry = structure.entry;
-  } else {
-    if (known->general)
-      if (auto matched = known->general->match(*sample.flat); matched.ok()) {
-        values = std::move(*matched);
-        is_new = false;
-      }
-    if (!values) {
-      if (known->general) splits_.fetch_add(1, std::memory_order_relaxed);
-      known->samples.push_back(sample.flat);
-      if (auto general = generalize(*known, *sample.flat, arguments); general.ok())
-        values = std::move(*general);
-    }
-    if (values) hit->entry = known->entry;
-  }
-  if (values) {
-    sizes->class_values = std::move(*values);
-  } else {
-    BP_ASSIGN_OR_RETURN(hit->entry, compile(std::move(sample.recorded), arguments));
-  }
-  hit->sizes = std::move(sizes);
+  SizeFamily::Invent invent;
+  if (!options_.dynamic_sizes.empty())
+    invent = [&](const ir::FlatGraph& first) { return invented_samples(arguments, first); };
+  BP_ASSIGN_OR_RETURN(
+      SizeFamily::Member member,
+      family_.add(
+          std::move(sample.recorded), sample.flat,
+          [&](record::Recorded recorded) { return compile(std::move(recorded), arguments); },
+          invent));
+  structure_count_.fetch_add(member.new_structure ? 1 : 0, std::memory_order_relaxed);
+  splits_.fetch_add(member.split ? 1 : 0, std::memory_order_relaxed);
   std::vector<Stage> stages;
-  if (is_new) stages = hit->entry->stages();
+  if (member.is_new) stages = member.entry->stages();
+  hit->entry = std::move(member.entry);
+  hit->sizes = std::move(member.sizes);
   remember(std::move(hit));
   return stages;
 }

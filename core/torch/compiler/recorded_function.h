@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/ir/generalize.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/compiler/cut_entry.h"
+#include "core/torch/compiler/size_family.h"
 #include "core/torch/record/recorder.h"
 
 namespace backplane::compiler {
@@ -88,13 +88,6 @@ class RecordedFunction {
   static void make_key(std::span<const c10::IValue> arguments, Key& out_key);
   std::shared_ptr<const Hit> find(const Key& key);
   void remember(std::shared_ptr<const Hit> hit);
-  // What was recorded of one structure, and the last that was compiled for it.
-  struct Structure {
-    std::vector<std::shared_ptr<const ir::FlatGraph>> samples;
-    record::Recorded first;  // samples[0]
-    std::optional<ir::GeneralGraph> general;
-    std::shared_ptr<CutEntry> entry;
-  };
   struct Sample {
     record::Recorded recorded;
     std::shared_ptr<const ir::FlatGraph> flat;
@@ -102,17 +95,16 @@ class RecordedFunction {
   Result<Sample> record(std::span<const c10::IValue> arguments);
   std::optional<std::vector<c10::IValue>> invent(std::span<const c10::IValue> arguments,
                                                  std::int64_t first_step, std::int64_t step) const;
-  void add_invented(std::span<const c10::IValue> arguments, Structure& structure);
+  std::vector<std::shared_ptr<const ir::FlatGraph>> invented_samples(
+      std::span<const c10::IValue> arguments, const ir::FlatGraph& first);
   Result<std::shared_ptr<CutEntry>> compile(record::Recorded recorded,
                                             std::span<const c10::IValue> arguments);
-  Result<std::vector<std::int64_t>> generalize(Structure& structure, const ir::FlatGraph& flat,
-                                               std::span<const c10::IValue> arguments);
 
   Program program_;
   RecordedOptions options_;
   std::atomic<std::uint64_t> recordings_{0}, record_ns_{0}, structure_count_{0}, splits_{0};
-  std::mutex adding_;  // one recording at a time; taken without the GIL. Guards structures_
-  std::list<Structure> structures_;
+  std::mutex adding_;  // one recording at a time; taken without the GIL. Guards family_
+  SizeFamily family_;
   mutable std::mutex mutex_;                    // guards what follows; never held over foreign code
   std::list<std::shared_ptr<const Hit>> hits_;  // most recently used first
   std::unordered_multimap<std::uint64_t, std::list<std::shared_ptr<const Hit>>::iterator> by_hash_;

@@ -3,16 +3,19 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "core/cpython/bytecode/code.h"
+#include "core/cpython/bytecode/rewrite.h"
 #include "core/runtime/device.h"
 #include "core/torch/call/compiled.h"
-#include "core/torch/compiler/cut_entry.h"
+#include "core/torch/compiler/size_family.h"
 #include "core/torch/python/devices.h"
 
 namespace py = pybind11;
@@ -21,22 +24,31 @@ namespace backplane::python {
 
 namespace {
 
-// Without a device ATen runs the graph, node by node.
-Result<call::Program> make_program(const record::Recorded& recorded,
-                                   const std::vector<runtime::Device*>& devices) {
+// Compiled programs of one function. Taken without the GIL: compiling releases it.
+struct Programs {
+  std::vector<runtime::Device*> devices;  // without one ATen runs the graph, node by node
+  std::mutex mutex;
+  compiler::SizeFamily family;
+};
+
+Result<call::Program> make_program(const record::Recorded& recorded, Programs& programs) {
   compiler::CutOptions options;
   options.name = recorded.graph.name;
-  options.devices = devices;
+  options.devices = programs.devices;
   const auto eager = [](std::span<const at::Tensor>) -> std::vector<c10::IValue> {
     throw std::runtime_error(
         "The gradient of a captured program cannot be differentiated again (create_graph=True). "
         "Call the function without torch_backplane for that.");
   };
-  auto sizes = std::make_shared<const autograd::SizeRecord>(compiler::size_record(recorded));
   const py::gil_scoped_release no_gil;
-  BP_ASSIGN_OR_RETURN(std::shared_ptr<compiler::CutEntry> made,
-                      compiler::CutEntry::compile(recorded, options, eager));
-  return call::Program{std::move(made), std::move(sizes)};
+  const std::lock_guard lock(programs.mutex);
+  BP_ASSIGN_OR_RETURN(compiler::SizeFamily::Member member,
+                      programs.family.add(recorded, compiler::flatten_with_border(recorded),
+                                          [&](record::Recorded given) {
+                                            return compiler::CutEntry::compile(std::move(given),
+                                                                               options, eager);
+                                          }));
+  return call::Program{std::move(member.entry), std::move(member.sizes)};
 }
 
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
@@ -45,10 +57,10 @@ py::object compile(const py::object& target, const std::string& name, const std:
   options.name = name;
   options.strict = strict;
   options.entry_limit = entry_limit;
-  std::vector<runtime::Device*> devices;
-  if (!plugin.empty()) devices = find_devices({{plugin, static_cast<int>(device)}});
-  options.make_program = [devices](const record::Recorded& recorded) {
-    return make_program(recorded, devices);
+  auto programs = std::make_shared<Programs>();
+  if (!plugin.empty()) programs->devices = find_devices({{plugin, static_cast<int>(device)}});
+  options.make_program = [programs](const record::Recorded& recorded) {
+    return make_program(recorded, *programs);
   };
   PyObject* made = call::make_compiled(target.ptr(), std::move(options));
   if (!made) throw py::error_already_set();
@@ -61,32 +73,68 @@ call::CompiledCallable& state_of(const py::object& compiled) {
   return *state;
 }
 
+py::dict describe(const call::Entry& entry) {
+  py::dict one;
+  one["name"] = entry.captured().recorded.graph.name;
+  one["guards"] = entry.guards_text();
+  one["graph"] = entry.graph_text();
+  one["nodes"] = entry.captured().recorded.graph.nodes.size();
+  one["calls"] = entry.captured().recorded.call_count;
+  one["inputs"] = entry.captured().inputs.size();
+  one["hits"] = entry.hits();
+  one["instructions"] = entry.captured().instruction_count;
+  one["frames"] = entry.captured().frame_count;
+  one["capture_ns"] = entry.captured().capture_ns;
+  one["program"] = reinterpret_cast<std::uintptr_t>(entry.program());
+  return one;
+}
+
 py::list entries(const py::object& compiled) {
   py::list out;
-  for (const auto& entry : state_of(compiled).entries()) {
-    py::dict one;
-    one["guards"] = entry->guards_text();
-    one["graph"] = entry->graph_text();
-    one["nodes"] = entry->captured().recorded.graph.nodes.size();
-    one["calls"] = entry->captured().recorded.call_count;
-    one["inputs"] = entry->captured().inputs.size();
-    one["hits"] = entry->hits();
-    one["instructions"] = entry->captured().instruction_count;
-    one["frames"] = entry->captured().frame_count;
-    one["capture_ns"] = entry->captured().capture_ns;
-    out.append(one);
-  }
+  const call::CompiledCallable& state = state_of(compiled);
+  for (const auto& entry : state.entries()) out.append(describe(*entry));
+  if (!state.frames()) return out;
+  for (const auto& code : state.frames()->codes())
+    for (const auto& entry : code->entries) {
+      py::dict one = describe(*entry->entry);
+      one["frame"] = code->name;
+      one["code"] = py::reinterpret_borrow<py::object>(code->own.held.get());
+      one["modified"] = entry->code ? py::reinterpret_borrow<py::object>(entry->code.get())
+                                    : py::object(py::none());
+      one["break"] = entry->break_reason;
+      out.append(one);
+    }
   return out;
+}
+
+void add_counts(py::dict& out, const call::ReasonCounts& counts) {
+  for (const auto& [reason, count] : counts.all()) out[py::str(reason)] = count;
 }
 
 py::dict counters(const py::object& compiled) {
   const call::CompiledCallable& state = state_of(compiled);
-  py::dict out, reasons;
-  for (const auto& [reason, count] : state.plain_reasons()) reasons[py::str(reason)] = count;
-  out["entries"] = state.entries().size();
-  out["hits"] = state.hits();
-  out["plain_calls"] = state.plain_calls();
+  py::dict out, reasons, breaks;
+  std::size_t entry_count = state.entries().size();
+  std::unordered_set<const void*> programs;
+  for (const auto& entry : state.entries()) programs.insert(entry->program());
+  std::uint64_t hits = state.hits(), plain_calls = state.plain_calls();
+  add_counts(reasons, state.plain_reasons());
+  if (const call::Frames* frames = state.frames()) {
+    add_counts(reasons, frames->plain_reasons());
+    add_counts(breaks, frames->break_reasons());
+    for (const auto& code : frames->codes()) {
+      entry_count += code->entries.size();
+      for (const auto& entry : code->entries) programs.insert(entry->entry->program());
+    }
+    hits += frames->hits();
+    plain_calls += frames->plain_calls();
+  }
+  out["entries"] = entry_count;
+  out["programs"] = programs.size();
+  out["hits"] = hits;
+  out["plain_calls"] = plain_calls;
   out["plain_reasons"] = reasons;
+  out["breaks"] = breaks;
   return out;
 }
 
@@ -96,6 +144,54 @@ py::object reassemble(const py::object& code) {
   Result<cpython::Code> decoded = cpython::decode(object);
   if (!decoded.ok()) throw py::value_error(decoded.status().message());
   Result<cpython::Ref> made = cpython::assemble(*decoded, cpython::CodeShape(object));
+  if (!made.ok()) throw py::value_error(made.status().message());
+  return py::reinterpret_steal<py::object>(made->release());
+}
+
+// The function's code with a break at the instruction at `offset` (in bytes): it runs up to there,
+// and calls functions for the rest. None where it cannot be broken there.
+py::object break_code(const py::object& function, int offset, int number) {
+  if (!PyFunction_Check(function.ptr())) throw py::type_error("not a function");
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.ptr()));
+  Result<cpython::OriginalCode> original = cpython::OriginalCode::make(code);
+  if (!original.ok()) throw py::value_error(original.status().message());
+  cpython::BreakPlan plan;
+  const auto& instructions = original->code.instructions;
+  while (static_cast<std::size_t>(plan.instruction) < instructions.size() &&
+         2 * instructions[static_cast<std::size_t>(plan.instruction)].offset != offset)
+    ++plan.instruction;
+  if (static_cast<std::size_t>(plan.instruction) == instructions.size())
+    throw py::value_error("no instruction at this offset");
+  const auto at = static_cast<std::size_t>(plan.instruction);
+  const cpython::FrameCode frame = cpython::FrameCode::of(*original);
+  cpython::LocalSet arguments(static_cast<std::size_t>(code->co_nlocalsplus));
+  for (const int argument : frame.arguments) arguments[static_cast<std::size_t>(argument)] = true;
+  const cpython::BoundLocals bound = cpython::find_bound_locals(original->code, arguments);
+  plan.layout = {cpython::find_slots(original->code)[at], bound.always[at]};
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (!original->is_free(i) && original->live[at][i] &&
+        bound.always[at][i] != bound.sometimes[at][i])
+      return py::none();
+  if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) return py::none();
+  plan.make_resume_point = [&](std::int32_t target,
+                               const cpython::FrameLayout& layout) -> Result<cpython::ResumePoint> {
+    BP_ASSIGN_OR_RETURN(
+        const cpython::FrameCode resume,
+        cpython::make_resume_code(
+            *original, target, layout,
+            "__resume_at_" +
+                std::to_string(2 * instructions[static_cast<std::size_t>(target)].offset) + "_" +
+                std::to_string(number)));
+    cpython::Ref made = cpython::Ref::steal(
+        PyFunction_New(resume.held.get(), PyFunction_GET_GLOBALS(function.ptr())));
+    if (!made) return cpython::take_python_error("Making a function");
+    PyObject* closure = PyFunction_GET_CLOSURE(function.ptr());
+    if (closure && PyFunction_SetClosure(made.get(), closure) != 0)
+      return cpython::take_python_error("Giving a function its closure");
+    return cpython::ResumePoint{std::move(made), resume.arguments};
+  };
+  Result<cpython::Ref> made = cpython::make_broken_code(*original, frame, plan);
+  if (!made.ok() && made.status().code() == Code::kUnsupported) return py::none();
   if (!made.ok()) throw py::value_error(made.status().message());
   return py::reinterpret_steal<py::object>(made->release());
 }
@@ -110,6 +206,7 @@ void register_frontend(py::module_& module) {
   own.def("counters", counters);
   own.def("reset", [](const py::object& compiled) { state_of(compiled).reset(); });
   own.def("reassemble", reassemble);
+  own.def("break_code", break_code, py::arg("function"), py::arg("offset"), py::arg("number"));
 }
 
 }  // namespace backplane::python

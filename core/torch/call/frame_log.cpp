@@ -1,0 +1,49 @@
+#include "core/torch/call/frame_log.h"
+
+#include <array>
+#include <string_view>
+
+#include "core/cpython/bytecode/code.h"
+
+namespace backplane::call {
+
+std::string disassembly(PyObject* code) {
+  using cpython::Ref;
+  const Ref module = Ref::steal(PyImport_ImportModule("dis"));
+  const Ref made =
+      module ? Ref::steal(PyObject_CallMethod(module.get(), "Bytecode", "O", code)) : Ref();
+  const Ref text = made ? Ref::steal(PyObject_CallMethod(made.get(), "dis", nullptr)) : Ref();
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (utf8) return utf8;
+  return cpython::take_python_error("Disassembling").message();
+}
+
+std::string hint_for(const std::string& reason) {
+  struct Row {
+    std::string_view part, hint;
+  };
+  constexpr std::array<Row, 4> kHints{{
+      {"_local_scalar_dense",
+       "a branch on a tensor's value ends the graph; torch.where() keeps both sides in it"},
+      {"calls item,", "keep the value in a tensor, or ask for it behind the compiled function"},
+      {"calls tolist,", "keep the value in a tensor, or ask for it behind the compiled function"},
+      {"calls print,", "print behind the compiled function"},
+  }};
+  for (const Row& row : kHints)
+    if (reason.find(row.part) != std::string::npos) return "\n  hint: " + std::string(row.hint);
+  return "";
+}
+
+std::string find_frame_reader(PyCodeObject* code) {
+  constexpr std::array<std::string_view, 9> kReaders{
+      "locals", "eval", "exec", "dir", "vars", "_getframe", "currentframe", "stack", "getlocals"};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
+    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
+    if (!name) PyErr_Clear();
+    for (const std::string_view reader : kReaders)
+      if (name && reader == name) return name;
+  }
+  return "";
+}
+
+}  // namespace backplane::call

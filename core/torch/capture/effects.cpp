@@ -1,0 +1,246 @@
+#include "core/torch/capture/effects.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/torch/capture/interpreter.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+bool same_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!a || !b || !is_primitive(a) || !is_primitive(b)) return false;
+  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+// The dict that the instance keeps its attributes in, or null.
+PyObject* dict_of(PyObject* object) {
+  if (PyType_Check(object)) return nullptr;
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict ? *dict : nullptr;
+}
+
+// A write that ends in the instance itself, as CPython's own.
+bool stores_generically(PyTypeObject* type) { return type->tp_setattro == PyObject_GenericSetAttr; }
+
+}  // namespace
+
+void Effects::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value,
+                    PyObject* place) {
+  const auto found = std::find_if(effects_.rbegin(), effects_.rend(), [&](const Effect& known) {
+    return known.place == place && same_key(known.key.get(), key);
+  });
+  // Between a deletion and a new value lies the order of a dict's keys.
+  if (found != effects_.rend() && found->value && value) {
+    found->value = Ref::borrow(value);
+    return;
+  }
+  effects_.push_back({kind, Ref::borrow(owner), Ref::borrow(key), Ref::borrow(value), place});
+}
+
+Effects::Found Effects::find(const PyObject* place, PyObject* key) const {
+  const auto found = std::find_if(effects_.rbegin(), effects_.rend(), [&](const Effect& known) {
+    return known.place == place && same_key(known.key.get(), key);
+  });
+  if (found == effects_.rend()) return {};
+  return {true, found->value.get()};
+}
+
+PyObject* Effects::find_list(const PyObject* list) const {
+  const auto found = std::ranges::find_if(effects_, [&](const Effect& known) {
+    return known.kind == EffectKind::kList && known.place == list;
+  });
+  return found == effects_.end() ? nullptr : found->value.get();
+}
+
+void Effects::append(PyObject* list, PyObject* value) {
+  effects_.push_back({EffectKind::kAppend, Ref::borrow(list), {}, Ref::borrow(value), list});
+}
+
+bool Effects::has_appended(const PyObject* list) const {
+  return std::ranges::any_of(effects_, [&](const Effect& known) {
+    return known.kind == EffectKind::kAppend && known.place == list;
+  });
+}
+
+bool Effects::replace_list(PyObject* list, PyObject* copy) {
+  std::vector<Effect> others;
+  for (Effect& effect : effects_) {
+    if (effect.kind != EffectKind::kAppend || effect.place != list)
+      others.push_back(std::move(effect));
+    else if (PyList_Append(copy, effect.value.get()) != 0)
+      return false;
+  }
+  effects_ = std::move(others);
+  effects_.push_back({EffectKind::kList, Ref::borrow(list), {}, Ref::borrow(copy), list});
+  return true;
+}
+
+bool Effects::touches(PyObject* object) const {
+  if (effects_.empty()) return false;
+  PyObject* dict = dict_of(object);
+  return std::ranges::any_of(effects_, [&](const Effect& known) {
+    return known.place == object || known.owner.get() == object || (dict && known.place == dict);
+  });
+}
+
+PyObject* World::read_back(const Effects::Found& found, PyObject* missing_error, PyObject* key) {
+  if (found.value) return Py_NewRef(found.value);
+  PyErr_SetObject(missing_error, key);
+  return nullptr;
+}
+
+// A list from outside as the program sees it: a copy from its first change on.
+PyObject* World::changed_list(PyObject* list) {
+  if (PyObject* known = effects_.find_list(list)) return known;
+  if (is_iterated(list))
+    return stop("the program changes a list from outside that it iterates over");
+  const Ref copy = Ref::steal(copy_elements(list));
+  if (!copy || !effects_.replace_list(list, copy.get())) return nullptr;
+  return effects_.find_list(list);
+}
+
+PyObject* World::seen_list(PyObject* object) {
+  if (PyObject* known = effects_.find_list(object)) return known;
+  return effects_.has_appended(object) ? changed_list(object) : nullptr;
+}
+
+// As object.__setattr__ does it, for an object from outside.
+bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* value) {
+  const auto refuse = [&](const std::string& why) {
+    world_.stop("the program sets ." + std::string(PyUnicode_AsUTF8(name)) +
+                " of an object from outside (" + Py_TYPE(owner)->tp_name + ")" + why);
+    return false;
+  };
+  if (!world_.defers_effects() || guards::is_tensor(owner) || PyType_Check(owner))
+    return refuse("");
+  PyTypeObject* type = Py_TYPE(owner);
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
+    world_.guards().guard_type_attribute(type, name, descriptor);
+  PyObject* place = nullptr;
+  Effects::Found now;
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    if (Py_TYPE(descriptor) == &PyProperty_Type) {
+      const Ref setter = Ref::steal(PyObject_GetAttrString(descriptor, value ? "fset" : "fdel"));
+      if (!setter || !PyFunction_Check(setter.get())) return refuse(", a property");
+      const Ref known = Ref::steal(world_.read_constant(setter.get()));
+      PyObject* arguments[2] = {owner, value};
+      const Ref done =
+          known ? Ref::steal(call(known.get(), arguments, value ? 2 : 1, nullptr)) : Ref();
+      return static_cast<bool>(done);
+    }
+    if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return refuse(", through a descriptor");
+    place = owner;
+    if (!value) return refuse(", a slot that is deleted");
+  } else {
+    place = dict_of(owner);
+    if (!place) return refuse(", which has no __dict__");
+    if (!value) {
+      bool failed = false;
+      const Ref old = Ref::steal(find_in_instance(owner, name, failed));
+      if (failed) return false;
+      if (!old) {
+        PyErr_SetObject(PyExc_AttributeError, name);
+        return false;
+      }
+    }
+  }
+  world_.effects().write(EffectKind::kAttribute, owner, name, value, place);
+  return true;
+}
+
+bool Interpreter::store_attribute(PyObject* owner, PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(owner);
+  if (!world_.defers_effects() || guards::is_tensor(owner) || PyType_Check(owner) ||
+      stores_generically(type))
+    return store_in_instance(owner, name, value);
+  static PyObject* const names[2] = {PyUnicode_InternFromString("__setattr__"),
+                                     PyUnicode_InternFromString("__delattr__")};
+  PyObject* method_name = names[value ? 0 : 1];
+  PyObject* method = _PyType_Lookup(type, method_name);
+  world_.guards().guard_type_attribute(type, method_name, method);
+  if (!method || !PyFunction_Check(method)) {
+    if (method && method == _PyType_Lookup(&PyBaseObject_Type, method_name))
+      return store_in_instance(owner, name, value);
+    world_.stop(std::string("class ") + type->tp_name + " sets attributes its own way");
+    return false;
+  }
+  const Ref known = Ref::steal(world_.read_constant(method));
+  PyObject* arguments[3] = {owner, name, value};
+  const Ref done = known ? Ref::steal(call(known.get(), arguments, value ? 3 : 2, nullptr)) : Ref();
+  return static_cast<bool>(done);
+}
+
+bool Interpreter::store_item(PyObject* container, PyObject* key, PyObject* value) {
+  const auto refuse = [&] {
+    world_.stop(std::string("the program changes a ") + Py_TYPE(container)->tp_name +
+                " from outside");
+    return false;
+  };
+  if (!world_.defers_effects() || !world_.is_outside(container)) return refuse();
+  if (PyList_CheckExact(container)) {
+    PyObject* list = world_.changed_list(container);
+    if (!list) return false;
+    const int status = value ? PyObject_SetItem(list, key, value) : PyObject_DelItem(list, key);
+    return status == 0 && !world_.stopped();
+  }
+  if ((!PyDict_CheckExact(container) && Py_TYPE(container) != &PyODict_Type) ||
+      (!is_primitive(key) && !is_fixed(key)) || world_.is_iterated(container))
+    return refuse();
+  if (!value) {
+    const Ref old = Ref::steal(item(container, key));
+    if (!old) return false;
+  }
+  world_.effects().write(EffectKind::kItem, container, key, value, container);
+  return true;
+}
+
+bool Interpreter::store_global(PyObject* globals, PyObject* builtins, PyObject* name,
+                               PyObject* value) {
+  if (!world_.defers_effects() || !PyDict_CheckExact(globals)) {
+    world_.stop("the program changes a global variable");
+    return false;
+  }
+  if (!value) {
+    const Effects::Found found = world_.effects().find(globals, name);
+    const bool is_there =
+        found.found ? found.value != nullptr : PyDict_GetItemWithError(globals, name) != nullptr;
+    if (!is_there) {
+      PyErr_Format(PyExc_NameError, "name '%U' is not defined", name);
+      return false;
+    }
+    const Ref old = Ref::steal(global(globals, builtins, name));
+    if (!old) return false;
+  }
+  world_.effects().write(EffectKind::kGlobal, globals, name, value, globals);
+  return true;
+}
+
+bool Interpreter::append(PyObject* list, PyObject* value) {
+  if (!world_.is_outside(list)) return PyList_Append(list, value) == 0;
+  if (PyObject* known = world_.effects().find_list(list)) return PyList_Append(known, value) == 0;
+  if (!world_.defers_effects() || world_.is_iterated(list)) {
+    world_.stop("the program appends to a list from outside");
+    return false;
+  }
+  world_.effects().append(list, value);
+  return true;
+}
+
+bool Interpreter::store_cell(PyObject* cell, PyObject* value) {
+  if (!world_.defers_effects()) {
+    world_.stop("the program changes a variable of an enclosing function");
+    return false;
+  }
+  world_.effects().write(EffectKind::kCell, cell, nullptr, value, cell);
+  return true;
+}
+
+}  // namespace backplane::capture

@@ -1,0 +1,575 @@
+"""Programs that cannot be captured as a whole: breaks, resume functions, and what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from frontend.helpers import assert_same, captured, check
+from torch_backplane import frontend
+
+X = torch.linspace(-1, 1, 6)
+
+
+def breaks(compiled: Any) -> dict[str, int]:
+    return frontend.counters(compiled)["breaks"]
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {}
+
+
+def program(*calls: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        assert function.__name__ not in PROGRAMS
+        PROGRAMS[function.__name__] = (function, list(calls))
+        return function
+
+    return add
+
+
+@program((X, X + 1), (X, X - 1), (X, X + 2))
+def branch(a, b):
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+@program((X,), (-X - 1,))
+def branch_with_pending_values(a):
+    return torch.add(a * 2, a + 1 if a.sum() > 0 else a - 1), max(1, 2 if a.sum() > 0 else 3)
+
+
+@program((X,))
+def item(a):
+    n = (a + 1).sum().item()
+    return a * n, n
+
+
+@program((X, 3), (X - 2, 3))
+def conditions(a, k):
+    flag = a.sum() > 0 and k > 2
+    other = a.max() > 5 or a.min() < -1
+    return (a + 1 if flag else a - 1), bool(other), not a.sum() > 0
+
+
+@program((X + 1,), (X - 9,))
+def while_loop(a):
+    n = 0
+    while a.sum() < 20 and n < 30:
+        a = a + 1
+        n += 1
+    return a, n
+
+
+@program((X,), (X + 50,))
+def for_loop(a):
+    total = []
+    for i in range(6):
+        a = a + i
+        if a.sum() > 60:
+            break
+        total.append(a * 2)
+    else:
+        return a, total
+    return a - 1, total
+
+
+@program((X,))
+def loop_over_many(a):
+    n = 0
+    for i, (key, value) in enumerate({"a": 1, "b": 2, "c": 3}.items()):
+        a = a + value
+        if a.sum().item() > 1e9:
+            return key
+        n += i
+    for left, right in zip([1, 2, 3], (4, 5, 6), strict=True):
+        a = a * left
+        n += int(a.sum() > 0) + right
+    return a, n
+
+
+@program((X,))
+def nested_calls(a):
+    def inner(x):
+        y = x * 2
+        if y.sum() > 0:
+            y = y + 1
+        return y - 1
+
+    return inner(a) + inner(a + 1)
+
+
+@program((X,), (X + 1,))
+def nothing_but_a_call(a):
+    return branch(a, a)
+
+
+@program((X,))
+def closure(a):
+    count = 0
+
+    def add(x):
+        nonlocal count
+        count += 1
+        return x + count
+
+    b = add(a)
+    if b.sum() > -100:
+        b = add(b)
+    return add(b), count
+
+
+@program((X,))
+def recursive_closure(a):
+    def power(x, n):
+        return x if n == 0 else power(x * 2, n - 1)
+
+    scale = power(a, 2)
+    n = int(scale.numel() + scale.sum().item())
+    return power(a, 3), n
+
+
+@program((X,))
+def no_grad(a):
+    w = a.clone().requires_grad_()
+    with torch.no_grad():
+        b = w * 2
+        n = float(b.sum())
+        c = b + n
+    d = w * 3
+    return b, c, d, torch.is_grad_enabled()
+
+
+@contextlib.contextmanager
+def scaled(log):
+    log.append("in")
+    try:
+        yield 2
+    finally:
+        log.append("out")
+
+
+class Manager:
+    def __init__(self, log, swallows):
+        self.log, self.swallows = log, swallows
+
+    def __enter__(self):
+        self.log.append("enter")
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.log.append(kind.__name__ if kind else None)
+        return self.swallows
+
+
+@program((X, True, True), (X, True, False), (X, False, True), (X, False, False))
+def with_block(a, fails, swallows):
+    log = []
+    with Manager(log, swallows):
+        b = a * 2
+        n = (b + 1).sum().item()
+        if fails:
+            raise ValueError(f"sum {n:.2f}")
+        b = b + n
+    return b, log
+
+
+@program((X, 0), (X, 1))
+def with_generator(a, k):
+    log = []
+    with scaled(log) as factor:
+        b = a * factor
+        if b.sum() > k:
+            b = b + 1
+    return b, log
+
+
+@program((X, 0), (X, 1))
+def try_block(a, divisor):
+    log = []
+    try:
+        b = a * 2
+        log.append(int(b.sum() > 0))
+        n = len(log) // divisor
+        b = b + n
+    except ZeroDivisionError as error:
+        log.append(str(error))
+        b = a
+    else:
+        log.append("else")
+    finally:
+        log.append("finally")
+    return b, log
+
+
+@program((X,))
+def in_handler(a):
+    try:
+        raise KeyError("x")
+    except KeyError as error:
+        n = a.sum().item()
+        return a + n, error.args
+
+
+@program((X,))
+def raises(a):
+    b = a + 1
+    raise ValueError(f"{b.sum().item():.3f}")
+
+
+@program((X,))
+def error_in_the_rest(a):
+    n = int(a.sum())
+    return (a + n)[100]
+
+
+@program((X, 1), (X, 1, 2, 3))
+def rest(a, *others, **named):
+    n = int(a.sum()) + len(others)
+    return a + n, others, named
+
+
+@program((X,))
+def keywords(a, *, k=3):
+    named = {"dim": 0}
+    n = int(a.sum(**named))
+    return torch.sum(a * n, **named), {"k": k, "n": n}
+
+
+@program((X,))
+def deleted(a):
+    b = a + 1
+    del a
+    n = int(b.sum())
+    try:
+        return a, n  # noqa: F821
+    except UnboundLocalError:
+        return b, n
+
+
+class Base:
+    scale = 2
+
+    def run(self, a):
+        return a * self.scale
+
+
+class Derived(Base):
+    def run(self, a):
+        n = int(a.sum() > 0)
+        return super().run(a) + n
+
+    def run_in_closure(self, a):
+        n = int(a.sum() > 0)
+        return (lambda x: super(Derived, self).run(x) + n)(a)
+
+
+@program((X,), (X + 1,))
+def super_behind_a_break(a):
+    return Derived().run(a), Derived().run_in_closure(a)
+
+
+@program((X,))
+def slices(a):
+    n = int(a.sum() > -5)
+    a = a.clone()
+    a[n:] = a[n:] + int(a[0] < 5)
+    part = a[int(a[1] < 5) :]
+    return a, part, f"{int(a[2] > 0)}-{n}"
+
+
+@program((X,))
+def unpacked(a):
+    first, *others = a.tolist()
+    return first, others, a * first
+
+
+@program((X,))
+def in_place(a):
+    a.add_(1)
+    n = int(a.sum())
+    a.mul_(n)
+    return a, n
+
+
+@program((X,))
+def views(a):
+    b = a.view(2, 3)
+    n = int(b.sum() > -3)
+    b.add_(n)
+    return a, b
+
+
+@program((X,))
+def comprehension(a):
+    return [int((a + i).sum() > 0) for i in range(4)], {i: a * i for i in range(int(a.numel() / 3))}
+
+
+@program((X,))
+def conditional_import(a):
+    import math
+
+    if a.sum() > -1:
+        return a * math.pi
+    return a
+
+
+@program((X,))
+def looks_at_its_frame(a):
+    b = a + int(a.sum() > 0)
+    return sorted(locals()), b
+
+
+@program((X,))
+def chained_comparison(a):
+    return -5 < a.sum() < 5, a + 1
+
+
+@program((X,), (X + 100,))
+def assertion(a):
+    if not a.sum() < 100:
+        raise AssertionError("too large")
+    return a + 1
+
+
+@program((X,))
+def walrus(a):
+    if (n := a.sum().item()) < 3:
+        return a + n
+    return a
+
+
+@program((X,))
+def aliased_results(a):
+    out = [a + 1]
+    same = out
+    n = int(out[0].sum())
+    same.append(a + n)
+    return out is same, out, same
+
+
+# Frames that cannot go on behind their break, each for a reason that is counted.
+WHOLLY_PLAIN = {"looks_at_its_frame", "in_handler", "with_generator", "deleted"}
+# Where resume functions run as plain Python: numbers that change are entries of their own, and a
+# program that raises is not captured.
+PARTLY_PLAIN = {
+    "while_loop": "no more than 8 entries",
+    "for_loop": "no more than 8 entries",
+    "with_block": "Running the program for capture failed: sum",
+    "try_block": "Running the program for capture failed",
+    "assertion": "too large",
+    "raises": "Running the program for capture failed",
+    "with_generator": "a generator or coroutine",
+    "error_in_the_rest": "Running the program for capture failed: index 100",
+    "slices": "shares memory with",
+    "views": "shares memory with",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    function, calls = PROGRAMS[name]
+    compiled = check(function, *calls)
+    counters = frontend.counters(compiled)
+    assert counters["breaks"] or name in WHOLLY_PLAIN, counters
+    unexpected = [r for r in counters["plain_reasons"] if PARTLY_PLAIN.get(name, "-") not in r]
+    assert not unexpected or name in WHOLLY_PLAIN, unexpected
+
+
+def test_output_keeps_its_order(capsys: pytest.CaptureFixture[str]) -> None:
+    def prints(a):
+        print("first", a.shape)
+        b = a + 1
+        print("second", float(b.sum()))
+        return b * 2
+
+    compiled = frontend.compile(prints)
+    assert_same(compiled(X), prints(X))
+    assert_same(compiled(X), prints(X))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == lines[:2] * 4
+    assert captured(compiled) and len(breaks(compiled)) == 3
+
+
+def test_gradients_cross_a_break() -> None:
+    def function(a, w):
+        y = (a * w).relu()
+        if y.mean() > 0.1:
+            y = y * 2
+        with torch.no_grad():
+            n = y.sum().item()
+        return (y * w).sum() * n
+
+    compiled = frontend.compile(function)
+    for scale in (1.0, 5.0, 1.0):
+        ours, plain = X.clone().requires_grad_(), X.clone().requires_grad_()
+        compiled(X * scale, ours).backward()
+        function(X * scale, plain).backward()
+        assert torch.equal(ours.grad, plain.grad)
+    assert captured(compiled)
+
+
+def test_random_numbers_keep_their_order() -> None:
+    def function(a):
+        b = a + torch.rand(6)
+        if b.sum() > -100:
+            b = b * torch.rand(6)
+        return b + torch.rand(6)
+
+    compiled = frontend.compile(function)
+    for _ in range(3):
+        torch.manual_seed(3)
+        expected = function(X)
+        torch.manual_seed(3)
+        assert torch.equal(compiled(X), expected)
+    assert captured(compiled)
+
+
+def test_a_long_loop_grows_no_stack() -> None:
+    def function(a):
+        n = 0
+        while a.sum() < 3000:
+            a = a + 1
+            n += 1
+            n = n % 2
+        return a, len_of_stack()
+
+    def len_of_stack():
+        depth, frame = 0, sys._getframe()
+        while frame:
+            depth, frame = depth + 1, frame.f_back
+        return depth
+
+    compiled = frontend.compile(function)
+    assert_same(compiled(X), function(X))
+    assert len(breaks(compiled)) >= 1
+
+
+def test_traceback_names_the_line() -> None:
+    def function(a):
+        n = int(a.sum())
+        b = a + n
+        return b.view(100)
+
+    compiled = frontend.compile(function)
+    seen = []
+    for callee in (function, compiled, compiled):
+        with pytest.raises(RuntimeError) as caught:
+            callee(X)
+        trace = caught.value.__traceback__
+        while trace.tb_next:
+            trace = trace.tb_next
+        seen.append((str(caught.value), trace.tb_lineno))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_strict_says_where() -> None:
+    def function(a):
+        return a + int(a.sum())
+
+    with pytest.raises(RuntimeError, match=r"test_breaks\.py:\d+"):
+        frontend.compile(function, strict=True)(X)
+
+
+def test_no_references_are_kept() -> None:
+    def function(a, thing):
+        n = int(a.sum())
+        return a + n, thing
+
+    compiled = frontend.compile(function)
+    thing = object()
+    for _ in range(3):
+        compiled(X, thing)
+    gc.collect()
+    before = sys.getrefcount(thing)
+    for _ in range(200):
+        compiled(X, thing)
+    gc.collect()
+    assert sys.getrefcount(thing) == before
+
+
+def test_reset_while_running() -> None:
+    def function(a):
+        b = a + 1
+        frontend.forget(holder[0])
+        return b * int(b.sum())
+
+    holder = [frontend.compile(function)]
+    for _ in range(3):
+        assert_same(holder[0](X), X.add(1) * int(X.add(1).sum()))
+
+
+def test_threads() -> None:
+    compiled = frontend.compile(branch)
+    failures: list[BaseException] = []
+
+    def work(sign: int) -> None:
+        try:
+            for i in range(30):
+                b = X * sign + sign * i
+                assert torch.equal(compiled(X, b), branch(X, b))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(sign,)) for sign in (1, -1, 1, -1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_finalizer_that_calls_a_compiled_function() -> None:
+    results = []
+
+    class Holder:
+        def __del__(self):
+            results.append(compiled(X, X - 1))
+
+    compiled = frontend.compile(branch)
+
+    def function(a):
+        holder = Holder()
+        b = a + int(a.sum())
+        del holder
+        return b * 2
+
+    outer = frontend.compile(function)
+    for _ in range(3):
+        assert torch.equal(outer(X), function(X))
+    for result in results:
+        assert torch.equal(result, branch(X, X - 1))
+
+
+def test_module_with_a_break_inside() -> None:
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(6, 6)
+
+        def forward(self, x):
+            y = self.linear(x)
+            if y.mean() > 0:
+                y = y * 2
+            return torch.relu(y) + x
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(Block(), torch.nn.Linear(6, 6), Block())
+    plain = copy.deepcopy(net)
+    compiled = frontend.compile(net)
+    for i in range(4):
+        x = torch.randn(2, 6, generator=torch.Generator().manual_seed(i))
+        assert torch.equal(compiled(x), plain(x))
+        compiled(x).sum().backward()
+        plain(x).sum().backward()
+    for ours, theirs in zip(net.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
+    assert captured(compiled._backplane_compiled)
