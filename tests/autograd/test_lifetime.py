@@ -203,3 +203,20 @@ def test_thirty_steps_on_reference_in_double() -> None:
         assert abs(losses[0] - losses[1]) <= 1e-9
     for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
         assert (ours - theirs).abs().max() <= 1e-9
+
+
+@pytest.mark.parametrize("plugin", ["", "reference"])
+def test_gradients_share_no_memory(plugin: str) -> None:
+    if plugin:
+        import torch_backplane
+
+        torch_backplane.plugins()
+    function = record(lambda a, b, c: a + b.view(3) + c, 3, plugin)
+    leaves = [torch.zeros(shape, requires_grad=True) for shape in ((3,), (1, 3), (3,))]
+    (out,) = function(*leaves)
+    out.sum().backward()
+    with torch.no_grad():
+        leaves[0].grad.mul_(5)
+        leaves[1].grad.add_(1)
+    assert torch.equal(leaves[2].grad, torch.ones(3))
+    assert torch.equal(leaves[1].grad, torch.full((1, 3), 2.0))
