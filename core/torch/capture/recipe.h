@@ -46,7 +46,7 @@ class Recipe {
     cpython::Ref object;             // kConstant: it; else the class
     std::vector<cpython::Ref> keys;  // kDict, kInstance: of the items
     std::vector<std::uint32_t> children;
-    std::vector<cpython::Ref> names;  // kInstance: of the attributes, whose children come last
+    std::vector<cpython::Ref> names;  // kInstance, kTensor: of attributes, whose children come last
   };
 
   Result<std::uint32_t> add(World& world, PyObject* object);
@@ -54,6 +54,8 @@ class Recipe {
   Status add_items(World& world, PyObject* dict, std::vector<cpython::Ref>& keys, Piece& piece);
   Result<std::uint32_t> add_instance(World& world, PyObject* object);
   Result<std::uint32_t> finish(PyObject* object, Piece piece);
+  static bool set_attributes(PyObject* object, const Piece& piece,
+                             std::span<const cpython::Ref> made);
   static PyObject* make_piece(const Piece& piece, std::span<const cpython::Ref> made);
 
   std::vector<Piece> pieces_;

@@ -9,8 +9,10 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "core/torch/capture/shadows.h"
 #include "core/torch/guards/guard_program.h"
 
 namespace backplane::capture {
@@ -58,8 +60,16 @@ class World {
   void guard_identity_of(PyObject* a, PyObject* b);
   bool is_input_tensor(PyObject* object) const { return input_of_.count(object) != 0; }
 
-  // The real tensor behind one from outside has no attribute of its own under this name; guarded.
-  bool lacks_own_attribute(PyObject* traced, PyObject* name);
+  // What the real tensor behind `traced`, one from outside, has under this name in its __dict__, or
+  // null; guarded. A read may also stop.
+  PyObject* read_own_attribute(PyObject* traced, PyObject* name);
+  // What `descriptor`, of a C structure, gives for the real tensor.
+  PyObject* read_of_input(PyObject* traced, PyObject* descriptor);
+  // The program asks whether `object` is among others, by its address: all such stay distinct.
+  void note_identity(PyObject* object);
+  // Once the program has ended: guards which objects are one, and that attributes which it set and
+  // set back again are what they were. Stops where something set stays.
+  bool settle();
 
   // Guards what a container from outside holds, at all depths: C code may look at it.
   bool expose(PyObject* object);
@@ -67,6 +77,7 @@ class World {
   PyObject* copy_sequence(PyObject* object);
 
   guards::GuardProgram& guards() { return guards_; }
+  Shadows& shadows() { return shadows_; }
   std::vector<InputTensor>& inputs() { return inputs_; }
 
  private:
@@ -75,6 +86,8 @@ class World {
     bool exposed = false;
   };
 
+  // As source_of, for tensors of the recording too.
+  SourceId path_of(PyObject* object) const;
   PyObject* read_tensor(PyObject* object, SourceId source);
   PyObject* admit_tuple(PyObject* object, const char* giver, bool is_new);
   bool admit_children(PyObject* object, const char* giver);
@@ -90,6 +103,9 @@ class World {
   std::unordered_map<PyObject*, std::size_t> input_of_;    // by traced object
   std::unordered_map<PyObject*, std::size_t> real_input_;  // by real object
   std::size_t exposed_count_ = 0;
+  Shadows shadows_;
+  std::vector<SourceId> identities_;
+  std::unordered_set<SourceId> has_identity_;
 };
 
 // Immutable, compared by value: what a guard of equality can hold.
