@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch_backplane import frontend
+from torch_backplane import _C, frontend
 
 
 class Chain(nn.Module):
@@ -93,6 +93,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
             (seconds(theirs, args, count), seconds(ours, args, count), seconds(target, args, count))
         )
     entry = frontend.entries(ours)[0]
+    handle = getattr(ours, "_backplane_compiled", ours)
     captures = {
         "ours": first_call(lambda: frontend.compile(target, backend="eager"), args),
         "theirs": first_call(lambda: torch.compile(target, backend="eager", dynamic=False), args),
@@ -101,6 +102,7 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     return {
         "name": name,
         "guards": len(entry["guards"]),
+        "guards_us": min(_C.frontend.time_guards(handle, args, 2000) for _ in range(20)) * 1e6,
         "operators": entry["nodes"],
         "first_call_ms": {key: value * 1e3 for key, value in captures.items()},
         "first_call_ratio": captures["theirs"] / captures["ours"],
@@ -134,7 +136,7 @@ def main() -> None:
                 f"{name:18} first call {first['theirs']:8.1f} ms, ours {first['ours']:7.2f} ms "
                 f"({row['first_call_ratio']:5.1f}x)   call {call['theirs']:8.1f} us, ours "
                 f"{call['ours']:7.1f} us, uncompiled {call['uncompiled']:7.1f} us "
-                f"({row['call_ratio']:4.1f}x)   {row['guards']} guards"
+                f"({row['call_ratio']:4.1f}x)   {row['guards']} guards in {row['guards_us']:.2f} us"
             )
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2))

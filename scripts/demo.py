@@ -26,7 +26,7 @@ import measure
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_backplane import backend
+from torch_backplane import backend, frontend
 from torch_backplane.errors import BackplaneError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -147,6 +147,29 @@ class Demo:
         with torch_backplane.record() as graphs:
             yield graphs
 
+    def through(
+        self, door: str, name: str, compiled: Any, tokens: Tokens, expected: torch.Tensor
+    ) -> tuple[torch.Tensor, float, float]:
+        """Two calls through one front end: the result, and how long each took."""
+        import torch_backplane
+
+        print(f"  through {door}")
+        with self.plugin(name) as graphs:
+            before = torch_backplane.stats()
+            actual, first_s = timed(lambda: compiled(**tokens))
+            middle = torch_backplane.stats()
+            _, second_s = timed(lambda: compiled(**tokens))
+            after = torch_backplane.stats()
+        show("coverage", coverage(graphs))
+        difference = (actual - expected).abs().max().item()
+        show("result", self.check(f"embeddings by {door} on {name}", difference, EMBEDDING_LIMIT))
+        show(
+            "moved",
+            f"first call {moved(before, middle)}; every further call {moved(middle, after)}; "
+            f"{size(after['resident_weight_bytes'])} of weights resident",
+        )
+        return actual, first_s, second_s
+
     def embed(self, name: str, sentences: list[str], compare: bool) -> torch.Tensor:
         """Runs one plugin, compared with eager and, if asked, timed against the others."""
         import torch_backplane
@@ -156,28 +179,33 @@ class Demo:
         print(
             f"\nplugin:{name}, {len(sentences)} sentences of up to {tokens['input_ids'].shape[1]} tokens"
         )
-        with self.plugin(name) as graphs:
-            compiled = torch.compile(self.model, backend=f"plugin:{name}")
-            before = torch_backplane.stats()
-            actual, first_s = timed(lambda: compiled(**tokens))
-            middle = torch_backplane.stats()
-            _, second_s = timed(lambda: compiled(**tokens))
-            after = torch_backplane.stats()
-        show("coverage", coverage(graphs))
-        difference = (actual - expected).abs().max().item()
-        show("result", self.check(f"embeddings on {name}", difference, EMBEDDING_LIMIT))
-        show(
-            "moved",
-            f"first call {moved(before, middle)}; every further call {moved(middle, after)}; "
-            f"{size(after['resident_weight_bytes'])} of weights resident",
+        own = torch_backplane.compile(self.model, backend=name, options={"report": False})
+        _, own_s, own_second_s = self.through(
+            "torch_backplane.compile", name, own, tokens, expected
         )
+        for entry in torch_backplane.entries(own):
+            show("captured", f"{entry['nodes']} operators, {len(entry['guards'])} guards")
+        for reason in frontend.counters(own)["plain_reasons"]:
+            self.failures.append(f"torch_backplane.compile on {name} ran plain Python: {reason}")
+        compiled = torch.compile(self.model, backend=f"plugin:{name}")
+        actual, first_s, second_s = self.through("torch.compile", name, compiled, tokens, expected)
         if not compare:
             _, eager_s = timed(lambda: self.model(**tokens))
-            show("first call", f"{first_s:.2f} s")
-            show("per call", f"{second_s * 1e3:.1f} ms (eager {eager_s * 1e3:.1f} ms)")
+            print("  both doors")
+            show("first call", f"{own_s:.2f} s own, {first_s:.2f} s torch.compile")
+            show(
+                "per call",
+                f"{own_second_s * 1e3:.1f} ms own, {second_s * 1e3:.1f} ms torch.compile "
+                f"(eager {eager_s * 1e3:.1f} ms)",
+            )
             return actual
-        candidates = {"eager": lambda: self.model(**tokens), name: lambda: compiled(**tokens)}
-        first = f"{first_s:.2f} s"
+        print("  both doors")
+        candidates = {
+            "eager": lambda: self.model(**tokens),
+            name: lambda: compiled(**tokens),
+            f"{name}, own door": lambda: own(**tokens),
+        }
+        first = f"{own_s:.2f} s own, {first_s:.2f} s torch.compile"
         if not self.options.no_inductor:
             inductor, text = self.inductor(tokens, expected)
             first += f", Inductor {text}"
@@ -220,8 +248,10 @@ class Demo:
             position += len(group)
 
     def train(self, name: str) -> None:
-        """Fine-tunes the last layer on sentence pairs, once with eager and once with the plugin."""
+        """Fine-tunes the last layer on sentence pairs: with eager, and through both doors."""
         import copy
+
+        import torch_backplane
 
         pairs = [pair for g in self.groups for pair in zip(g[0::2], g[1::2], strict=False)][:16]
         if len(pairs) < 2:
@@ -229,13 +259,13 @@ class Demo:
             return
         tokens = tokenize(self.tokenizer, [s for pair in pairs for s in pair])
 
-        def losses(target: str | None) -> tuple[list[float], float]:
+        def losses(compile: Callable[[nn.Module], Any] | None) -> tuple[list[float], float]:
             model = copy.deepcopy(self.model)
             model.requires_grad_(False)
             model.encoder.encoder.layer[-1].requires_grad_(True)
             weights = [p for p in model.parameters() if p.requires_grad]
             optimizer = torch.optim.AdamW(weights, lr=2e-4)
-            run = torch.compile(model, backend=target) if target else model
+            run = compile(model) if compile else model
             values = []
             start = time.perf_counter()
             for _ in range(self.options.steps):
@@ -252,17 +282,28 @@ class Demo:
             f"\nfine-tuning the last layer on {len(pairs)} pairs: each sentence should find its partner"
         )
         expected, eager_s = losses(None)
-        with self.plugin(name) as graphs:
-            actual, plugin_s = losses(f"plugin:{name}")
-        show("coverage", "; ".join(f"{g['role']} {coverage([g])}" for g in graphs))
-        print(f"  step  {'eager':>9}  {name:>10}")
-        for step, (want, got) in enumerate(zip(expected, actual, strict=True)):
-            print(f"  {step:>4}  {want:9.5f}  {got:10.5f}")
-        difference = max(
-            abs(a - b) / max(abs(b), 1e-6) for a, b in zip(actual, expected, strict=True)
-        )
-        show("result", self.check(f"losses on {name}", difference, LOSS_LIMIT))
-        show("time", f"eager {eager_s:.1f} s, {name} {plugin_s:.1f} s with compiling")
+        doors = {
+            "own door": lambda model: torch_backplane.compile(
+                model, backend=name, options={"report": False}
+            ),
+            "torch.compile": lambda model: torch.compile(model, backend=f"plugin:{name}"),
+        }
+        columns, times = [expected], [f"eager {eager_s:.1f} s"]
+        for door, compile in doors.items():
+            with self.plugin(name) as graphs:
+                actual, seconds = losses(compile)
+            show(door, "; ".join(f"{g['role']} {coverage([g])}" for g in graphs))
+            columns.append(actual)
+            times.append(f"{door} {seconds:.1f} s with compiling")
+        print(f"  step  {'eager':>9}" + "".join(f"  {door:>13}" for door in doors))
+        for step, row in enumerate(zip(*columns, strict=True)):
+            print(f"  {step:>4}  {row[0]:9.5f}" + "".join(f"  {value:13.5f}" for value in row[1:]))
+        for door, actual in zip(doors, columns[1:], strict=True):
+            difference = max(
+                abs(a - b) / max(abs(b), 1e-6) for a, b in zip(actual, expected, strict=True)
+            )
+            show("result", f"{door}: " + self.check(f"losses by {door}", difference, LOSS_LIMIT))
+        show("time", ", ".join(times))
 
     def run(self) -> int:
         options = self.options

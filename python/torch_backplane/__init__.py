@@ -1,8 +1,12 @@
 """Backplane: any vendor's device runs PyTorch programs through a plugin.
 
-``torch.compile(model, backend="plugin:<name>")`` needs no import of this package; what is here
-explains and counts what happened.
+``torch.compile(model, backend="plugin:<name>")`` needs no import of this package. ``compile`` is the
+front end of its own, without TorchDynamo; what else is here explains and counts what happened.
 """
+
+from __future__ import annotations
+
+from typing import Any
 
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
@@ -12,7 +16,10 @@ from torch_backplane.torch_device import device, init_device, init_from_environm
 __all__ = [
     "BackplaneError",
     "Options",
+    "compile",
     "device",
+    "disable",
+    "entries",
     "explain",
     "init_device",
     "invalidate",
@@ -22,5 +29,17 @@ __all__ = [
     "stats",
 ]
 __version__ = "0.1.0"
+
+# The front end loads the extension module, which importing the package alone must not.
+_FRONT_END = ("compile", "disable", "entries")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FRONT_END:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from torch_backplane import frontend
+
+    return getattr(frontend, name)
+
 
 init_from_environment()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import collections
+import copy
 import functools
 import itertools
+import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from torch_backplane import _C
 from torch_backplane.errors import BackplaneError
+from torch_backplane.options import Options
 
 _numbers = itertools.count()
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()
+_at_reset: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+_NOTHING: dict[str, Any] = {"entries": 0, "hits": 0, "plain_calls": 0, "plain_reasons": {}}
 
 # Backends that run the captured graph with ATen, to find out which stage is at fault.
 _BY_ATEN = ("eager",)
@@ -30,22 +36,38 @@ def _plugin_of(backend: str) -> str:
     return name
 
 
-def _compile_callable(target: Any, backend: str, strict: bool, device: int, limit: int) -> Any:
+def _compile_callable(target: Any, backend: str, limit: int, options: Options) -> Any:
+    from torch_backplane.backend import FrameCompiler, setup_logging
+
+    setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
+    plugin = _plugin_of(backend)
     compiled = _C.frontend.compile(
-        target, f"__compiled_fn_{next(_numbers)}_{name}", _plugin_of(backend), device, strict, limit
+        target,
+        f"__compiled_fn_{next(_numbers)}_{name}",
+        plugin,
+        options.device,
+        options.strict,
+        limit,
+        options.memory_budget,
+        options.pack_weights is not False,
+        options.pack_weights is True,
+        FrameCompiler(plugin, options).accept,
     )
     if not isinstance(target, torch.nn.Module):
         functools.update_wrapper(compiled, target, updated=())
+    compiled._backplane_backend = backend
     _compiled.add(compiled)
     return compiled
 
 
-def _compile_module(module: torch.nn.Module, compiled: Any) -> torch.nn.Module:
+def _compile_module(
+    module: torch.nn.Module, compiled: Any, again: Callable[..., Any]
+) -> torch.nn.Module:
     """A second object over the module's own state, whose call is the compiled one.
 
     Parameters, buffers, hooks, ``training`` and every attribute are shared: both objects have one
-    ``__dict__``.
+    ``__dict__``. A copy is compiled with ``again``; pickled is the module itself.
     """
     kind = type(module)
     wrapper_kind = type(
@@ -56,6 +78,8 @@ def _compile_module(module: torch.nn.Module, compiled: Any) -> torch.nn.Module:
             "__module__": kind.__module__,
             "__qualname__": kind.__qualname__,
             "__call__": lambda self, *args, **kwargs: self._backplane_compiled(*args, **kwargs),
+            "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
+            "__reduce_ex__": lambda self, protocol: module.__reduce_ex__(protocol),
         },
     )
     wrapper = wrapper_kind.__new__(wrapper_kind)
@@ -71,29 +95,63 @@ def compile(
     strict: bool = False,
     device: int = 0,
     entry_limit: int = 8,
+    options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Captures ``target`` (a function, a method or a module) when it is called, and runs the graph.
 
     A call with other types, sizes, globals, attributes or switches than any entry was captured with
     is captured again, up to ``entry_limit`` entries. What cannot be captured as a whole runs as plain
-    Python, counted with its reason in ``counters(compiled)``; with ``strict`` it raises instead.
-    Usable as a decorator, with arguments too.
+    Python, counted with its reason in ``counters(compiled)`` and ``stats()``; with ``strict`` it
+    raises instead. Usable as a decorator, with arguments too.
 
     Args:
         backend: ``"eager"`` runs the captured graph with ATen; the name of a plugin, with or without
             ``plugin:``, compiles it for that plugin.
+        strict: also an error: an operator that the plugin does not take.
         device: index of the plugin's device.
+        options: as those of ``torch.compile(..., backend="plugin:<name>", options=...)``.
     """
+    again = functools.partial(
+        compile,
+        backend=backend,
+        strict=strict,
+        device=device,
+        entry_limit=entry_limit,
+        options=options,
+    )
     if target is None:
-        return functools.partial(
-            compile, backend=backend, strict=strict, device=device, entry_limit=entry_limit
-        )
+        return again
     if not callable(target):
         raise BackplaneError("BP-0102", f"compile takes a callable, got {type(target).__name__}")
-    compiled = _compile_callable(target, backend, strict, device, entry_limit)
+    given = Options.parse({"strict": strict, "device": device, **(options or {})})
+    compiled = _compile_callable(target, backend, entry_limit, given)
     if isinstance(target, torch.nn.Module):
-        return _compile_module(target, compiled)
+        return _compile_module(target, compiled, again)
     return compiled
+
+
+def disable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a Python function that is never captured: what calls it runs as plain Python.
+
+    Usable as a decorator. The function itself stays as it is.
+    """
+    if not isinstance(function, types.FunctionType):
+        raise BackplaneError(
+            "BP-0102", f"disable takes a Python function, got {type(function).__name__}"
+        )
+    function._backplane_disabled = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_compiled(target: Any) -> bool:
+    """Whether ``compile`` gave it."""
+    return hasattr(_handle(target), "_backplane_backend")
+
+
+def original(compiled: Any) -> tuple[Any, str]:
+    """What was compiled, and its backend."""
+    handle = _handle(compiled)
+    return handle.target, handle._backplane_backend
 
 
 def _handle(compiled: Any) -> Any:
@@ -113,14 +171,30 @@ def counters(compiled: Any) -> dict[str, Any]:
 
 def forget(compiled: Any) -> None:
     """Drops the entries and what was counted."""
-    _C.frontend.reset(_handle(compiled))
+    handle = _handle(compiled)
+    _C.frontend.reset(handle)
+    _at_reset.pop(handle, None)
 
 
-def totals() -> dict[str, int]:
-    """Sums over all compiled functions that are alive."""
-    counted = [_C.frontend.counters(one) for one in list(_compiled)]
-    return {
-        "captured_entries": sum(one["entries"] for one in counted),
-        "captured_calls": sum(one["hits"] for one in counted),
-        "plain_calls": sum(one["plain_calls"] for one in counted),
-    }
+def totals() -> dict[str, Any]:
+    """Sums over all compiled functions that are alive, since the last ``reset_totals``."""
+    out: dict[str, Any] = {"captured_entries": 0, "captured_calls": 0, "plain_calls": 0}
+    reasons: collections.Counter[str] = collections.Counter()
+    for one in list(_compiled):
+        now = _C.frontend.counters(one)
+        before = _at_reset.get(one, _NOTHING)
+        out["captured_entries"] += now["entries"]
+        # The call that an entry was captured with ran it too.
+        for key in ("hits", "entries"):
+            out["captured_calls"] += now[key] - before[key]
+        out["plain_calls"] += now["plain_calls"] - before["plain_calls"]
+        reasons.update(now["plain_reasons"])
+        reasons.subtract(before["plain_reasons"])
+    out["plain_reasons"] = dict(+reasons)
+    return out
+
+
+def reset_totals() -> None:
+    """Counts from zero. Entries stay."""
+    for one in list(_compiled):
+        _at_reset[one] = _C.frontend.counters(one)

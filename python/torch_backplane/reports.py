@@ -56,8 +56,15 @@ def stats() -> dict[str, Any]:
     ``eager_plugin_ops``        calls of single operators on the torch device that plugins ran
     ``eager_fallback_ops``      calls of single operators on the torch device that ran on the CPU
     ``eager_fallbacks``         the latter by operator: ``(calls, last reason)``
+
+    Of our own front end, over compiled functions that are alive:
+
+    ``captured_entries``        entries they hold now
+    ``captured_calls``          calls that an entry served
+    ``plain_calls``             calls that ran as plain Python
+    ``plain_reasons``           the latter by reason
     """
-    from torch_backplane import _C
+    from torch_backplane import _C, frontend
 
     state = _state()
     with state.lock:
@@ -82,18 +89,19 @@ def stats() -> dict[str, Any]:
     out["eager_plugin_ops"] = operators["plugin_ops"]
     out["eager_fallback_ops"] = operators["fallback_ops"]
     out["eager_fallbacks"] = operators["fallbacks"]
-    return out
+    return out | frontend.totals()
 
 
 def reset() -> None:
     """Sets all totals to zero and forgets packed weights."""
-    from torch_backplane import _C, backend
+    from torch_backplane import _C, backend, frontend
 
     state = _state()
     with state.lock:
         state.totals = backend.Totals()
         state.second_at_reset = _C.second_differentiations()
         functions = list(state.functions)
+    frontend.reset_totals()
     for function in functions:
         report = function.report()
         function.at_reset = (report["calls"], report["restrided_inputs"])
@@ -287,15 +295,45 @@ def _original(model: Callable[..., Any]) -> tuple[Callable[..., Any], str | None
     return original, None
 
 
+def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
+    """As ``explain``, through our own front end."""
+    from torch_backplane import frontend
+
+    target, backend = frontend.original(compiled)
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        settings = {"timing": True, "report": False, **options}
+        with record() as reports:
+            fresh = frontend.compile(target, backend=backend, options=settings)
+            fresh(*args, **kwargs)
+            before = stats()
+            fresh(*args, **kwargs)
+            transfers = _difference(before, stats())
+        loaded = {report["plugin"] for report in reports}
+        transfers = {d: ways for d, ways in transfers.items() if d.rpartition(":")[0] in loaded}
+        breaks = [
+            {"reason": reason, "location": "plain Python"}
+            for reason in frontend.counters(fresh)["plain_reasons"]
+        ]
+        return Explanation(backend, reports, transfers, breaks)
+
+    return run
+
+
 def explain(
     model: Callable[..., Any], plugin: str = "cpu_onednn", **options: Any
 ) -> Callable[..., Explanation]:
     """``explain(model, plugin)(*args)`` compiles and runs ``model`` and says what happened.
 
-    A model that torch.compile wrapped already is explained with its own back end. The model runs
-    three times: to find graph breaks, to compile, and to measure. ``options`` are those of the back
-    end. Copies are those of the last run. TorchDynamo's caches are empty afterwards.
+    A model that torch.compile wrapped already is explained with its own back end, one that
+    ``torch_backplane.compile`` gave through our own front end. Through TorchDynamo the model runs
+    three times: to find graph breaks, to compile, and to measure; its caches are empty afterwards.
+    ``options`` are those of the back end. Copies are those of the last run.
     """
+    from torch_backplane import frontend
+
+    if frontend.is_compiled(model):
+        return _explain_captured(model, **options)
     model, own = _original(model)
     plugin = own or plugin
 

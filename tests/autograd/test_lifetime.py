@@ -130,3 +130,20 @@ def test_backward_from_another_thread() -> None:
     thread.start()
     thread.join(timeout=60)
     torch.testing.assert_close(x.grad, x.detach().exp())
+
+
+@pytest.mark.parametrize("plugin", ["", "reference"])
+def test_gradients_share_no_memory(plugin: str) -> None:
+    if plugin:
+        import torch_backplane
+
+        torch_backplane.plugins()
+    function = record(lambda a, b, c: a + b.view(3) + c, 3, plugin)
+    leaves = [torch.zeros(shape, requires_grad=True) for shape in ((3,), (1, 3), (3,))]
+    (out,) = function(*leaves)
+    out.sum().backward()
+    with torch.no_grad():
+        leaves[0].grad.mul_(5)
+        leaves[1].grad.add_(1)
+    assert torch.equal(leaves[2].grad, torch.ones(3))
+    assert torch.equal(leaves[1].grad, torch.full((1, 3), 2.0))

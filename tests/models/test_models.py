@@ -7,7 +7,7 @@ import copy
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ import torch
 import torch_backplane
 from models import zoo
 from models.compare import BFLOAT16, FLOAT32, Tolerance, assert_as_good, to_float64
+from models.steps import autocast, gradient_step, tensors_of
 from torch import nn
 
 PLUGINS = ("cpu_onednn", "opencl", "reference")
@@ -25,39 +26,9 @@ EXEMPT = re.compile(
     r"|nonzero|masked_select|unique|_unique|_local_scalar_dense|item|bincount)"
 )
 
-Tensors = dict[str, torch.Tensor | None]
-
-
-def autocast(enabled: bool) -> contextlib.AbstractContextManager[Any]:
-    return torch.autocast("cpu", torch.bfloat16) if enabled else contextlib.nullcontext()
-
 
 def compile_for(plugin: str, model: nn.Module) -> nn.Module:
     return torch.compile(model, backend=f"plugin:{plugin}", options={"report": False})
-
-
-def tensors_of(output: Any) -> Tensors:
-    """The tensors of a model's output by name, nested ones too."""
-    if isinstance(output, torch.Tensor):
-        return {"output": output}
-    found: Tensors = {}
-    for name, value in output.items() if isinstance(output, Mapping) else enumerate(output):
-        if isinstance(value, torch.Tensor):
-            found[str(name)] = value
-        elif isinstance(value, (tuple, list, Mapping)):
-            found |= {f"{name}.{inner}": t for inner, t in tensors_of(value).items()}
-    return found
-
-
-def gradient_step(model: Any, module: nn.Module, inputs: zoo.Inputs, bf16: bool) -> Tensors:
-    """Loss, gradients, and what the forward pass wrote into buffers."""
-    torch.manual_seed(0)
-    with autocast(bf16):
-        loss = zoo.ModelCase.loss(model(**inputs))
-    loss.backward()
-    found: Tensors = {"loss": loss.detach()}
-    found |= {f"gradient of {name}": p.grad for name, p in module.named_parameters()}
-    return found | {f"buffer {name}": b.clone() for name, b in module.named_buffers()}
 
 
 def assert_on_plugin(graphs: list[dict[str, Any]]) -> None:

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
+#include <unordered_set>
 
 namespace backplane::autograd {
 
@@ -18,6 +19,16 @@ std::atomic<std::uint64_t> g_second_differentiations{0};
 std::uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0
                                : torch::autograd::impl::version_counter(tensor).current_version();
+}
+
+// A gradient becomes its leaf's own: who changes one in place must not change another.
+void separate(variable_list& gradients) {
+  std::unordered_set<const c10::StorageImpl*> seen;
+  seen.reserve(gradients.size());
+  for (at::Tensor& gradient : gradients)
+    if (gradient.defined() && gradient.has_storage() &&
+        !seen.insert(gradient.storage().unsafeGetStorageImpl()).second)
+      gradient = gradient.clone();
 }
 
 }  // namespace
@@ -67,6 +78,7 @@ variable_list JointNode::apply(variable_list&& tangents) {
               "backplane: the backward of a compiled graph failed: ", run.status().to_string());
   variable_list gradients(num_outputs());
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = std::move((*run)[i]);
+  separate(gradients);
   return gradients;
 }
 

@@ -47,10 +47,14 @@ bool finds_generically(PyTypeObject* type) {
       type->tp_getattro == PyModule_Type.tp_getattro)
     return true;
   static PyObject* const name = interned("__getattribute__");
-  static PyObject* const generic = _PyType_Lookup(&PyBaseObject_Type, name);
   static PyObject* const of_module = _PyType_Lookup(&PyModule_Type, name);
   PyObject* own = _PyType_Lookup(type, name);
-  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && (own == generic || own == of_module);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !own) return false;
+  if (own == of_module) return true;
+  // Of object, dict, list: each has a wrapper of the same function.
+  return Py_TYPE(own) == &PyWrapperDescr_Type &&
+         reinterpret_cast<PyWrapperDescrObject*>(own)->d_wrapped ==
+             reinterpret_cast<void*>(PyObject_GenericGetAttr);
 }
 
 }  // namespace
@@ -63,7 +67,9 @@ PyObject* Interpreter::attribute(PyObject* owner, PyObject* name) {
   if (type == &PySuper_Type) return super_attribute(owner, name);
   if (is_primitive(owner) || is_fixed(owner) ||
       (!world_.is_outside(owner) && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)))
-    if (!PyModule_Check(owner)) return world_.admit(PyObject_GetAttr(owner, name), "an attribute");
+    if (!PyModule_Check(owner))
+      return world_.admit(PyObject_GetAttr(owner, name), "an attribute",
+                          world_.is_own(owner) ? 2 : 1);  // its owner may hold it too
   if (PyMethod_Check(owner) || !finds_generically(type)) {
     if (PyMethod_Check(owner) && world_.is_outside(owner)) {
       const SourceId source = world_.source_of(owner);
@@ -95,13 +101,15 @@ PyObject* Interpreter::attribute(PyObject* owner, PyObject* name) {
 PyObject* Interpreter::tensor_attribute(PyObject* tensor, PyObject* name) {
   PyTypeObject* type = Py_TYPE(tensor);
   const std::string_view text = text_of(name);
+  const bool is_input = world_.is_input_tensor(tensor);
+  if (text == "grad" && is_input) return world_.read_of_input(tensor, _PyType_Lookup(type, name));
   for (const std::string_view state : kOutsideTensorState)
     if (text == state)
       return world_.stop("the program reads ." + std::string(text) + " of a tensor");
   PyObject* descriptor = _PyType_Lookup(type, name);
-  if (!descriptor && world_.is_input_tensor(tensor) && !world_.lacks_own_attribute(tensor, name))
-    return world_.stop("the program reads the attribute " + std::string(text) +
-                       " of a tensor from outside");
+  if (!descriptor && is_input)
+    if (PyObject* found = world_.read_own_attribute(tensor, name); found || world_.stopped())
+      return found;
   world_.guards().guard_type_attribute(type, name, descriptor);
   if (descriptor && PyFunction_Check(descriptor)) return bind(descriptor, tensor, type);
   return world_.admit(PyObject_GetAttr(tensor, name), "an attribute of a tensor");
@@ -311,9 +319,61 @@ PyObject* Interpreter::missing_attribute(PyObject* owner, PyObject* name) {
 }
 
 bool Interpreter::set_attribute(PyObject* owner, PyObject* name, PyObject* value) {
-  if (!world_.is_own(owner) || guards::is_tensor(owner) || PyType_Check(owner))
+  PyTypeObject* type = Py_TYPE(owner);
+  if (PyType_Check(owner)) return store_attribute(owner, name, value);
+  static PyObject* const set_name = interned("__setattr__");
+  static PyObject* const delete_name = interned("__delattr__");
+  PyObject* setter_name = value ? set_name : delete_name;
+  PyObject* setter = _PyType_Lookup(type, setter_name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
+    world_.guards().guard_type_attribute(type, setter_name, setter);
+  if (setter && PyFunction_Check(setter)) {
+    const Ref known = Ref::steal(world_.read_constant(setter));
+    PyObject* arguments[3] = {owner, name, value};
+    return known && Ref::steal(call(known.get(), arguments, value ? 3 : 2, nullptr));
+  }
+  if (world_.is_own(owner) || guards::is_tensor(owner) ||
+      type->tp_setattro == PyObject_GenericSetAttr ||
+      setter == _PyType_Lookup(&PyBaseObject_Type, setter_name))
     return store_attribute(owner, name, value);
-  return PyObject_SetAttr(owner, name, value) == 0 && !world_.stopped();
+  world_.stop(std::string("class ") + type->tp_name + " sets attributes its own way");
+  return false;
+}
+
+bool Interpreter::store_attribute(PyObject* owner, PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(owner);
+  const bool is_tensor = guards::is_tensor(owner);
+  const auto refuse = [&] {
+    world_.stop("the program sets ." + std::string(text_of(name)) + " of an object from outside (" +
+                type->tp_name + ")");
+    return false;
+  };
+  if (PyType_Check(owner)) return refuse();
+  PyObject* descriptor = _PyType_Lookup(type, name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
+    world_.guards().guard_type_attribute(type, name, descriptor);
+  if (descriptor && !is_tensor && Py_TYPE(descriptor)->tp_descr_set) {
+    if (Py_TYPE(descriptor) == &PyProperty_Type) {
+      const Ref setter = Ref::steal(PyObject_GetAttrString(descriptor, value ? "fset" : "fdel"));
+      if (!setter) return false;
+      if (setter.get() != Py_None) {
+        const Ref known = Ref::steal(world_.read_constant(setter.get()));
+        PyObject* arguments[2] = {owner, value};
+        return known && Ref::steal(call(known.get(), arguments, value ? 2 : 1, nullptr));
+      }
+    } else if (PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE)) {
+      const Ref known = Ref::steal(world_.read_constant(descriptor));
+      const Ref method = Ref::steal(
+          known ? attribute(known.get(), interned(value ? "__set__" : "__delete__")) : nullptr);
+      PyObject* arguments[2] = {owner, value};
+      return method && Ref::steal(call(method.get(), arguments, value ? 2 : 1, nullptr));
+    }
+  }
+  if (is_tensor && (descriptor || world_.is_input_tensor(owner))) return refuse();
+  if (!world_.is_own(owner)) return store_in_instance(owner, name, value);
+  PyTypeObject* base = type;
+  while (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && base->tp_base) base = base->tp_base;
+  return base->tp_setattro(owner, name, value) == 0 && !world_.stopped();
 }
 
 PyObject* Interpreter::global(PyObject* globals, PyObject* builtins, PyObject* name) {

@@ -31,17 +31,21 @@ Flow build_sequence(FrameState& state, int count, bool is_list) {
 
 Flow build_set(FrameState& state, int count) {
   Ref made = Ref::steal(PySet_New(nullptr));
-  for (int i = count; i > 0; --i)
+  for (int i = count; i > 0; --i) {
+    state.world.note_identity(state.peek(i));
     if (PySet_Add(made.get(), state.peek(i)) != 0) return Flow::kError;
+  }
   state.drop_to(state.depth() - count);
   return push_own(state, made.release());
 }
 
 Flow build_map(FrameState& state, int count) {
   Ref made = Ref::steal(PyDict_New());
-  for (int i = count; i > 0; --i)
+  for (int i = count; i > 0; --i) {
+    state.world.note_identity(state.peek(2 * i));
     if (PyDict_SetItem(made.get(), state.peek(2 * i), state.peek(2 * i - 1)) != 0)
       return Flow::kError;
+  }
   state.drop_to(state.depth() - 2 * count);
   return push_own(state, made.release());
 }
@@ -246,11 +250,13 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
     case SET_ADD: {
       if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref value = state.take();
+      state.world.note_identity(value.get());
       return PySet_Add(state.peek(argument), value.get()) == 0 ? Flow::kNext : Flow::kError;
     }
     case MAP_ADD: {
       if (!is_own(state, state.peek(argument + 2))) return Flow::kError;
       const Ref value = state.take(), key = state.take();
+      state.world.note_identity(key.get());
       return PyDict_SetItem(state.peek(argument), key.get(), value.get()) == 0 ? Flow::kNext
                                                                                : Flow::kError;
     }
@@ -265,8 +271,10 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
       if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref iterable = state.take();
       PyObject* set = state.peek(argument);
-      return feed(state, iterable.get(),
-                  [&](PyObject* value) { return PySet_Add(set, value) == 0; });
+      return feed(state, iterable.get(), [&](PyObject* value) {
+        state.world.note_identity(value);
+        return PySet_Add(set, value) == 0;
+      });
     }
     case DICT_UPDATE:
     case DICT_MERGE: {

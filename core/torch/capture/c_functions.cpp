@@ -20,7 +20,7 @@ struct Row {
   CFunctionKind kind;
 };
 
-constexpr std::array<Row, 23> kFunctions{{
+constexpr std::array<Row, 28> kFunctions{{
     {"builtins",
      "abs all any ascii bin callable chr divmod format hex isinstance issubclass max min oct ord "
      "pow "
@@ -34,6 +34,10 @@ constexpr std::array<Row, 23> kFunctions{{
     {"builtins", "iter", CFunctionKind::kIter},
     {"builtins", "len", CFunctionKind::kLen},
     {"builtins", "id", CFunctionKind::kId},
+    {"builtins", "hash", CFunctionKind::kHash},
+    {"builtins", "vars", CFunctionKind::kVars},
+    {"builtins", "locals", CFunctionKind::kLocals},
+    {"_collections", "_count_elements", CFunctionKind::kFillsFirst},
     {"math", "*", CFunctionKind::kPure},
     {"cmath", "*", CFunctionKind::kPure},
     {"_operator",
@@ -44,7 +48,7 @@ constexpr std::array<Row, 23> kFunctions{{
      CFunctionKind::kPure},
     {"_functools", "reduce", CFunctionKind::kPure},
     {"_abc", "_abc_instancecheck _abc_subclasscheck", CFunctionKind::kPure},
-    {"sys", "intern getrecursionlimit is_finalizing", CFunctionKind::kPure},
+    {"sys", "exc_info intern getrecursionlimit is_finalizing", CFunctionKind::kPure},
     {"itertools", "*", CFunctionKind::kPure},
     {"torch._C",
      "_get_tracing_state _is_tracing _has_torch_function _has_torch_function_unary "
@@ -55,9 +59,14 @@ constexpr std::array<Row, 23> kFunctions{{
      "is_anomaly_enabled "
      "_get_cudnn_enabled _get_mkldnn_enabled _get_math_sdp_enabled _get_flash_sdp_enabled "
      "_get_mem_efficient_sdp_enabled _are_functorch_transforms_active _get_tracing_state "
-     "_is_any_autocast_enabled _get_nnpack_enabled _autograd_init _is_key_in_tls",
+     "_is_any_autocast_enabled _is_autocast_available "
+     "_get_privateuse1_backend_name _get_nnpack_enabled _autograd_init _is_key_in_tls",
      CFunctionKind::kPure},
     {"torch._C", "_set_grad_enabled", CFunctionKind::kSwitch},
+    {"torch",
+     "set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled "
+     "autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache",
+     CFunctionKind::kSwitch},
     {"torch._C._functorch",
      "maybe_current_level peek_interpreter_stack is_functorch_wrapped_tensor",
      CFunctionKind::kPure},
@@ -91,7 +100,7 @@ bool contains_word(std::string_view words, std::string_view word) {
 struct Tables {
   std::unordered_map<const PyMethodDef*, CFunctionKind> methods;  // by definition
   std::unordered_map<PyObject*, CFunctionKind> objects;           // by identity
-  std::unordered_set<PyTypeObject*> immutable, containers, constructible;
+  std::unordered_set<PyTypeObject*> immutable, containers, constructible, locks;
 };
 
 void add_function(Tables& tables, PyObject* function, CFunctionKind kind) {
@@ -190,21 +199,24 @@ Tables make_tables() {
         &PyRange_Type, &PySlice_Type, &PyFrozenSet_Type, &PyBool_Type, Py_TYPE(Py_None)})
     tables.immutable.insert(type);
   add_types(tables.immutable, "torch", "Size dtype device layout memory_format finfo iinfo");
-  for (PyTypeObject* type : {&PyList_Type, &PyDict_Type, &PySet_Type, &PyODict_Type,
-                             &PyDictKeys_Type, &PyDictValues_Type, &PyDictItems_Type})
+  for (PyTypeObject* type :
+       {&PyList_Type, &PyDict_Type, &PySet_Type, &PyODict_Type, &PyDictKeys_Type,
+        &PyDictValues_Type, &PyDictItems_Type, &PyDictProxy_Type})
     tables.containers.insert(type);
   add_types(tables.containers, "collections", "deque defaultdict");
   tables.constructible = tables.immutable;
   tables.constructible.insert(tables.containers.begin(), tables.containers.end());
-  for (PyTypeObject* type :
-       {&PyBaseObject_Type, &PySuper_Type, &PyEnum_Type, &PyZip_Type, &PyMap_Type, &PyFilter_Type,
-        &PyReversed_Type, &PyProperty_Type, &PyStaticMethod_Type, &PyClassMethod_Type})
+  for (PyTypeObject* type : {&PyBaseObject_Type, &PySuper_Type, &PyEnum_Type, &PyZip_Type,
+                             &PyMap_Type, &PyFilter_Type, &PyReversed_Type, &PyProperty_Type,
+                             &PyStaticMethod_Type, &PyClassMethod_Type, &PyMethod_Type})
     tables.constructible.insert(type);
   add_types(
       tables.constructible, "itertools",
       "accumulate chain combinations compress count cycle dropwhile filterfalse groupby islice "
       "pairwise permutations product repeat starmap takewhile zip_longest");
   add_types(tables.constructible, "functools", "partial");
+  add_types(tables.constructible, "types", "SimpleNamespace");
+  add_types(tables.locks, "_thread", "RLock LockType");
   add_types(tables.constructible, "torch._C", "DisableTorchFunctionSubclass DisableTorchFunction");
   return tables;
 }
@@ -218,6 +230,10 @@ CFunctionKind method_kind(PyTypeObject* owner, std::string_view name, PyObject* 
   const Tables& known = tables();
   if (known.immutable.count(owner) != 0) return CFunctionKind::kPure;
   if (owner == &PyBaseObject_Type && name == "__getattribute__") return CFunctionKind::kFind;
+  if (owner == &PyBaseObject_Type && (name == "__setattr__" || name == "__delattr__"))
+    return CFunctionKind::kStore;
+  if (owner == &PyType_Type && name == "__call__") return CFunctionKind::kMake;
+  if (known.locks.count(owner) != 0) return CFunctionKind::kLock;
   if (known.containers.count(owner) != 0 || owner == &PyBaseObject_Type ||
       PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
     return contains_word(kReaders, name) ? CFunctionKind::kReader : CFunctionKind::kWriter;
@@ -252,8 +268,7 @@ CFunctionKind classify(PyObject* callable, PyObject*& out_self) {
     if (PyType_Check(self)) {  // object.__new__, dict.fromkeys and such
       out_self = nullptr;
       auto* owner = reinterpret_cast<PyTypeObject*>(self);
-      if (name == "__instancecheck__" || name == "__subclasscheck__")
-        return method_kind(&PyType_Type, name, self);
+      if (name == "__instancecheck__" || name == "__subclasscheck__") return CFunctionKind::kPure;
       if (name == "__new__")
         return is_constructible(owner) ? CFunctionKind::kPure : CFunctionKind::kUnknown;
       return known.constructible.count(owner) != 0 ? CFunctionKind::kPure : CFunctionKind::kUnknown;

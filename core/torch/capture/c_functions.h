@@ -22,7 +22,14 @@ enum class CFunctionKind : std::uint8_t {
   kIter,
   kLen,
   kId,
-  kFind,  // object.__getattribute__
+  kHash,
+  kVars,
+  kLocals,
+  kFind,        // object.__getattribute__
+  kStore,       // object.__setattr__ and __delattr__
+  kMake,        // type.__call__
+  kLock,        // a method of a lock
+  kFillsFirst,  // changes its first argument
 };
 
 // `callable` is a PyCFunction, a method or slot of a class written in C, or one bound to an object.

@@ -6,6 +6,7 @@
 
 #include "core/torch/capture/c_functions.h"
 #include "core/torch/capture/interpreter.h"
+#include "core/torch/capture/library_functions.h"
 
 namespace backplane::capture {
 
@@ -34,20 +35,6 @@ bool is_c_callable(PyObject* callable) {
   return PyCFunction_Check(callable) || type == &PyMethodDescr_Type ||
          type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type ||
          type == &PyClassMethodDescr_Type;
-}
-
-// Its text may name an address.
-bool prints_the_same(PyObject* object) {
-  if (is_primitive(object) || is_fixed(object) || guards::is_tensor(object)) return true;
-  PyTypeObject* type = Py_TYPE(object);
-  if (PyTuple_Check(object) || PyList_CheckExact(object)) {
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(object);
-    for (Py_ssize_t i = 0; i < count; ++i)
-      if (!prints_the_same(PySequence_Fast_GET_ITEM(object, i))) return false;
-    return true;
-  }
-  return std::strncmp(type->tp_name, "torch.", 6) == 0 || PyRange_Check(object) ||
-         PyExceptionInstance_Check(object);
 }
 
 }  // namespace
@@ -100,6 +87,18 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
   if (PyFunction_Check(callable)) {
     if (!world_.is_own(callable) && !world_.is_outside(callable))
       return world_.stop("the program calls a function whose origin is unknown");
+    switch (classify_library_function(callable)) {
+      case LibraryFunction::kNone:
+        break;
+      case LibraryFunction::kIsCompiling:
+        return Py_NewRef(Py_True);
+      case LibraryFunction::kTensorHash:
+        return world_.stop("the program asks for the address of a tensor");
+      case LibraryFunction::kWithoutDynamo:
+        return call_wrapped(callable, arguments, count, keyword_names);
+      case LibraryFunction::kCheckpoint:
+        return call_checkpointed(arguments, count, keyword_names);
+    }
     PyObject* result = PyObject_Vectorcall(callable, arguments, count, keyword_names);
     if (!world_.stopped()) return result;
     Py_XDECREF(result);
@@ -172,6 +171,7 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
     const Ref inner = Ref::steal(world_.read_constant(g_unwrap(callable)));
     return inner ? call(inner.get(), arguments, count, keyword_names) : nullptr;
   }
+  if (is_cache_wrapper(type)) return call_cached(callable, arguments, count, keyword_names);
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = _PyType_Lookup(type, call_name);
   if (method && PyFunction_Check(method) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -193,12 +193,10 @@ PyObject* Interpreter::call_type(PyObject* callable, PyObject* const* arguments,
     return is_true < 0 ? nullptr : PyBool_FromLong(is_true);
   }
   PyTypeObject* meta = Py_TYPE(callable);
-  static PyObject* const names[3] = {PyUnicode_InternFromString("__call__"),
-                                     PyUnicode_InternFromString("__new__"),
-                                     PyUnicode_InternFromString("__init__")};
   if (meta != &PyType_Type) {
-    PyObject* method = _PyType_Lookup(meta, names[0]);
-    world_.guards().guard_type_attribute(meta, names[0], method);
+    static PyObject* const call_name = PyUnicode_InternFromString("__call__");
+    PyObject* method = _PyType_Lookup(meta, call_name);
+    world_.guards().guard_type_attribute(meta, call_name, method);
     if (method && PyFunction_Check(method)) {
       const Ref known = Ref::steal(world_.read_constant(method));
       std::vector<PyObject*> all{callable};
@@ -206,6 +204,13 @@ PyObject* Interpreter::call_type(PyObject* callable, PyObject* const* arguments,
       return known ? call(known.get(), all.data(), count + 1, keyword_names) : nullptr;
     }
   }
+  return make_instance(type, arguments, count, keyword_names);
+}
+
+PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* arguments,
+                                     std::size_t count, PyObject* keyword_names) {
+  PyObject* callable = reinterpret_cast<PyObject*>(type);
+  const std::size_t keywords = keyword_count(keyword_names);
   if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)))
     return world_.stop(std::string("the program makes a ") + type->tp_name);
   if (!is_constructible(type) || type == &PyType_Type)
@@ -218,8 +223,10 @@ PyObject* Interpreter::call_type(PyObject* callable, PyObject* const* arguments,
     return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
                         type->tp_name);
   // As type.__call__, which would hand __init__ an object that is not known yet.
-  world_.guards().guard_type_attribute(type, names[1], _PyType_Lookup(type, names[1]));
-  world_.guards().guard_type_attribute(type, names[2], _PyType_Lookup(type, names[2]));
+  static PyObject* const names[2] = {PyUnicode_InternFromString("__new__"),
+                                     PyUnicode_InternFromString("__init__")};
+  for (PyObject* name : names)
+    world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
   const Ref positional = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
   for (std::size_t i = 0; i < count; ++i)
     PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
@@ -238,74 +245,6 @@ PyObject* Interpreter::call_type(PyObject* callable, PyObject* const* arguments,
       Py_TYPE(made.get())->tp_init(made.get(), positional.get(), named.get()) < 0)
     return nullptr;
   return world_.stopped() ? world_.stop("") : made.release();
-}
-
-PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std::size_t count) {
-  const auto kind = static_cast<CFunctionKind>(special);
-  switch (kind) {
-    case CFunctionKind::kGetattr:
-    case CFunctionKind::kHasattr: {
-      if (count < 2 || !PyUnicode_Check(arguments[1])) break;
-      PyObject* value = attribute(arguments[0], arguments[1]);
-      if (world_.stopped()) {
-        Py_XDECREF(value);
-        return world_.stop("");
-      }
-      const bool missing = !value && PyErr_ExceptionMatches(PyExc_AttributeError);
-      if (kind == CFunctionKind::kHasattr) {
-        if (!value && !missing) return nullptr;
-        PyErr_Clear();
-        Py_XDECREF(value);
-        return PyBool_FromLong(!missing);
-      }
-      if (!missing || count < 3) return value;
-      PyErr_Clear();
-      return Py_NewRef(arguments[2]);
-    }
-    case CFunctionKind::kSetattr:
-      if (count != 3) break;
-      return set_attribute(arguments[0], arguments[1], arguments[2]) ? Py_NewRef(Py_None) : nullptr;
-    case CFunctionKind::kDelattr:
-      if (count != 2) break;
-      return set_attribute(arguments[0], arguments[1], nullptr) ? Py_NewRef(Py_None) : nullptr;
-    case CFunctionKind::kNext: {
-      PyObject* value = next(arguments[0]);
-      if (value || world_.stopped()) return value;
-      if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_StopIteration)) return nullptr;
-      if (count > 1) {
-        PyErr_Clear();
-        return Py_NewRef(arguments[1]);
-      }
-      if (!PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
-      return nullptr;
-    }
-    case CFunctionKind::kId: {
-      // The guards keep an object from outside, and its address with it.
-      const SourceId source = count == 1 ? world_.source_of(arguments[0]) : kNoSource;
-      if (source == kNoSource) return world_.stop("the program asks for the address of an object");
-      world_.guards().guard_identity(source, arguments[0]);
-      return PyLong_FromVoidPtr(arguments[0]);
-    }
-    case CFunctionKind::kIter:
-      if (count == 1) return iterator(arguments[0]);
-      break;
-    case CFunctionKind::kLen: {
-      if (count != 1) break;
-      if (PyObject* list = world_.seen_list(arguments[0]))
-        return PyLong_FromSsize_t(PyList_GET_SIZE(list));
-      if (!world_.expose_if_changed(arguments[0])) return nullptr;
-      const SourceId source = world_.source_of(arguments[0]);
-      if (source != kNoSource && (PyDict_Check(arguments[0]) || PyList_Check(arguments[0]) ||
-                                  PyTuple_Check(arguments[0]) || PyAnySet_Check(arguments[0])))
-        world_.guards().guard_length(source, PyObject_Length(arguments[0]));
-      const Py_ssize_t length = PyObject_Length(arguments[0]);
-      if (length < 0 || world_.stopped()) return world_.stopped() ? world_.stop("") : nullptr;
-      return PyLong_FromSsize_t(length);
-    }
-    default:
-      break;
-  }
-  return world_.stop("the program calls a built-in function in an unusual way");
 }
 
 PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* arguments,
@@ -368,24 +307,38 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
     case CFunctionKind::kIter:
     case CFunctionKind::kLen:
     case CFunctionKind::kId:
+    case CFunctionKind::kHash:
+    case CFunctionKind::kVars:
+    case CFunctionKind::kLocals:
       if (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) break;
       return call_special(static_cast<int>(kind), arguments, count);
+    case CFunctionKind::kLock:
+      return call_lock(c_name(callable));
+    case CFunctionKind::kStore: {
+      const std::size_t first = is_bound ? 0 : 1;
+      if (!self || keyword_names || count < first + 1 || count > first + 2) break;
+      return store_attribute(self, arguments[first],
+                             count > first + 1 ? arguments[first + 1] : nullptr)
+                 ? Py_NewRef(Py_None)
+                 : nullptr;
+    }
+    case CFunctionKind::kMake: {
+      const std::size_t first = is_bound ? 0 : 1;
+      if (!self || !PyType_Check(self)) break;
+      return make_instance(reinterpret_cast<PyTypeObject*>(self), arguments + first, count - first,
+                           keyword_names);
+    }
+    case CFunctionKind::kFillsFirst:
+      if (count > 0 && !world_.is_own(arguments[0]))
+        return world_.stop(std::string("the program changes a ") + Py_TYPE(arguments[0])->tp_name +
+                           " from outside");
+      break;
     case CFunctionKind::kFind: {
       const std::size_t first = is_bound ? 0 : 1;
       if (!self || keyword_names || count != first + 1 || !PyUnicode_Check(arguments[first])) break;
       return instance_attribute(self, arguments[first]);
     }
     case CFunctionKind::kWriter:
-      if (self && world_.is_outside(self) && !keyword_names) {
-        const std::size_t first = is_bound ? 0 : 1;
-        const std::string_view name = c_name(callable);
-        const bool deletes = name == "__delattr__";
-        if ((deletes || name == "__setattr__") && count == first + (deletes ? 1 : 2) &&
-            PyUnicode_Check(arguments[first]))
-          return store_in_instance(self, arguments[first], deletes ? nullptr : arguments[first + 1])
-                     ? Py_NewRef(Py_None)
-                     : nullptr;
-      }
       // What is not in a set, such as the names of buffers, it leaves as it is.
       if (is_bound && PySet_CheckExact(self) && world_.is_outside(self) && count == 1 &&
           !keyword_names && is_primitive(arguments[0]) &&
@@ -402,6 +355,7 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
     case CFunctionKind::kPure: {
       // One item of a dict needs no guard on the others.
       const bool is_get = std::strcmp(c_name(callable), "get") == 0;
+      if (is_get && is_bound && !(self = unproxied(self))) return nullptr;
       if (is_get && is_bound && PyDict_Check(self) && world_.is_outside(self) && !keyword_names &&
           (count == 1 || count == 2) && is_primitive(arguments[0])) {
         const int found = contains(self, arguments[0]);
@@ -417,13 +371,13 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
         return world_.stop("the program switches grad mode on that was off when it was called");
       break;
   }
-  if (kind == CFunctionKind::kFind)
-    return world_.stop("the program calls __getattribute__ in an unusual way");
+  if (kind == CFunctionKind::kFind || kind == CFunctionKind::kStore || kind == CFunctionKind::kMake)
+    return world_.stop(std::string("the program calls ") + c_name(callable) + " in an unusual way");
   if (self && !expose_arguments(&self, 1)) return nullptr;
   if (!expose_arguments(arguments, total)) return nullptr;
-  if ((std::strcmp(c_name(callable), "repr") == 0 ||
-       std::strcmp(c_name(callable), "format") == 0) &&
-      count > 0 && !prints_the_same(is_bound ? self : arguments[0]))
+  if ((std::strcmp(c_name(callable), "repr") == 0 || std::strcmp(c_name(callable), "format") == 0 ||
+       std::strcmp(c_name(callable), "__repr__") == 0) &&
+      (count > 0 || is_bound) && !prints_the_same(is_bound ? self : arguments[0]))
     return world_.stop("the text of an object may name its address");
   return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
                       c_name(callable), 1);

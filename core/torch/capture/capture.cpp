@@ -1,5 +1,6 @@
 #include "core/torch/capture/capture.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -34,6 +35,44 @@ class PausedCollector {
 
  private:
   bool was_on_;
+};
+
+// Autocast as it was before the program, wherever its capture ended.
+class KeptAutocast {
+ public:
+  KeptAutocast() : nesting_(nesting()), caches_(at::autocast::is_autocast_cache_enabled()) {
+    for (const at::DeviceType device : at::autocast::_AUTOCAST_SUPPORTED_DEVICES)
+      before_.push_back({device, at::autocast::is_autocast_enabled(device),
+                         at::autocast::get_autocast_dtype(device)});
+  }
+  ~KeptAutocast() {
+    for (const Device& device : before_) {
+      at::autocast::set_autocast_enabled(device.type, device.enabled);
+      at::autocast::set_autocast_dtype(device.type, device.dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(caches_);
+    if (nesting() == nesting_) return;
+    while (nesting() > nesting_) at::autocast::decrement_nesting();
+    at::autocast::clear_cache();  // of tensors of the recording
+  }
+  KeptAutocast(const KeptAutocast&) = delete;
+  KeptAutocast& operator=(const KeptAutocast&) = delete;
+
+ private:
+  struct Device {
+    at::DeviceType type;
+    bool enabled;
+    at::ScalarType dtype;
+  };
+
+  static int nesting() {
+    at::autocast::increment_nesting();
+    return at::autocast::decrement_nesting();
+  }
+
+  std::vector<Device> before_;
+  int nesting_;
+  bool caches_;
 };
 
 Status check_interpreter() {
@@ -94,7 +133,7 @@ class Run {
       Ref returned = Ref::steal(options_.frame_code ? call_frame(world, interpreter)
                                                     : call(world, interpreter));
       if (!returned) fail(world, interpreter);
-      if (options_.break_step != 0 || !world.effects().all().empty()) {
+      if (options_.frame_code && (options_.break_step != 0 || !world.effects().all().empty())) {
         returned = state_of(world, interpreter, returned.get());
         out_.gives_state = true;
       }
@@ -102,6 +141,7 @@ class Run {
         throw std::runtime_error("the program leaves a context variable set");
       if (const Status status = out_.recipe.take(world, returned.get()); !status.ok())
         throw std::runtime_error(status.message());
+      if (!world.settle()) fail(world, interpreter);
     }
     for (const at::Tensor& tensor : out_.recipe.take_tensors()) results.emplace_back(tensor);
     for (const InputTensor& input : world.inputs()) {
@@ -260,6 +300,8 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
   auto captured = std::make_unique<Captured>();
   captured->guards = std::make_unique<guards::GuardProgram>(call);
   const bool had_grad = at::GradMode::is_enabled();
+  const guards::ThreadState before = guards::ThreadState::current();
+  const KeptAutocast autocast;
   Run run(target, call, options, *captured);
   record::RecordOptions recording;
   recording.name = options.name;
@@ -270,6 +312,7 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
     recorded.emplace(record::record(std::ref(run), {}, recording));
   }
   at::GradMode::set_enabled(had_grad);
+  const guards::ThreadState after = guards::ThreadState::current();
   if (run.interrupted()) return Status(Code::kCancelled, "interrupted");
   if (out_stop) *out_stop = run.stop_point();
   // The recording's own reason has no line of the program.
@@ -281,8 +324,8 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
       ir::Graph& graph = captured->recorded.graph;
       graph.values[graph.inputs[captured->recorded.arguments[i].graph_input]].is_static = true;
     }
-  if (!options.frame_code && captured->recorded.grad_mode_after != had_grad)
-    return unsupported("the program leaves grad mode switched");
+  if (!(after == before))
+    return unsupported("the program leaves a switch of the thread: " + before.explain(after));
   // Fails only where a path does not lead to what was read, which no call could then use.
   if (std::string failing = captured->guards->explain(call); !failing.empty())
     return unsupported("a guard fails on the call that it was made from: " + failing);

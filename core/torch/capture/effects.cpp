@@ -26,9 +26,6 @@ PyObject* dict_of(PyObject* object) {
   return dict ? *dict : nullptr;
 }
 
-// A write that ends in the instance itself, as CPython's own.
-bool stores_generically(PyTypeObject* type) { return type->tp_setattro == PyObject_GenericSetAttr; }
-
 }  // namespace
 
 void Effects::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value,
@@ -96,6 +93,30 @@ PyObject* World::read_back(const Effects::Found& found, PyObject* missing_error,
   return nullptr;
 }
 
+bool World::settle() {
+  if (identities_.size() > 1) guards_.guard_all_distinct(std::move(identities_));
+  if (defers_effects_) return true;
+  for (const Effect& effect : effects_.all()) {
+    PyObject* name = effect.key.get();
+    guards::Sources& sources = guards_.sources();
+    const SourceId dict =
+        sources.add(SourceKind::kInstanceDict, source_of(effect.owner.get()), nullptr);
+    PyObject* before = PyDict_GetItemWithError(effect.place, name);
+    Ref held;
+    if (before)
+      held = Ref::steal(read(before, sources.add(SourceKind::kDictItem, dict, name)));
+    else
+      guards_.guard_absence(dict, name);
+    if (stopped()) return false;
+    if (held.get() == effects_.find(effect.place, name).value) continue;
+    stop("the program sets ." + std::string(PyUnicode_AsUTF8(name)) +
+         " of an object from outside (" + Py_TYPE(effect.owner.get())->tp_name + ")");
+    return false;
+  }
+  effects_.clear();
+  return true;
+}
+
 // A list from outside as the program sees it: a copy from its first change on.
 PyObject* World::changed_list(PyObject* list) {
   if (PyObject* known = effects_.find_list(list)) return known;
@@ -111,34 +132,20 @@ PyObject* World::seen_list(PyObject* object) {
   return effects_.has_appended(object) ? changed_list(object) : nullptr;
 }
 
-// As object.__setattr__ does it, for an object from outside.
 bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* value) {
   const auto refuse = [&](const std::string& why) {
     world_.stop("the program sets ." + std::string(PyUnicode_AsUTF8(name)) +
                 " of an object from outside (" + Py_TYPE(owner)->tp_name + ")" + why);
     return false;
   };
-  if (!world_.defers_effects() || guards::is_tensor(owner) || PyType_Check(owner))
-    return refuse("");
-  PyTypeObject* type = Py_TYPE(owner);
-  PyObject* descriptor = _PyType_Lookup(type, name);
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
-    world_.guards().guard_type_attribute(type, name, descriptor);
+  if (!world_.is_outside(owner) || guards::is_tensor(owner)) return refuse("");
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
   PyObject* place = nullptr;
-  Effects::Found now;
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
-    if (Py_TYPE(descriptor) == &PyProperty_Type) {
-      const Ref setter = Ref::steal(PyObject_GetAttrString(descriptor, value ? "fset" : "fdel"));
-      if (!setter || !PyFunction_Check(setter.get())) return refuse(", a property");
-      const Ref known = Ref::steal(world_.read_constant(setter.get()));
-      PyObject* arguments[2] = {owner, value};
-      const Ref done =
-          known ? Ref::steal(call(known.get(), arguments, value ? 2 : 1, nullptr)) : Ref();
-      return static_cast<bool>(done);
-    }
     if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return refuse(", through a descriptor");
-    place = owner;
+    if (!world_.defers_effects()) return refuse(", in a slot");
     if (!value) return refuse(", a slot that is deleted");
+    place = owner;
   } else {
     place = dict_of(owner);
     if (!place) return refuse(", which has no __dict__");
@@ -154,28 +161,6 @@ bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* v
   }
   world_.effects().write(EffectKind::kAttribute, owner, name, value, place);
   return true;
-}
-
-bool Interpreter::store_attribute(PyObject* owner, PyObject* name, PyObject* value) {
-  PyTypeObject* type = Py_TYPE(owner);
-  if (!world_.defers_effects() || guards::is_tensor(owner) || PyType_Check(owner) ||
-      stores_generically(type))
-    return store_in_instance(owner, name, value);
-  static PyObject* const names[2] = {PyUnicode_InternFromString("__setattr__"),
-                                     PyUnicode_InternFromString("__delattr__")};
-  PyObject* method_name = names[value ? 0 : 1];
-  PyObject* method = _PyType_Lookup(type, method_name);
-  world_.guards().guard_type_attribute(type, method_name, method);
-  if (!method || !PyFunction_Check(method)) {
-    if (method && method == _PyType_Lookup(&PyBaseObject_Type, method_name))
-      return store_in_instance(owner, name, value);
-    world_.stop(std::string("class ") + type->tp_name + " sets attributes its own way");
-    return false;
-  }
-  const Ref known = Ref::steal(world_.read_constant(method));
-  PyObject* arguments[3] = {owner, name, value};
-  const Ref done = known ? Ref::steal(call(known.get(), arguments, value ? 3 : 2, nullptr)) : Ref();
-  return static_cast<bool>(done);
 }
 
 bool Interpreter::store_item(PyObject* container, PyObject* key, PyObject* value) {

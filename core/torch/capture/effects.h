@@ -47,6 +47,7 @@ class Effects {
   bool touches(PyObject* object) const;
 
   const std::vector<Effect>& all() const { return effects_; }
+  void clear() { effects_.clear(); }
 
  private:
   std::vector<Effect> effects_;

@@ -42,6 +42,7 @@ Flow run_stack_instruction(FrameState& state, const cpython::Instruction& it, bo
 Flow run_object_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
 Flow run_build_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
 Flow run_call_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
+Flow run_match_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
 Flow run_exception_instruction(FrameState& state, const cpython::Instruction& it,
                                bool& out_handled);
 

@@ -70,6 +70,15 @@ bool guard_as_method(World& world, const cpython::FrameContent& content) {
   return false;
 }
 
+// By torch_backplane.disable.
+bool is_disabled(PyObject* function) {
+  PyObject* dict = PyFunction_Check(function)
+                       ? reinterpret_cast<PyFunctionObject*>(function)->func_dict
+                       : nullptr;
+  static PyObject* const mark = PyUnicode_InternFromString("_backplane_disabled");
+  return dict && PyDict_GetItemWithError(dict, mark) != nullptr;
+}
+
 }  // namespace
 
 void FrameState::drop_to(int depth) {
@@ -154,13 +163,20 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   const cpython::FrameContent content = cpython::content_of(frame);
   PyCodeObject* code = content.code;
   ++frame_count_;
-  if (text_of(code->co_filename).find("/torch/_dynamo/") != std::string_view::npos)
+  const std::string_view file = text_of(code->co_filename);
+  const bool marks_modules = file.ends_with("/torch/_dynamo/mutation_guard.py");
+  // TorchDynamo, once used, marks every module that is made.
+  if (marks_modules && text_of(code->co_qualname) == "GenerationTracker.tag")
+    return Py_NewRef(Py_None);
+  if (!marks_modules && file.find("/torch/_dynamo/") != std::string_view::npos)
     return world_.stop("the program calls TorchDynamo (" + std::string(text_of(code->co_qualname)) +
                        ")");
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
     return world_.stop("the program uses coroutines");
   if (!(code->co_flags & CO_OPTIMIZED))
     return world_.stop("the program defines a class or runs a module");
+  if (is_disabled(content.function))
+    return world_.stop(std::string(text_of(code->co_qualname)) + " is disabled for capture");
   const DecodedCode* known = decoded(code);
   if (!known) return nullptr;
   if (!content.is_generator) {
@@ -271,8 +287,9 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
     }
     bool handled = false;
     Flow flow = Flow::kNext;
-    for (const auto group : {run_stack_instruction, run_object_instruction, run_call_instruction,
-                             run_build_instruction, run_exception_instruction}) {
+    for (const auto group :
+         {run_stack_instruction, run_object_instruction, run_call_instruction,
+          run_build_instruction, run_exception_instruction, run_match_instruction}) {
       flow = group(state, it, handled);
       if (handled) break;
     }

@@ -57,6 +57,8 @@ class Interpreter final : public cpython::Evaluator {
   // What the language does with objects, each read guarded. New references or null, as World.
   PyObject* attribute(PyObject* owner, PyObject* name);
   bool set_attribute(PyObject* owner, PyObject* name, PyObject* value);  // null value: delete
+  // As object.__setattr__.
+  bool store_attribute(PyObject* owner, PyObject* name, PyObject* value);
   PyObject* item(PyObject* container, PyObject* key);
   bool set_item(PyObject* container, PyObject* key, PyObject* value);  // null value: delete
   int contains(PyObject* container, PyObject* value);                  // -1: error
@@ -84,12 +86,15 @@ class Interpreter final : public cpython::Evaluator {
   bool admit_locals(const cpython::FrameContent& content);
   PyObject* run(FrameState& state, bool throwing, bool& out_suspended);
 
+  // The dict behind a mappingproxy from outside, else the object itself. Borrowed.
+  PyObject* unproxied(PyObject* object);
+
   PyObject* tensor_attribute(PyObject* tensor, PyObject* name);
   PyObject* class_attribute(PyObject* owner, PyObject* name);
   PyObject* super_attribute(PyObject* super, PyObject* name);
   PyObject* instance_attribute(PyObject* owner, PyObject* name);
   PyObject* find_in_instance(PyObject* owner, PyObject* name, bool& out_failed);
-  bool store_attribute(PyObject* owner, PyObject* name, PyObject* value);
+  // Into the __dict__ or a slot of an object from outside: kept for later.
   bool store_in_instance(PyObject* owner, PyObject* name, PyObject* value);
   bool store_item(PyObject* container, PyObject* key, PyObject* value);
   PyObject* bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type);
@@ -97,6 +102,9 @@ class Interpreter final : public cpython::Evaluator {
 
   PyObject* call_type(PyObject* type, PyObject* const* arguments, std::size_t count,
                       PyObject* keyword_names);
+  // As type.__call__.
+  PyObject* make_instance(PyTypeObject* type, PyObject* const* arguments, std::size_t count,
+                          PyObject* keyword_names);
   PyObject* call_c_function(PyObject* callable, PyObject* const* arguments, std::size_t count,
                             PyObject* keyword_names);
   PyObject* call_operator(PyObject* callable, PyObject* const* arguments, std::size_t count,
@@ -104,6 +112,14 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* call_context_variable(PyObject* callable, PyObject* variable,
                                   PyObject* const* arguments, std::size_t count);
   PyObject* call_special(int special, PyObject* const* arguments, std::size_t count);
+  PyObject* call_lock(const std::string& method);
+  // What `wrapper` holds as __wrapped__.
+  PyObject* call_wrapped(PyObject* wrapper, PyObject* const* arguments, std::size_t count,
+                         PyObject* keyword_names);
+  PyObject* call_checkpointed(PyObject* const* arguments, std::size_t count,
+                              PyObject* keyword_names);
+  PyObject* call_cached(PyObject* wrapper, PyObject* const* arguments, std::size_t count,
+                        PyObject* keyword_names);
   bool expose_arguments(PyObject* const* arguments, std::size_t count);
 
   World& world_;

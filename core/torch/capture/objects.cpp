@@ -33,8 +33,19 @@ bool is_python_class(PyObject* object) {
 
 }  // namespace
 
+PyObject* Interpreter::unproxied(PyObject* object) {
+  const SourceId source = world_.source_of(object);
+  if (Py_TYPE(object) != &PyDictProxy_Type || source == kNoSource) return object;
+  const Ref mapping =
+      Ref::steal(world_.read(guards::mapping_of(object),
+                             world_.guards().sources().add(SourceKind::kProxied, source, nullptr)));
+  return mapping.get();  // World keeps it
+}
+
 PyObject* Interpreter::item(PyObject* container, PyObject* key) {
   if (world_.stopped()) return world_.stop("");
+  container = unproxied(container);
+  if (!container) return nullptr;
   const SourceId source = world_.source_of(container);
   guards::Sources& sources = world_.guards().sources();
   if (PyObject* list = world_.seen_list(container)) return item(list, key);
@@ -80,14 +91,23 @@ PyObject* Interpreter::item(PyObject* container, PyObject* key) {
 }
 
 bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) {
-  if (!world_.is_own(container) && !guards::is_tensor(container))
+  if (!world_.is_own(container) && !guards::is_tensor(container)) {
+    if (!world_.defers_effects() && value && world_.is_outside(container) &&
+        looks_up_as_dict(container) && is_primitive(key) && contains(container, key) == 1) {
+      const Ref before = Ref::steal(item(container, key));
+      if (!before || before.get() == value) return static_cast<bool>(before);  // nothing changes
+    }
     return store_item(container, key, value);
+  }
+  world_.note_identity(key);
   const int status =
       value ? PyObject_SetItem(container, key, value) : PyObject_DelItem(container, key);
   return status == 0 && !world_.stopped();
 }
 
 int Interpreter::contains(PyObject* container, PyObject* value) {
+  container = unproxied(container);
+  if (!container) return -1;
   const SourceId source = world_.source_of(container);
   if (PyObject* list = world_.seen_list(container)) return contains(list, value);
   if (source != kNoSource && looks_up_as_dict(container) && is_primitive(value)) {
@@ -115,6 +135,8 @@ int Interpreter::truth(PyObject* object) {
   if (object == Py_True) return 1;
   if (object == Py_False || object == Py_None) return 0;
   if (PyObject* list = world_.seen_list(object)) return truth(list);
+  object = unproxied(object);
+  if (!object) return -1;
   const SourceId source = world_.source_of(object);
   if (is_container(object) && !world_.expose_if_changed(object)) return -1;
   if (source != kNoSource && is_container(object))
@@ -127,6 +149,8 @@ int Interpreter::truth(PyObject* object) {
 
 PyObject* Interpreter::iterator(PyObject* object) {
   if (PyObject* list = world_.seen_list(object)) return iterator(list);
+  object = unproxied(object);
+  if (!object) return nullptr;
   if (world_.is_outside(object)) {
     if (PyIter_Check(object) || (!is_container(object) && !is_python_class(object) &&
                                  !PyType_Check(object) && !PyRange_Check(object)))

@@ -17,18 +17,33 @@ Status unsupported(PyObject* object) {
                                         " that the program made cannot be made again");
 }
 
-// An instance whose whole state is its __dict__ and, perhaps, items of a dict.
-bool is_plain_instance(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || !_PyObject_GetDictPtr(object)) return false;
-  PyTypeObject* base = type;
-  for (; PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE); base = base->tp_base) {
+// The names of the instance's __slots__ that are filled, in `out_names`. False where another
+// attribute of a class hides one.
+bool find_slots(PyObject* object, std::vector<PyObject*>& out_names) {
+  for (PyTypeObject* base = Py_TYPE(object); PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE);
+       base = base->tp_base) {
     Py_ssize_t position = 0;
     PyObject *name, *value;
-    while (PyDict_Next(base->tp_dict, &position, &name, &value))
-      if (Py_TYPE(value) == &PyMemberDescr_Type) return false;  // __slots__
+    while (PyDict_Next(base->tp_dict, &position, &name, &value)) {
+      if (Py_TYPE(value) != &PyMemberDescr_Type) continue;
+      if (_PyType_Lookup(Py_TYPE(object), name) != value) return false;
+      const Ref filled = Ref::steal(PyObject_GenericGetAttr(object, name));
+      if (filled)
+        out_names.push_back(name);
+      else
+        PyErr_Clear();
+    }
   }
-  return base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyODict_Type;
+  return true;
+}
+
+// An instance whose whole state is its __dict__, its __slots__ and, perhaps, items of a dict.
+bool is_plain_instance(PyObject* object) {
+  PyTypeObject* base = Py_TYPE(object);
+  while (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) base = base->tp_base;
+  if (std::strcmp(base->tp_name, "types.SimpleNamespace") == 0) return true;
+  return Py_TYPE(object) != base &&
+         (base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyODict_Type);
 }
 
 bool is_named_tuple(PyObject* object) {
@@ -68,6 +83,9 @@ Result<std::uint32_t> Recipe::add_tensor(World& world, PyObject* object) {
   Piece piece{Kind::kTensor, static_cast<std::uint32_t>(tensors_.size()), {}, {}, {}, {}};
   if (!THPVariable_CheckExact(object)) return unsupported(object);
   tensors_.push_back(THPVariable_Unpack(object));
+  PyObject** attributes = _PyObject_GetDictPtr(object);
+  if (attributes && *attributes)
+    BP_RETURN_IF_ERROR(add_items(world, *attributes, piece.names, piece));
   return finish(object, std::move(piece));
 }
 
@@ -91,8 +109,18 @@ Result<std::uint32_t> Recipe::add_instance(World& world, PyObject* object) {
   Piece piece{
       Kind::kInstance, 0, Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object))), {}, {}, {}};
   if (PyDict_Check(object)) BP_RETURN_IF_ERROR(add_items(world, object, piece.keys, piece));
-  if (PyObject* attributes = *_PyObject_GetDictPtr(object))
-    BP_RETURN_IF_ERROR(add_items(world, attributes, piece.names, piece));
+  PyObject** attributes = _PyObject_GetDictPtr(object);
+  if (attributes && *attributes)
+    BP_RETURN_IF_ERROR(add_items(world, *attributes, piece.names, piece));
+  std::vector<PyObject*> slots;
+  if (!find_slots(object, slots)) return unsupported(object);
+  for (PyObject* name : slots) {
+    const Ref value = Ref::steal(PyObject_GenericGetAttr(object, name));
+    if (!value) return unsupported(object);
+    BP_ASSIGN_OR_RETURN(const std::uint32_t child, add(world, value.get()));
+    piece.names.push_back(Ref::borrow(name));
+    piece.children.push_back(child);
+  }
   return finish(object, std::move(piece));
 }
 
@@ -123,7 +151,7 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
       piece.children.push_back(child);
     }
     made = finish(object, std::move(piece));
-  } else if (PyTuple_Check(object) && std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0) {
+  } else if (std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0) {
     made = finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
   } else if (PyDict_CheckExact(object) || Py_TYPE(object) == &PyODict_Type) {
     Piece piece{Kind::kDict, 0, type, {}, {}, {}};
@@ -197,15 +225,19 @@ PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
                                : PyDict_SetItem(object.get(), piece.keys[i].get(), child(i));
         if (status != 0) return nullptr;
       }
-      for (std::size_t i = 0; i < piece.names.size(); ++i)
-        if (PyObject_GenericSetAttr(object.get(), piece.names[i].get(),
-                                    child(piece.keys.size() + i)) != 0)
-          return nullptr;
-      return object.release();
+      return set_attributes(object.get(), piece, made) ? object.release() : nullptr;
     }
     default:
       return make_running(piece, made);
   }
+}
+
+bool Recipe::set_attributes(PyObject* object, const Piece& piece, std::span<const Ref> made) {
+  for (std::size_t i = 0; i < piece.names.size(); ++i)
+    if (PyObject_GenericSetAttr(object, piece.names[i].get(),
+                                made[piece.children[piece.keys.size() + i]].get()) != 0)
+      return false;
+  return true;
 }
 
 PyObject* Recipe::make(const guards::Registers& registers,
@@ -213,12 +245,14 @@ PyObject* Recipe::make(const guards::Registers& registers,
   std::vector<Ref> made;
   made.reserve(pieces_.size());
   for (const Piece& piece : pieces_) {
-    if (piece.kind == Kind::kTensor)
+    if (piece.kind == Kind::kTensor) {
       made.push_back(Ref::borrow(tensors[piece.index]));
-    else if (piece.kind == Kind::kSource)
+      if (!set_attributes(made.back().get(), piece, made)) return nullptr;
+    } else if (piece.kind == Kind::kSource) {
       made.push_back(Ref::borrow(registers.values[piece.index]));
-    else
+    } else {
       made.push_back(Ref::steal(make_piece(piece, made)));
+    }
     if (!made.back()) return nullptr;
   }
   return made.back().release();

@@ -53,7 +53,7 @@ class Recipe {
     cpython::Ref object;             // kConstant: it; else the class
     std::vector<cpython::Ref> keys;  // kDict, kInstance: of the items
     std::vector<std::uint32_t> children;
-    std::vector<cpython::Ref> names;  // kInstance: of the attributes, whose children come last
+    std::vector<cpython::Ref> names;  // kInstance, kTensor: of attributes, whose children come last
   };
 
   Result<std::uint32_t> add(World& world, PyObject* object);
@@ -66,6 +66,8 @@ class Recipe {
   Result<std::uint32_t> add_function(World& world, PyObject* object);
   static PyObject* make_running(const Piece& piece, std::span<const cpython::Ref> made);
   Result<std::uint32_t> finish(PyObject* object, Piece piece);
+  static bool set_attributes(PyObject* object, const Piece& piece,
+                             std::span<const cpython::Ref> made);
   static PyObject* make_piece(const Piece& piece, std::span<const cpython::Ref> made);
 
   std::vector<Piece> pieces_;

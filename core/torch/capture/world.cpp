@@ -34,6 +34,13 @@ bool is_bound_c_function(PyObject* object) {
   return self && !PyModule_Check(self) && !PyType_Check(self);
 }
 
+// Stands in its module under its own name, as copyreg.__newobj__ does.
+bool is_module_function(PyObject* object) {
+  if (!PyFunction_Check(object)) return false;
+  const auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  return PyDict_GetItemWithError(function->func_globals, function->func_name) == object;
+}
+
 // Nothing but numbers in it.
 bool is_plain_slice(PyObject* object) {
   if (!PySlice_Check(object)) return false;
@@ -84,11 +91,12 @@ SourceId World::source_of(PyObject* object) const {
   return found == known_.end() ? kNoSource : found->second.source;
 }
 
+SourceId World::path_of(PyObject* object) const {
+  const auto input = input_of_.find(object);
+  return input == input_of_.end() ? source_of(object) : inputs_[input->second].source;
+}
+
 void World::guard_identity_of(PyObject* a, PyObject* b) {
-  const auto path_of = [&](PyObject* object) {
-    const auto input = input_of_.find(object);
-    return input == input_of_.end() ? source_of(object) : inputs_[input->second].source;
-  };
   const SourceId first = path_of(a), second = path_of(b);
   if (first == kNoSource || second == kNoSource || first == second) return;
   if (a == b)
@@ -97,17 +105,35 @@ void World::guard_identity_of(PyObject* a, PyObject* b) {
     guards_.guard_distinct(first, second);
 }
 
-bool World::lacks_own_attribute(PyObject* traced, PyObject* name) {
+PyObject* World::read_own_attribute(PyObject* traced, PyObject* name) {
   const InputTensor& input = inputs_[input_of_.at(traced)];
   PyObject** dict = _PyObject_GetDictPtr(input.real.get());
   if (!dict || !*dict) {
     guards_.guard_no_instance_dict(input.source);
-    return true;
+    return nullptr;
   }
-  if (PyDict_GetItemWithError(*dict, name)) return false;
-  guards_.guard_absence(guards_.sources().add(SourceKind::kInstanceDict, input.source, nullptr),
-                        name);
-  return true;
+  guards::Sources& sources = guards_.sources();
+  const SourceId source = sources.add(SourceKind::kInstanceDict, input.source, nullptr);
+  if (PyObject* value = PyDict_GetItemWithError(*dict, name))
+    return read(value, sources.add(SourceKind::kDictItem, source, name));
+  guards_.guard_absence(source, name);
+  return nullptr;
+}
+
+PyObject* World::read_of_input(PyObject* traced, PyObject* descriptor) {
+  const InputTensor& input = inputs_[input_of_.at(traced)];
+  PyObject* real = input.real.get();
+  const Ref value =
+      Ref::steal(Py_TYPE(descriptor)
+                     ->tp_descr_get(descriptor, real, reinterpret_cast<PyObject*>(Py_TYPE(real))));
+  if (!value) return nullptr;
+  return read(value.get(), guards_.sources().add(SourceKind::kSlot, input.source, descriptor));
+}
+
+void World::note_identity(PyObject* object) {
+  if (is_primitive(object) || is_fixed(object)) return;
+  const SourceId source = path_of(object);
+  if (source != kNoSource && has_identity_.insert(source).second) identities_.push_back(source);
 }
 
 PyObject* World::read_constant(PyObject* object) {
@@ -192,7 +218,12 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
   if (is_primitive(object) || known_.count(object) != 0 || THPDevice_Check(object) ||
       PyRange_Check(object) || is_plain_slice(object))
     return held.release();
+  if (PyTraceBack_Check(object)) {  // of an exception that was admitted
+    own(object);
+    return held.release();
+  }
   if (is_fixed(object)) return read_constant(object);
+  if (is_module_function(object)) return read_constant(object);
   const bool is_new = Py_REFCNT(object) <= owner_count;
   if (PyTuple_Check(object)) return admit_tuple(held.release(), giver, is_new);
   if (!is_new)
@@ -302,6 +333,11 @@ bool World::expose_elements(PyObject* object) {
   } else if (PyCell_Check(object)) {
     if (PyObject* content = PyCell_GET(object))
       return expose_child(content, sources.add(SourceKind::kCellContent, source, nullptr));
+  } else if (Py_TYPE(object) == &PyDictProxy_Type) {
+    return expose_child(guards::mapping_of(object),
+                        sources.add(SourceKind::kProxied, source, nullptr));
+  } else if (Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash) {
+    note_identity(object);
   }
   return true;
 }

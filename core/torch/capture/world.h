@@ -66,8 +66,16 @@ class World {
   void guard_identity_of(PyObject* a, PyObject* b);
   bool is_input_tensor(PyObject* object) const { return input_of_.count(object) != 0; }
 
-  // The real tensor behind one from outside has no attribute of its own under this name; guarded.
-  bool lacks_own_attribute(PyObject* traced, PyObject* name);
+  // What the real tensor behind `traced`, one from outside, has under this name in its __dict__, or
+  // null; guarded. A read may also stop.
+  PyObject* read_own_attribute(PyObject* traced, PyObject* name);
+  // What `descriptor`, of a C structure, gives for the real tensor.
+  PyObject* read_of_input(PyObject* traced, PyObject* descriptor);
+  // The program asks whether `object` is among others, by its address: all such stay distinct.
+  void note_identity(PyObject* object);
+  // Once the program has ended: guards which objects are one. Where effects are not deferred, also
+  // that attributes which it set and set back again are what they were; stops where one is not.
+  bool settle();
 
   // Guards what a container from outside holds, at all depths: C code may look at it.
   bool expose(PyObject* object);
@@ -76,7 +84,8 @@ class World {
   // An own copy of a list or tuple from outside, with tensors of the recording.
   PyObject* copy_sequence(PyObject* object);
 
-  // Whether writes to what is outside are kept for later; else they end the capture.
+  // Whether writes to what is outside are kept for later; else they end the capture, but for
+  // attributes that are set back again.
   bool defers_effects() const { return defers_effects_; }
   void defer_effects() { defers_effects_ = true; }
   Effects& effects() { return effects_; }
@@ -101,6 +110,8 @@ class World {
   };
 
   PyObject* copy_elements(PyObject* object);
+  // As source_of, for tensors of the recording too.
+  SourceId path_of(PyObject* object) const;
   PyObject* read_tensor(PyObject* object, SourceId source);
   PyObject* admit_tuple(PyObject* object, const char* giver, bool is_new);
   bool admit_children(PyObject* object, const char* giver);
@@ -121,6 +132,8 @@ class World {
   std::unordered_map<PyObject*, std::size_t> input_of_;    // by traced object
   std::unordered_map<PyObject*, std::size_t> real_input_;  // by real object
   std::size_t exposed_count_ = 0;
+  std::vector<SourceId> identities_;
+  std::unordered_set<SourceId> has_identity_;
 };
 
 // Immutable, compared by value: what a guard of equality can hold.

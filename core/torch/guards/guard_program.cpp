@@ -3,6 +3,7 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace backplane::guards {
@@ -65,15 +66,6 @@ std::string repr(PyObject* object) {
   return std::string("<") + Py_TYPE(object)->tp_name + ">";
 }
 
-std::uint64_t version_of_dict(PyObject* dict) {
-#if PY_VERSION_HEX < 0x030C0000
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#else
-  (void)dict;
-  return 0;
-#endif
-}
-
 unsigned int version_of(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
@@ -90,10 +82,16 @@ GuardProgram::GuardProgram(const CallArguments& call)
 }
 
 void GuardProgram::load(SourceId source) {
+  if (is_used_.size() < sources_.size()) is_used_.resize(sources_.size());
+  is_used_[source] = true;
+  find(source);
+}
+
+void GuardProgram::find(SourceId source) {
   if (is_loaded_.size() < sources_.size()) is_loaded_.resize(sources_.size());
   if (is_loaded_[source]) return;
   is_loaded_[source] = true;
-  if (sources_[source].parent != kNoSource) load(sources_[source].parent);
+  if (sources_[source].parent != kNoSource) find(sources_[source].parent);
   steps_.push_back({Kind::kLoad, source, {}, 0});
 }
 
@@ -102,7 +100,7 @@ bool GuardProgram::add(Kind kind, SourceId source, PyObject* operand, std::int64
   std::vector<std::uint32_t>& same = steps_of_[static_cast<std::uint64_t>(kind) << 32 | source];
   for (const std::uint32_t i : same)
     if (kind != Kind::kAbsence || steps_[i].operand.get() == operand) return false;
-  if (source != kNoSource) load(source);
+  if (source != kNoSource) find(source);
   same.push_back(static_cast<std::uint32_t>(steps_.size()));
   steps_.push_back({kind, source, Ref::borrow(operand), number});
   return true;
@@ -150,7 +148,7 @@ void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyOb
 
 void GuardProgram::guard_tensor(SourceId source, const at::Tensor& tensor) {
   if (add(Kind::kTensor, source, nullptr, static_cast<std::int64_t>(tensors_.size())))
-    tensors_.emplace_back(tensor, local_);
+    tensors_.emplace_back(tensor);
 }
 
 void GuardProgram::guard_function(SourceId source, PyObject* function) {
@@ -179,6 +177,22 @@ void GuardProgram::guard_same(SourceId a, SourceId b) {
   steps_.push_back({Kind::kSame, a, {}, b});
 }
 
+void GuardProgram::guard_all_distinct(std::vector<SourceId> sources) {
+  for (const SourceId source : sources) load(source);
+  steps_.push_back(
+      {Kind::kAllDistinct, kNoSource, {}, static_cast<std::int64_t>(distinct_.size())});
+  distinct_.push_back(std::move(sources));
+}
+
+bool GuardProgram::only_fixed_since(std::size_t count) const {
+  return std::all_of(steps_.begin() + static_cast<std::ptrdiff_t>(count), steps_.end(),
+                     [](const Step& step) {
+                       return step.kind == Kind::kLoad || step.kind == Kind::kIdentity ||
+                              step.kind == Kind::kFunction || step.kind == Kind::kTypeAttributes ||
+                              step.kind == Kind::kAbsence;
+                     });
+}
+
 bool GuardProgram::check_shape(const CallArguments& call) const {
   const Py_ssize_t count = call.keyword_names ? PyTuple_GET_SIZE(call.keyword_names) : 0;
   if (call.positional_count != positional_count_ ||
@@ -192,6 +206,11 @@ bool GuardProgram::check_shape(const CallArguments& call) const {
   return true;
 }
 
+bool GuardProgram::has_same_keys() const {
+  const c10::impl::LocalDispatchKeySet now = c10::impl::tls_local_dispatch_key_set();
+  return now.included_ == local_.included_ && now.excluded_ == local_.excluded_;
+}
+
 bool GuardProgram::check_types(TypeAttributes& attributes) {
   auto* type = reinterpret_cast<PyTypeObject*>(attributes.type.get());
   if (attributes.version != 0 && version_of(type) == attributes.version) return true;
@@ -202,14 +221,7 @@ bool GuardProgram::check_types(TypeAttributes& attributes) {
   return true;
 }
 
-PyObject* GuardProgram::load_item(const Step& step, Registers& registers) {
-  const Source& source = sources_[step.source];
-  if (dicts_[source.parent].is_fresh) return in_dict_[step.source];
-  return in_dict_[step.source] = follow(source, registers.values[source.parent], registers.owned);
-}
-
-bool GuardProgram::run(const Step& step, const CallArguments& call,
-                       const c10::impl::LocalDispatchKeySet& local, Registers& registers) {
+bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& registers) {
   PyObject* value = step.source == kNoSource ? nullptr : registers.values[step.source];
   switch (step.kind) {
     case Kind::kLoad: {
@@ -218,18 +230,11 @@ bool GuardProgram::run(const Step& step, const CallArguments& call,
         value = call.values[source.index];
       else if (source.kind == SourceKind::kKeyword)
         value = call.values[call.positional_count + static_cast<std::size_t>(source.index)];
-      else if (source.kind == SourceKind::kDictItem)
-        value = load_item(step, registers);
       else
         value =
             follow(source, source.parent == kNoSource ? nullptr : registers.values[source.parent],
                    registers.owned);
       registers.values[step.source] = value;
-      if (value && PyDict_Check(value)) {
-        SeenDict& dict = dicts_[step.source];
-        dict.is_fresh = dict.version != 0 && dict.version == version_of_dict(value);
-        if (!dict.is_fresh) dict.version = 0;
-      }
       return value != nullptr;
     }
     case Kind::kType:
@@ -243,7 +248,6 @@ bool GuardProgram::run(const Step& step, const CallArguments& call,
     case Kind::kKeys:
       return has_keys(value, step.operand.get());
     case Kind::kAbsence: {
-      if (dicts_[step.source].is_fresh) return true;
       const bool absent =
           PyDict_Check(value) && PyDict_GetItemWithError(value, step.operand.get()) == nullptr;
       if (PyErr_Occurred()) PyErr_Clear();
@@ -253,7 +257,7 @@ bool GuardProgram::run(const Step& step, const CallArguments& call,
       return check_types(types_[static_cast<std::size_t>(step.number)]);
     case Kind::kTensor:
       return is_tensor(value) && tensors_[static_cast<std::size_t>(step.number)].check(
-                                     *THPVariable_Unpack(value).unsafeGetTensorImpl(), local);
+                                     *THPVariable_Unpack(value).unsafeGetTensorImpl());
     case Kind::kFunction: {
       const FunctionParts& parts = functions_[static_cast<std::size_t>(step.number)];
       return PyFunction_Check(value) && PyFunction_GET_CODE(value) == parts.code.get() &&
@@ -271,39 +275,31 @@ bool GuardProgram::run(const Step& step, const CallArguments& call,
       return value == registers.values[static_cast<std::size_t>(step.number)];
     case Kind::kDistinct:
       return value != registers.values[static_cast<std::size_t>(step.number)];
+    case Kind::kAllDistinct: {
+      std::vector<PyObject*>& found = registers.scratch;
+      found.clear();
+      for (const SourceId source : distinct_[static_cast<std::size_t>(step.number)])
+        found.push_back(registers.values[source]);
+      std::sort(found.begin(), found.end());
+      return std::adjacent_find(found.begin(), found.end()) == found.end();
+    }
   }
   return false;
 }
 
-bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
-  if (!check_shape(call) || !(ThreadState::current() == state_)) return false;
-  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
-  prepare(out_registers);
-  for (const Step& step : steps_)
-    if (!run(step, call, local, out_registers)) return false;
-  for (SourceId source = 0; source < dicts_.size(); ++source) {
-    PyObject* value = out_registers.values[source];
-    if (value && !dicts_[source].is_fresh && PyDict_Check(value))
-      dicts_[source].version = version_of_dict(value);
-  }
-  return true;
-}
-
 void GuardProgram::prepare(Registers& registers) {
-  registers.values.assign(sources_.size(), nullptr);
+  if (registers.values.size() < sources_.size()) registers.values.resize(sources_.size());
   registers.owned.clear();
-  dicts_.resize(sources_.size());
-  in_dict_.resize(sources_.size());
 }
 
 std::string GuardProgram::explain(const CallArguments& call) {
   if (!check_shape(call)) return "the call has other arguments than at capture";
   if (const ThreadState now = ThreadState::current(); !(now == state_)) return state_.explain(now);
-  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+  if (!has_same_keys()) return "the thread's own dispatch keys are others than at capture";
   Registers registers;
   prepare(registers);
   for (const Step& step : steps_) {
-    if (run(step, call, local, registers)) continue;
+    if (run(step, call, registers)) continue;
     std::string what = step_text(step);
     if (step.kind == Kind::kTensor && is_tensor(registers.values[step.source]))
       what += "; " + tensors_[static_cast<std::size_t>(step.number)].explain(
@@ -355,6 +351,12 @@ std::string GuardProgram::step_text(const Step& step) const {
       return "THE_SAME " + who + ", " + sources_.text(static_cast<SourceId>(step.number));
     case Kind::kDistinct:
       return "NOT_THE_SAME " + who + ", " + sources_.text(static_cast<SourceId>(step.number));
+    case Kind::kAllDistinct: {
+      std::string text = "ALL_DISTINCT";
+      for (const SourceId source : distinct_[static_cast<std::size_t>(step.number)])
+        text += " " + sources_.text(source);
+      return text;
+    }
   }
   return "?";
 }

@@ -4,6 +4,8 @@
 
 #include <Python.h>
 //
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,6 +28,7 @@ struct CallArguments {
 struct Registers {
   std::vector<PyObject*> values;
   std::vector<cpython::Ref> owned;
+  std::vector<PyObject*> scratch;
 };
 
 class GuardProgram {
@@ -54,15 +57,20 @@ class GuardProgram {
   // Two paths to one object, or to two.
   void guard_same(SourceId a, SourceId b);
   void guard_distinct(SourceId a, SourceId b);
+  // No two of the paths lead to one object.
+  void guard_all_distinct(std::vector<SourceId> sources);
   // Makes sure that a check leaves the value in its register.
   void load(SourceId source);
 
-  // Runs no code of the program.
+  // Runs no code of the program. Everything is guarded already.
   bool check(const CallArguments& call, Registers& out_registers);
   // The first guard that fails: "x.shape: ...". Empty where none does.
   std::string explain(const CallArguments& call);
   std::vector<std::string> text() const;
   std::size_t size() const { return steps_.size(); }
+  // Whether what was guarded after the first `count` steps are functions, classes and modules: what
+  // a program is made of, not what it works on.
+  bool only_fixed_since(std::size_t count) const;
 
  private:
   enum class Kind : std::uint8_t {
@@ -80,6 +88,7 @@ class GuardProgram {
     kEmptyCell,
     kSame,
     kDistinct,
+    kAllDistinct,
   };
   struct Step {
     Kind kind;
@@ -98,36 +107,70 @@ class GuardProgram {
     cpython::Ref code, globals, defaults, keyword_defaults;
   };
 
+  // The steps as `check` takes them: a dict that is as it was answers for all that only it decides.
+  enum class FastKind : std::uint8_t {
+    kPositional,
+    kKeyword,
+    kConstant,
+    kInstanceDict,
+    kItem,    // of a dict
+    kFollow,  // any other source
+    kSkip,    // `number` instructions, where the dict `source` is as it was
+    kType,
+    kIdentity,
+    kTensor,  // of the class `operand`
+    kStep,    // steps_[number]
+  };
+  struct Fast {
+    FastKind kind;
+    bool is_dict;  // the value of `source`, with items or absent keys among the guards
+    SourceId source, parent;
+    PyObject* operand;  // borrowed from the step or the source
+    std::int64_t number;
+  };
+  void make_fast();
+  std::vector<bool> find_leaves() const;
+  bool depends_on_dict_alone(const Step& step) const;
+  void append_fast(std::size_t step);
+  bool run_fast(const Fast& fast, const CallArguments& call, Registers& registers);
+  void note_dict(const Fast& fast, PyObject* value);
+
+  void find(SourceId source);
   bool add(Kind kind, SourceId source, PyObject* operand, std::int64_t number = 0);
-  bool run(const Step& step, const CallArguments& call, const c10::impl::LocalDispatchKeySet& local,
-           Registers& registers);
+  bool run(const Step& step, const CallArguments& call, Registers& registers);
   static bool check_types(TypeAttributes& attributes);
   bool check_shape(const CallArguments& call) const;
+  bool has_same_keys() const;
   std::string step_text(const Step& step) const;
 
   void prepare(Registers& registers);
-  PyObject* load_item(const Step& step, Registers& registers);
 
   // What was found in a dict, for as long as its version tag stays. Tags are never given twice.
   struct SeenDict {
     std::uint64_t version = 0;  // 0: nothing is known
-    bool is_fresh = false;      // in the check that runs
+    bool is_same = false;       // as in the last check that held
   };
 
   Sources sources_;
   std::vector<Step> steps_;
-  std::vector<bool> is_loaded_;     // by source
-  std::vector<SeenDict> dicts_;     // by source
-  std::vector<PyObject*> in_dict_;  // by source: borrowed from its dict, while that is fresh
+  std::vector<bool> is_loaded_;                                             // by source
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> steps_of_;  // by kind and source
   std::vector<TypeAttributes> types_;
   std::unordered_map<PyTypeObject*, std::uint32_t> type_index_;
   std::vector<TensorMatch> tensors_;
   std::vector<FunctionParts> functions_;
+  std::vector<std::vector<SourceId>> distinct_;
   std::size_t positional_count_;
   std::vector<cpython::Ref> keyword_names_;
   ThreadState state_;
   c10::impl::LocalDispatchKeySet local_;  // when the call was made
+
+  std::vector<Fast> fast_;
+  std::vector<bool> is_used_;  // by source: read besides its own guards
+  std::vector<SourceId> dict_sources_;
+  std::vector<SeenDict> dicts_;     // by source
+  std::vector<PyObject*> in_dict_;  // by source: borrowed from its dict, while that is as it was
+  bool has_stale_dict_ = false;     // in the check that runs
 };
 
 }  // namespace backplane::guards

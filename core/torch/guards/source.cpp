@@ -113,6 +113,8 @@ std::string Sources::text(SourceId id) const {
       return parent() + "()";
     case SourceKind::kContextValue:
       return parent() + ".get()";
+    case SourceKind::kProxied:
+      return parent();
   }
   return "?";
 }
@@ -128,6 +130,15 @@ cpython::Ref ordered_keys(PyObject* dict) {
   }
   PyErr_Clear();
   return keys;
+}
+
+PyObject* mapping_of(PyObject* proxy) {
+  // The whole of CPython's mappingproxyobject, which no header declares.
+  struct Proxy {
+    PyObject ob_base;
+    PyObject* mapping;
+  };
+  return reinterpret_cast<Proxy*>(proxy)->mapping;
 }
 
 PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Ref>& out_owned) {
@@ -191,6 +202,8 @@ PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Re
       out_owned.push_back(cpython::Ref::steal(value));
       return value;
     }
+    case SourceKind::kProxied:
+      return Py_TYPE(parent) == &PyDictProxy_Type ? mapping_of(parent) : nullptr;
   }
   return nullptr;
 }

@@ -34,6 +34,7 @@ enum class SourceKind : std::uint8_t {
   kMethodFunction,
   kReferent,      // of a weak reference
   kContextValue,  // of the context variable
+  kProxied,       // the mapping behind a mappingproxy
 };
 
 struct Source {
@@ -71,6 +72,9 @@ class Sources {
 // The keys of a dict in the order in which Python hands them out: an OrderedDict has one of its
 // own. Runs no code of the program.
 cpython::Ref ordered_keys(PyObject* dict);
+
+// What a mappingproxy shows. Borrowed.
+PyObject* mapping_of(PyObject* proxy);
 
 // What the source is now, or null without an error set where the path ends early. Borrowed from
 // what it was found in, or from `out_owned`. Runs no code of the program. Arguments are the

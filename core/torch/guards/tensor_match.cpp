@@ -11,11 +11,6 @@ namespace backplane::guards {
 
 namespace {
 
-c10::DispatchKeySet keys_of(const c10::TensorImpl& tensor,
-                            const c10::impl::LocalDispatchKeySet& local) {
-  return (tensor.key_set() | local.included_) - local.excluded_;
-}
-
 bool is_leaf(const c10::TensorImpl& tensor) {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
   return !meta || !meta->grad_fn_;
@@ -34,8 +29,8 @@ bool is_tensor(PyObject* object) {
   return PyType_IsSubtype(Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass)) != 0;
 }
 
-TensorMatch::TensorMatch(const at::Tensor& tensor, const c10::impl::LocalDispatchKeySet& local)
-    : keys_(keys_of(*tensor.unsafeGetTensorImpl(), local)),
+TensorMatch::TensorMatch(const at::Tensor& tensor)
+    : keys_(tensor.key_set()),
       dtype_(tensor.dtype()),
       device_(tensor.device()),
       requires_grad_(tensor.requires_grad()),
@@ -43,9 +38,8 @@ TensorMatch::TensorMatch(const at::Tensor& tensor, const c10::impl::LocalDispatc
       sizes_(tensor.sizes().vec()),
       strides_(tensor.strides().vec()) {}
 
-bool TensorMatch::check(const c10::TensorImpl& tensor,
-                        const c10::impl::LocalDispatchKeySet& local) const {
-  if (keys_of(tensor, local) != keys_ || tensor.dtype() != dtype_ || tensor.device() != device_ ||
+bool TensorMatch::check(const c10::TensorImpl& tensor) const {
+  if (tensor.key_set() != keys_ || tensor.dtype() != dtype_ || tensor.device() != device_ ||
       tensor.requires_grad() != requires_grad_)
     return false;
   const c10::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
@@ -68,8 +62,8 @@ std::string TensorMatch::explain(const at::Tensor& tensor) const {
     return differs("shape", text_of(tensor.sizes()), text_of(c10::IntArrayRef(sizes_)));
   if (tensor.strides() != c10::IntArrayRef(strides_))
     return differs("strides", text_of(tensor.strides()), text_of(c10::IntArrayRef(strides_)));
-  const auto keys = keys_of(*tensor.unsafeGetTensorImpl(), c10::impl::tls_local_dispatch_key_set());
-  if (keys != keys_) return differs("dispatch keys", text_of(keys), text_of(keys_));
+  if (tensor.key_set() != keys_)
+    return differs("dispatch keys", text_of(tensor.key_set()), text_of(keys_));
   if (requires_grad_ && is_leaf(*tensor.unsafeGetTensorImpl()) != is_leaf_)
     return differs("is_leaf", is_leaf_ ? "False" : "True", is_leaf_ ? "True" : "False");
   return "nothing differs";

@@ -5,7 +5,6 @@
 //
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKeySet.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdint>
 #include <string>
@@ -19,16 +18,15 @@ bool is_tensor(PyObject* object);
 
 class TensorMatch {
  public:
-  // `local`: the thread's keys when the function was called.
-  TensorMatch(const at::Tensor& tensor, const c10::impl::LocalDispatchKeySet& local);
+  explicit TensorMatch(const at::Tensor& tensor);
 
-  bool check(const c10::TensorImpl& tensor, const c10::impl::LocalDispatchKeySet& local) const;
+  bool check(const c10::TensorImpl& tensor) const;
   // What differs first: "dtype is Half, expected Float".
   std::string explain(const at::Tensor& tensor) const;
   std::string text() const;
 
  private:
-  c10::DispatchKeySet keys_;  // with the thread's own included and excluded ones
+  c10::DispatchKeySet keys_;
   caffe2::TypeMeta dtype_;
   c10::Device device_;
   bool requires_grad_;

@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -24,41 +26,63 @@ namespace backplane::python {
 
 namespace {
 
+// Called with each graph that was compiled for a plugin: (function, role, cut). It may refuse one.
+using Accept = std::shared_ptr<py::object>;
+
 // Compiled programs of one function. Taken without the GIL: compiling releases it.
 struct Programs {
-  std::vector<runtime::Device*> devices;  // without one ATen runs the graph, node by node
+  compiler::CutOptions settings;  // without a device ATen runs the graph, node by node
+  Accept accept;
   std::mutex mutex;
   compiler::SizeFamily family;
 };
 
 Result<call::Program> make_program(const record::Recorded& recorded, Programs& programs) {
-  compiler::CutOptions options;
+  compiler::CutOptions options = programs.settings;
   options.name = recorded.graph.name;
-  options.devices = programs.devices;
   const auto eager = [](std::span<const at::Tensor>) -> std::vector<c10::IValue> {
     throw std::runtime_error(
         "The gradient of a captured program cannot be differentiated again (create_graph=True). "
         "Call the function without torch_backplane for that.");
   };
-  const py::gil_scoped_release no_gil;
-  const std::lock_guard lock(programs.mutex);
-  BP_ASSIGN_OR_RETURN(compiler::SizeFamily::Member member,
-                      programs.family.add(recorded, compiler::flatten_with_border(recorded),
-                                          [&](record::Recorded given) {
-                                            return compiler::CutEntry::compile(std::move(given),
-                                                                               options, eager);
-                                          }));
+  std::optional<Result<compiler::SizeFamily::Member>> made;
+  {
+    const py::gil_scoped_release no_gil;
+    const std::lock_guard lock(programs.mutex);
+    made.emplace(programs.family.add(
+        recorded, compiler::flatten_with_border(recorded), [&](record::Recorded given) {
+          return compiler::CutEntry::compile(std::move(given), options, eager);
+        }));
+  }
+  if (!made->ok()) return made->take_status();
+  compiler::SizeFamily::Member member = std::move(**made);
+  if (member.is_new && !options.devices.empty()) {
+    try {
+      for (compiler::Stage& stage : member.entry->stages())
+        (*programs.accept)(std::move(stage.function), compiler::role_name(stage.role),
+                           std::move(stage.cut));
+    } catch (py::error_already_set& refusal) {
+      refusal.restore();
+      return Status(Code::kCancelled, "refused");
+    }
+  }
   return call::Program{std::move(member.entry), std::move(member.sizes)};
 }
 
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
-                   std::uint32_t device, bool strict, std::size_t entry_limit) {
+                   std::uint32_t device, bool strict, std::size_t entry_limit, double memory_budget,
+                   bool pack_inference, bool pack_training, const py::object& accept) {
   call::CompiledOptions options;
   options.name = name;
   options.strict = strict;
   options.entry_limit = entry_limit;
   auto programs = std::make_shared<Programs>();
-  if (!plugin.empty()) programs->devices = find_devices({{plugin, static_cast<int>(device)}});
+  if (!plugin.empty())
+    programs->settings.devices = find_devices({{plugin, static_cast<int>(device)}});
+  programs->settings.memory_budget = memory_budget;
+  programs->settings.pack_inference = pack_inference;
+  programs->settings.pack_training = pack_training;
+  programs->accept = std::make_shared<py::object>(accept);
   options.make_program = [programs](const record::Recorded& recorded) {
     return make_program(recorded, *programs);
   };
@@ -138,6 +162,22 @@ py::dict counters(const py::object& compiled) {
   return out;
 }
 
+// Seconds for one check of the first entry's guards with these arguments.
+double time_guards(const py::object& compiled, const py::tuple& arguments, std::size_t count) {
+  const call::CompiledCallable& state = state_of(compiled);
+  if (state.entries().empty()) throw py::value_error("the function has no entry");
+  std::vector<PyObject*> values;
+  for (const py::handle argument : arguments) values.push_back(argument.ptr());
+  const guards::CallArguments call{values.data(), values.size(), nullptr};
+  guards::Registers registers;
+  const auto start = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < count; ++i)
+    if (!state.entries().front()->check(call, registers))
+      throw py::value_error("the entry's guards do not hold for these arguments");
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  return spent.count() / static_cast<double>(count);
+}
+
 py::object reassemble(const py::object& code) {
   auto* object = reinterpret_cast<PyCodeObject*>(code.ptr());
   if (!PyCode_Check(code.ptr())) throw py::type_error("not a code object");
@@ -201,10 +241,12 @@ py::object break_code(const py::object& function, int offset, int number) {
 void register_frontend(py::module_& module) {
   py::module_ own = module.def_submodule("frontend");
   own.def("compile", compile, py::arg("target"), py::arg("name"), py::arg("plugin"),
-          py::arg("device"), py::arg("strict"), py::arg("entry_limit"));
+          py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("memory_budget"),
+          py::arg("pack_inference"), py::arg("pack_training"), py::arg("accept"));
   own.def("entries", entries);
   own.def("counters", counters);
   own.def("reset", [](const py::object& compiled) { state_of(compiled).reset(); });
+  own.def("time_guards", time_guards, py::arg("compiled"), py::arg("arguments"), py::arg("count"));
   own.def("reassemble", reassemble);
   own.def("break_code", break_code, py::arg("function"), py::arg("offset"), py::arg("number"));
 }

@@ -1,4 +1,4 @@
-"""Python programs, each called several times, against plain Python."""
+"""Programs of every kind, one or two for each feature."""
 
 from __future__ import annotations
 
@@ -6,34 +6,14 @@ import dataclasses
 import functools
 import math
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable
-from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
-from frontend.helpers import captured, check
-from torch_backplane import frontend
+from frontend.programs.catalog import program, x
 
 SCALE = 2.0
 FLAGS = {"bias": True, "sizes": [1, 2, 3]}
 Pair = namedtuple("Pair", "first second")
-
-
-def x(*shape: int) -> torch.Tensor:
-    return torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
-
-
-PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {}
-
-
-def program(*calls: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        assert function.__name__ not in PROGRAMS
-        PROGRAMS[function.__name__] = (function, list(calls))
-        return function
-
-    return add
 
 
 @program((x(3), x(3)), (x(4), x(4)), (x(3).double(), x(3)))
@@ -467,12 +447,3 @@ def complex_numbers(a):
 def slices_of_own_lists(a):
     rows = [[a, 1], [a + 1, 2], [a + 2, 3]]
     return [r[0] * r[1] for r in rows[1:]], rows[::-1][0], list(rows)[:1]
-
-
-@pytest.mark.parametrize("name", sorted(PROGRAMS))
-def test_program(name: str) -> None:
-    function, calls = PROGRAMS[name]
-    compiled = check(function, *calls)
-    counters = frontend.counters(compiled)
-    if name not in ("uncaught",):
-        assert captured(compiled), counters

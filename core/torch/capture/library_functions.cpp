@@ -1,0 +1,105 @@
+#include "core/torch/capture/library_functions.h"
+
+#include <cstring>
+#include <string_view>
+
+#include "core/cpython/bytecode/py_ref.h"
+#include "core/torch/capture/interpreter.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+// A new reference kept for good, or null.
+PyObject* find(const char* module, std::initializer_list<const char*> path) {
+  Ref found = Ref::steal(PyImport_ImportModule(module));
+  for (const char* name : path)
+    if (found) found = Ref::steal(PyObject_GetAttrString(found.get(), name));
+  PyErr_Clear();
+  return found.release();
+}
+
+PyObject* code_of(PyObject* function) {
+  return function && PyFunction_Check(function) ? PyFunction_GET_CODE(function) : nullptr;
+}
+
+// Found in the class, below `object` and its like, as a Python function.
+bool is_in_python(PyTypeObject* type, const char* name) {
+  const Ref text = Ref::steal(PyUnicode_InternFromString(name));
+  PyObject* found = _PyType_Lookup(type, text.get());
+  return found && PyFunction_Check(found);
+}
+
+bool all_print_the_same(PyObject* container) {
+  if (PyDict_CheckExact(container)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(container, &position, &key, &value))
+      if (!prints_the_same(key) || !prints_the_same(value)) return false;
+    return true;
+  }
+  if (PyAnySet_Check(container)) {
+    Py_ssize_t position = 0;
+    PyObject* key;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(container, &position, &key, &hash))
+      if (!is_primitive(key)) return false;
+    return true;
+  }
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i)
+    if (!prints_the_same(PySequence_Fast_GET_ITEM(container, i))) return false;
+  return true;
+}
+
+}  // namespace
+
+LibraryFunction classify_library_function(PyObject* function) {
+  static PyObject* const is_compiling = find("torch.compiler", {"is_compiling"});
+  static PyObject* const tensor_hash = find("torch", {"Tensor", "__hash__"});
+  static PyObject* const wrapped = find("torch.utils.checkpoint", {"checkpoint"});
+  static PyObject* const checkpoint = find("torch.utils.checkpoint", {"checkpoint", "__wrapped__"});
+  if (function == is_compiling) return LibraryFunction::kIsCompiling;
+  if (function == tensor_hash) return LibraryFunction::kTensorHash;
+  if (checkpoint && function == checkpoint) return LibraryFunction::kCheckpoint;
+  if (checkpoint && code_of(function) == code_of(wrapped)) return LibraryFunction::kWithoutDynamo;
+  return LibraryFunction::kNone;
+}
+
+bool is_cache_wrapper(PyTypeObject* type) {
+  static PyObject* const known = find("functools", {"_lru_cache_wrapper"});
+  return reinterpret_cast<PyObject*>(type) == known;
+}
+
+bool only_compares_addresses(PyFrameObject* frame) {
+  static PyObject* const tensor_hash = find("torch", {"Tensor", "__hash__", "__code__"});
+  static PyObject* const copies = find("copy", {"deepcopy", "__code__", "co_filename"});
+  if (!frame) return false;
+  const Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+  return code.get() == tensor_hash ||
+         reinterpret_cast<PyCodeObject*>(code.get())->co_filename == copies;
+}
+
+bool hashes_the_same(PyObject* object) {
+  if (is_primitive(object) || is_fixed(object)) return true;
+  if (PyTuple_Check(object)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      if (!hashes_the_same(PyTuple_GET_ITEM(object, i))) return false;
+    return true;
+  }
+  return !guards::is_tensor(object) && is_in_python(Py_TYPE(object), "__hash__");
+}
+
+bool prints_the_same(PyObject* object) {
+  if (is_primitive(object) || is_fixed(object) || guards::is_tensor(object)) return true;
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyTuple_Check(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
+      PyAnySet_Check(object))
+    return all_print_the_same(object);
+  return std::strncmp(type->tp_name, "torch.", 6) == 0 || PyRange_Check(object) ||
+         PyExceptionInstance_Check(object) || is_in_python(type, "__repr__") ||
+         is_in_python(type, "__str__");
+}
+
+}  // namespace backplane::capture
