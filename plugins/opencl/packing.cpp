@@ -43,12 +43,13 @@ Result<cl_event> convert_panels(Context& context, cl_command_queue queue, const 
       (packs ? "    panels[i] = at < columns ? plain[at * column_stride] : 0.0f;\n"
              : "    if (at < columns) plain[at * column_stride] = panels[i];\n") +
       "  }\n}\n");
-  LaunchList list;
+  static const auto work = std::make_shared<const Work>(Work{"the packing of a weight", {}});
+  LaunchList list(work);
   const auto bits = [](std::int64_t v) { return Argument::bits(static_cast<std::uint64_t>(v)); };
   const std::int64_t panel_count = (dims[column] + layout.width - 1) / layout.width;
   Recorder recorder(context, queue, std::move(waits));
   if (dims[row] != 0 && panel_count != 0)
-    list.add({context.program(kernel.text, kernel.entry, "the packing of a weight"),
+    list.add({context.program(kernel.text, kernel.entry, work->name),
               {Argument::at(plain), Argument::at(panels), bits(dims[column]), bits(strides[row]),
                bits(strides[column]), bits(layout.width)},
               {static_cast<std::size_t>(dims[row]), static_cast<std::size_t>(panel_count), 1},
@@ -59,12 +60,12 @@ Result<cl_event> convert_panels(Context& context, cl_command_queue queue, const 
   Status status = list.run({nullptr, nullptr, nullptr});
   Recorder::current() = nullptr;
   auto event = recorder.finish();
-  if (event.ok() && !status.ok()) {
+  if (status.ok()) return event;
+  if (event.ok()) {
     clWaitForEvents(1, &*event);
     clReleaseEvent(*event);
-    return status;
   }
-  return event;
+  return status;
 }
 
 }  // namespace backplane::opencl
