@@ -68,6 +68,26 @@ class Grouper {
       }
     return values.size();
   }
+  // A list by channel lines up with another dim than it would as an operand of its own.
+  bool reads_in_two_ways(std::size_t a, std::size_t b) const {
+    std::set<std::uint32_t> by_channel, plain;
+    for (const std::size_t g : {a, b})
+      for (const std::uint32_t n : groups_.nodes(g)) {
+        const NodeView node = graph_[n];
+        for (std::size_t i = 0; i < node.operand_count(); ++i)
+          if (node.has_operand(i))
+            (is_channel_operand(node, i) ? by_channel : plain).insert(node.operand_index(i));
+      }
+    return std::ranges::any_of(by_channel, [&](std::uint32_t v) { return plain.contains(v); });
+  }
+  // Results but the first that nobody reads do not count.
+  bool has_one_result(const NodeView& node) const {
+    for (std::size_t r = 1; r < node.result_count(); ++r) {
+      const std::uint32_t v = node.result_index(r);
+      if (v != BP_NONE && (!groups_.users(v).empty() || groups_.is_output(v))) return false;
+    }
+    return true;
+  }
   bool is_points(std::size_t node) const {
     const std::size_t g = groups_.group_of(node);
     return g != kNone && kinds_[g] == Group::kPoints;
@@ -91,12 +111,12 @@ class Grouper {
         const std::size_t own = groups_.group_of(u);
         if (groups_.nodes(own).size() != 1 || spaces_[own].has_rows) break;
         const NodeView node = graph_[u];
-        if (node.result_count() != 1 ||
+        if (!has_one_result(node) ||
             !std::ranges::equal(node.result().dims(), graph_.value(value).dims()))
           break;
         // A residual before a norm is cheaper in the norm, which reads the sum anyway.
         if (node.operand_count() > 1 && feeds_rows(node.result_index())) break;
-        if (!groups_.may_join(g, own)) break;
+        if (reads_in_two_ways(g, own) || !groups_.may_join(g, own)) break;
         groups_.join(g, own);
         value = node.result_index();
       }
@@ -117,7 +137,9 @@ class Grouper {
         auto joined = sdk::PointSpace::join(spaces_[a], spaces_[b]);
         // A reduced value without its dims would line up with the wrong ones.
         if (!joined || !joined->fits(graph_.value(value).dims())) continue;
-        if (tensor_count(a, b) > kGroupTensors || !groups_.may_join(a, b)) continue;
+        if (tensor_count(a, b) > kGroupTensors || reads_in_two_ways(a, b) ||
+            !groups_.may_join(a, b))
+          continue;
         groups_.join(a, b);
         spaces_[a] = std::move(*joined);
       }

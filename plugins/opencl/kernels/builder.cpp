@@ -186,6 +186,7 @@ Status Draft::finish() {
           e().select(wrong_, number, e().integer(kernelgen::Type::kI32, 0)),
           kernelgen::Store::kNonZero);
   }
+  if (kernel_.stores.empty()) return {};
   const kernelgen::Printed printed =
       print(kernel_, kernelgen::Dialect::kOpenCL, builder_.schedule());
   if (printed.items == 0) return {};

@@ -116,8 +116,15 @@ void PointPrinter::close() {
   line("}");
 }
 
+// Loops that run never: what would be computed before them may read tensors without elements.
+bool PointPrinter::has_empty_loop() const {
+  const auto extents = e_.extents().subspan(kernel_.outer_count);
+  return std::find(extents.begin(), extents.end(), 0) != extents.end();
+}
+
 // What does not change inside the loops is computed before them.
 void PointPrinter::hoist(Expr e, bool wide) {
+  if (has_empty_loop()) return;
   const Node& n = e_.node(e);
   if (n.op == Op::kConstant || n.op == Op::kAxis || n.op == Op::kExternal) return;
   if (!in_loops(e)) {
@@ -136,6 +143,7 @@ void PointPrinter::hoist(Expr e, bool wide) {
 
 template <class Body>
 void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
+  if (has_empty_loop()) return;
   const std::size_t axes = e_.extents().size(), first = kernel_.outer_count;
   const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
   for (std::size_t a = first; a + 1 < axes; ++a) {

@@ -60,6 +60,7 @@ class PointPrinter {
   // again for what vectors leave.
   template <class Body>
   void loops(Body&& body, bool wide_outside, std::int64_t copies);
+  bool has_empty_loop() const;
   void hoist(Expr e, bool wide);
   void reduce_phase(const std::vector<Expr>& reductions, bool wide);
   void join_lanes(Expr r);
