@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -43,6 +44,11 @@ class Program {
   cl_program program_ = nullptr;
   std::string failure_;
   mutable std::vector<cl_kernel> free_;
+};
+
+// Results that one work-item of a product keeps in registers on a CPU: rows by vectors of columns.
+struct ProductTile {
+  std::int64_t rows, vectors;
 };
 
 class Context {
@@ -85,6 +91,8 @@ class Context {
                                          const std::string& label);
   // Builds what was asked for since the last time, or finds it in the host's cache.
   Status build_pending();
+  // The fastest on this device: as measured by an earlier process, or now where it is worth that.
+  ProductTile product_tile(bool worth_measuring);
   // Host memory as a buffer, without a copy. It may be given up as soon as its last use is queued.
   Result<std::unique_ptr<Memory>> wrap_host(void* data, std::uint64_t bytes);
   // A buffer with this content; the copy is done when it returns.
@@ -92,6 +100,7 @@ class Context {
 
  private:
   bool answers() const;
+  Result<ProductTile> measure_tiles();
   Result<cl_program> find_or_build(std::span<const std::shared_ptr<Program>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
   cl_program load_binary(const std::string& key, std::span<const std::shared_ptr<Program>> kernels);
@@ -105,6 +114,8 @@ class Context {
   std::shared_ptr<FaultPool> faults_;
   Profile profile_;
   std::mutex open_mutex_, program_mutex_;
+  std::mutex tile_mutex_;  // held while tiles are measured: others wait for the answer
+  std::optional<ProductTile> tile_;
   std::atomic<bool> lost_{false};
   std::string lost_with_;                                               // written before lost_
   std::unordered_map<std::string, std::shared_ptr<Program>> programs_;  // by text

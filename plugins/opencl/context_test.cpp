@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "sealed.h"
 #include "testing/context_fixture.h"
 
 namespace backplane::opencl {
@@ -104,6 +105,31 @@ TEST_F(ContextTest, BinariesOfADriverThatKeepsThemAreNotReadBack) {
   first.program(named->text(), named->entry(), "first");
   ASSERT_TRUE(first.build_pending().ok());
   EXPECT_TRUE(sdk::testing::fake_cache().empty());
+}
+
+TEST_F(ContextTest, TilesAreMeasuredOnceAndKept) {
+  auto& cache = sdk::testing::fake_cache();
+  EXPECT_EQ(context_->product_tile(false).rows, 12);  // not worth it
+  EXPECT_TRUE(cache.empty());
+  const ProductTile best = context_->product_tile(true);
+  ASSERT_EQ(cache.size(), 1U);
+  const std::string kept = cache.begin()->second;
+  EXPECT_EQ(kept.substr(8),
+            "tile_" + std::to_string(best.rows) + "_" + std::to_string(best.vectors));
+  // Another process uses what it finds, whatever it is.
+  put_sealed(cache.begin()->first, "tile_6_4");
+  Context second(facts_);
+  ASSERT_TRUE(second.open().ok());
+  EXPECT_EQ(second.product_tile(false).vectors, 4);
+  // What is torn, or of another version, is measured again.
+  for (const std::string& content : {std::string("torn"), kept.substr(0, 9), kept + "?"}) {
+    cache.begin()->second = content;
+    Context other(facts_);
+    ASSERT_TRUE(other.open().ok());
+    EXPECT_EQ(other.product_tile(false).rows, 12);
+    other.product_tile(true);
+    EXPECT_EQ(cache.begin()->second.size(), kept.size());
+  }
 }
 
 TEST_F(ContextTest, MemoryIsLimitedAndKeptBuffersGiveWay) {

@@ -253,8 +253,10 @@ Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& 
     if (auto no = refuse(context_->facts(), graph[i])) return Status(BP_UNSUPPORTED, no->text);
   if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
   const bool panels = !context_->facts().gpu_schedule;  // what its products read
-  Grouping made =
-      group_nodes(graph, [&](std::size_t i) { return panels && options.wants_any_input(i); });
+  std::int64_t panel_columns = 0;
+  if (panels) panel_columns = 16 * context_->product_tile(has_large_product(graph)).vectors;
+  Grouping made = group_nodes(
+      graph, [&](std::size_t i) { return panels && options.wants_any_input(i); }, panel_columns);
   auto groups = std::make_shared<std::vector<Group>>(std::move(made.groups));
   auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
   for (std::size_t g = 0; g < groups->size(); ++g)

@@ -30,7 +30,8 @@ std::size_t packed_operand(const NodeView& node) {
 
 class Grouper {
  public:
-  explicit Grouper(const GraphView& graph) : graph_(graph), groups_(graph) {
+  Grouper(const GraphView& graph, std::int64_t panel_columns)
+      : graph_(graph), panel_columns_(panel_columns), groups_(graph) {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const NodeView node = graph[groups_.nodes(g).front()];
       Group::Kind kind = Group::kSingle;
@@ -171,7 +172,8 @@ class Grouper {
       if (!transposed || !alike) continue;
       const std::int64_t columns = v.dims()[*transposed ? 0 : 1];
       for (const auto& use : uses) packed_[use.node] = inputs[i];
-      out.layouts[i] = {BP_LAYOUT_OPAQUE, 0, PanelLayout::choose(columns, *transposed).id()};
+      out.layouts[i] = {BP_LAYOUT_OPAQUE, 0,
+                        PanelLayout::choose(columns, *transposed, panel_columns_).id()};
     }
   }
 
@@ -199,6 +201,7 @@ class Grouper {
   }
 
   const GraphView& graph_;
+  std::int64_t panel_columns_;
   sdk::NodeGroups groups_;
   std::vector<Group::Kind> kinds_;  // of each group
   std::vector<sdk::PointSpace> spaces_;
@@ -207,8 +210,22 @@ class Grouper {
 
 }  // namespace
 
-Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_t)>& may_pack) {
-  return Grouper(graph).run(may_pack);
+Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_t)>& may_pack,
+                     std::int64_t panel_columns) {
+  return Grouper(graph, panel_columns).run(may_pack);
+}
+
+bool has_large_product(const GraphView& graph) {
+  constexpr std::int64_t kLargeElements = std::int64_t{1} << 18;  // of all factors and the result
+  for (std::size_t n = 0; n < graph.size(); ++n) {
+    const std::string_view op = graph[n].op();
+    if (op != "aten.mm" && op != "aten.addmm" && op != "aten.linear") continue;
+    std::int64_t elements = graph[n].result().hint_elements();
+    for (std::size_t i = 0; i < graph[n].operand_count(); ++i)
+      if (graph[n].has_operand(i)) elements += graph[n].operand(i).hint_elements();
+    if (elements >= kLargeElements) return true;
+  }
+  return false;
 }
 
 }  // namespace backplane::opencl

@@ -7,17 +7,18 @@
 namespace backplane::opencl {
 namespace {
 
-constexpr std::int64_t kNarrow = 16, kWide = 32;
+constexpr std::int64_t kNarrow = 16, kWidest = 64;
 
 }  // namespace
 
 std::optional<PanelLayout> PanelLayout::parse(std::uint64_t id) {
   const PanelLayout layout{(id & 1) != 0, static_cast<std::int64_t>(id / 2)};
-  if (layout.width != kNarrow && layout.width != kWide) return std::nullopt;
+  if (layout.width == 0 || layout.width % kNarrow != 0 || layout.width > kWidest)
+    return std::nullopt;
   return layout;
 }
-PanelLayout PanelLayout::choose(std::int64_t columns, bool transposed) {
-  return {transposed, columns <= kNarrow ? kNarrow : kWide};
+PanelLayout PanelLayout::choose(std::int64_t columns, bool transposed, std::int64_t wide) {
+  return {transposed, columns <= kNarrow ? kNarrow : wide};
 }
 std::uint64_t PanelLayout::bytes(std::span<const std::int64_t> dims) const {
   const std::int64_t rows = dims[transposed ? 1 : 0], columns = dims[transposed ? 0 : 1];

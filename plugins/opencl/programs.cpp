@@ -2,9 +2,9 @@
 #include <backplane/kernelgen/kernel.hpp>
 
 #include <algorithm>
-#include <cstring>
 
 #include "context.h"
+#include "sealed.h"
 #include "signal_guard.h"
 
 namespace backplane::opencl {
@@ -16,20 +16,6 @@ constexpr std::int64_t kLanes = 16;  // of vectors in generated texts
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// A binary with a check sum before it: drivers trust what they are given.
-std::string seal(const std::string& binary) {
-  const std::uint64_t sum = kernelgen::hash_text(binary);
-  return std::string(reinterpret_cast<const char*>(&sum), sizeof sum) + binary;
-}
-// Empty where it is torn.
-std::string unseal(std::string_view sealed) {
-  std::uint64_t sum = 0;
-  if (sealed.size() <= sizeof sum) return {};
-  std::memcpy(&sum, sealed.data(), sizeof sum);
-  std::string binary(sealed.substr(sizeof sum));
-  return kernelgen::hash_text(binary) == sum ? binary : std::string();
 }
 
 bool has_kernels(cl_program program, std::span<const std::shared_ptr<Program>> kernels) {
@@ -116,12 +102,7 @@ std::string Context::cache_key(const std::string& source) const {
 // Null where there is none that is whole and has the kernels: built again then.
 cl_program Context::load_binary(const std::string& key,
                                 std::span<const std::shared_ptr<Program>> kernels) {
-  bp_byte_sink* sink = sdk::host().bytes_create(sdk::host().host);
-  if (sink == nullptr) return nullptr;
-  std::string binary;
-  if (sdk::host().cache_get(sdk::host().host, sdk::raw(key), sink) == 1)
-    binary = unseal(sdk::view(sdk::host().bytes_view(sink)));
-  sdk::host().bytes_release(sink);
+  const std::string binary = get_sealed(key);  // drivers trust what they are given
   if (binary.empty()) return nullptr;
   const auto* data = reinterpret_cast<const unsigned char*>(binary.data());
   const std::size_t size = binary.size();
@@ -148,8 +129,7 @@ void Context::save_binary(const std::string& key, cl_program program) {
   if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof pointer, &pointer, nullptr) !=
       CL_SUCCESS)
     return;
-  const std::string sealed = seal(binary);
-  sdk::host().cache_put(sdk::host().host, sdk::raw(key), sealed.data(), sealed.size());
+  put_sealed(key, binary);
 }
 
 Result<cl_program> Context::build(const std::string& source, const std::string& label) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import time
@@ -57,7 +58,7 @@ def test_device_ranges_join_the_hosts_trace(zero_copy: str, tmp_path: pathlib.Pa
         assert start <= e["ts"] <= e["ts"] + e["dur"] <= end
     assert sum(e["dur"] for e in kernels) > 0
     ordered = sorted(kernels, key=lambda e: e["ts"])
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in itertools.pairwise(ordered):
         assert before["ts"] + before["dur"] <= after["ts"] + 1
     copies = [e["name"] for e in device if e["name"].startswith("copy to the")]
     if zero_copy == "1":
