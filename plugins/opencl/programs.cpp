@@ -192,7 +192,7 @@ Status Context::build_pending() {
   // One by one, so that the message names the one that fails.
   Status first;
   for (const auto& kernel : kernels) {
-    auto one = kernels.size() == 1 ? std::move(whole) : find_or_build({&kernel, 1});
+    auto one = kernels.size() == 1 ? whole : find_or_build({&kernel, 1});
     Status status = one.ok() ? Status() : one.status();
     kernel->finish(one.ok() ? *one : nullptr, status);
     if (one.ok()) clReleaseProgram(*one);

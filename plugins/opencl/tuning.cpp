@@ -105,7 +105,7 @@ Result<ProductTile> Context::measure_tiles() {
     cl_kernel kernel = clCreateKernel(*program, entry_of(t).c_str(), &code);
     for (cl_uint i = 0; i < memory.size() && code == CL_SUCCESS; ++i) {
       cl_mem buffer = memory[i]->get();
-      code = clSetKernelArg(kernel, i, sizeof buffer, &buffer);
+      code = clSetKernelArg(kernel, i, sizeof(cl_mem), &buffer);
     }
     const std::size_t items[] = {static_cast<std::size_t>(kRows / t.rows),
                                  static_cast<std::size_t>(kColumns / (t.vectors * kLanes))},
