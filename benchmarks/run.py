@@ -32,11 +32,13 @@ def work(what: str, threads: int, caches: str, **settings: Any) -> dict[str, Any
     command = [sys.executable, str(WORKER), what, "--threads", str(threads)]
     for name, value in settings.items():
         command += [f"--{name}", str(value)]
+    pathlib.Path(f"{caches}/pocl").mkdir(exist_ok=True)
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
         "BACKPLANE_CACHE_DIR": f"{caches}/backplane",
+        "POCL_CACHE_DIR": f"{caches}/pocl",
     }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
@@ -196,9 +198,32 @@ class Run:
                 )
 
 
+def show_costs(plugin: str, threads: int) -> int:
+    """What a call costs beside its kernels' work, and what compiling costs; 1 where that failed."""
+    with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:
+        launch = work("launch", threads, caches, plugin=plugin)
+    with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:
+        cold, warm = (work("compile_first", threads, caches, plugin=plugin) for _ in range(2))
+    if any("error" in row for row in (launch, cold, warm)):
+        print(f"costs: {launch.get('error') or cold.get('error') or warm['error']}")
+        return 1
+    print(
+        f"{'a call':22} {threads} threads: {launch['executable'] * 1e6:.1f} us an executable, "
+        f"{launch['node'] * 1e6:.2f} us a node"
+    )
+    print(
+        f"{'compiling a network':22} {threads} threads: {cold['seconds']:.2f} s cold "
+        f"({cold['cpu']:.2f} s of CPU), {warm['seconds']:.2f} s from the cache "
+        f"({warm['cpu']:.2f} s of CPU)"
+    )
+    return 0
+
+
 def show_groups(plugin: str, threads: list[int]) -> int:
     """A table of single groups of operators; 1 where one could not be measured."""
     failed = 0
+    for count in threads:
+        failed |= show_costs(plugin, count)
     with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:
         for count in threads:
             for name in groups.NAMES:

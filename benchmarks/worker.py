@@ -175,13 +175,63 @@ def group(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+NODES = 33  # products of a chain, each a kernel of its own
+
+
+def launch(options: argparse.Namespace) -> dict[str, Any]:
+    """What a call costs beside its kernels' work, from chains of one and of many tiny products."""
+    x = torch.eye(4)
+
+    def chain(count: int) -> Any:
+        def function(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                x = torch.mm(x, x)
+            return x
+
+        own = types.FunctionType(
+            function.__code__.replace(co_name=f"chain_{count}"),
+            globals(),
+            closure=function.__closure__,
+        )
+        run = torch.compile(own, backend=f"plugin:{options.plugin}", dynamic=False)
+        assert torch.equal(run(x), x)
+        return lambda: run(x)
+
+    with torch.no_grad():
+        series = measure.alternate(
+            {"one": chain(1), "many": chain(NODES)}, rounds=options.rounds, block_s=0.05, micro=True
+        )
+    one, many = series.median("one"), series.median("many")
+    node = (many - one) / (NODES - 1)
+    return {"executable": one - node, "node": node}
+
+
+def compile_first(options: argparse.Namespace) -> dict[str, Any]:
+    """The first call of a small network: seconds of all threads, whatever else the machine does."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(96, 200),
+        torch.nn.GELU(),
+        torch.nn.LayerNorm(200),
+        torch.nn.Linear(200, 50),
+        torch.nn.Softmax(-1),
+    )
+    x = torch.randn(70, 96)
+    torch.compile(lambda x: x + 1, backend=f"plugin:{options.plugin}")(x)  # all that is loaded once
+    with torch.no_grad():
+        start, busy = time.perf_counter(), time.process_time()
+        torch.compile(model, backend=f"plugin:{options.plugin}", dynamic=False)(x)
+        return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
+
+
 def calibrate(options: argparse.Namespace) -> dict[str, Any]:
     return {"flops": roofline.peak_flops(options.plugin), "bandwidth": roofline.peak_bandwidth()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["steady", "first", "overhead", "calibrate", "group"])
+    known = ["steady", "first", "overhead", "calibrate", "group", "launch", "compile_first"]
+    parser.add_argument("what", choices=known)
     parser.add_argument("--model", default="bert")
     parser.add_argument("--group", default="mm 512")
     parser.add_argument("--mode", default="inference", choices=subjects.MODES)

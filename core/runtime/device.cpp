@@ -8,6 +8,7 @@
 #include "core/runtime/error.h"
 #include "core/runtime/plugin.h"
 #include "core/runtime/process_state.h"
+#include "core/runtime/trace.h"
 
 namespace backplane::runtime {
 
@@ -158,6 +159,7 @@ Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index
   }
   auto device = std::make_unique<Device>(plugin, index, handle, info);
   BP_RETURN_IF_ERROR(device->probe_streams());
+  add_profiled(device.get());
   return device;
 }
 
@@ -186,6 +188,7 @@ Device::Device(Plugin* plugin, std::uint32_t index, bp_device* handle, const bp_
 
 Device::~Device() {
   if (process_id() != process_) return;
+  remove_profiled(this);
   queue_.reset();
   const std::uint64_t live = counters_.live_bytes.load();
   if (live != 0) {

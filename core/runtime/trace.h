@@ -1,4 +1,5 @@
-// Spans of a run as a Chrome trace: BACKPLANE_TRACE=<file.json> writes it when the process ends.
+// Spans of a run, and what devices did meanwhile, as a Chrome trace: BACKPLANE_TRACE=<file.json>
+// writes it when the process ends.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,8 @@
 #include <vector>
 
 namespace backplane::runtime {
+
+class Device;
 
 // Where time went, by span name; longest first.
 struct TraceTotal {
@@ -22,6 +25,12 @@ void stop_trace();
 std::vector<TraceTotal> trace_totals();
 // Forgets the spans collected so far.
 void clear_trace();
+
+// An open device whose plugin takes profiles: takes one while spans are collected. Before it closes
+// it is removed, with what it did until then kept.
+void add_profiled(Device* device);
+void remove_profiled(Device* device);
+
 // False when the file cannot be written.
 bool write_trace(const std::string& path);
 

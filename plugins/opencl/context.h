@@ -1,38 +1,22 @@
 // One OpenCL device: context, memory, programs.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "facts.h"
 #include "faults.h"
 #include "memory.h"
+#include "profile.h"
 
 namespace backplane::opencl {
-
-// What is known of a device without a context.
-struct DeviceFacts {
-  cl_platform_id platform = nullptr;
-  cl_device_id device = nullptr;
-  std::string name, vendor, version, driver, platform_name;
-  bool is_cpu = false;
-  bool has_fp64 = false, has_fp16 = false;
-  std::uint64_t memory_bytes = 0, buffer_limit_bytes = 0, local_bytes = 0;
-  std::uint32_t compute_units = 1, clock_mhz = 1000;
-  std::size_t group_limit = 1;
-  std::uint32_t index = 0;
-  // Kernels read and write host memory where it lies: CPUs, unless BACKPLANE_OPENCL_ZERO_COPY=0.
-  bool binds_host_memory = false;
-  // Kernels for many small work-items; BACKPLANE_OPENCL_SCHEDULE=gpu or cpu says otherwise (tests).
-  bool gpu_schedule = false;
-};
-// All devices of all platforms, less those that BACKPLANE_OPENCL_DEVICE (an index, or a part of a
-// name) leaves out. Throws std::runtime_error that says what is missing.
-std::vector<DeviceFacts> find_devices();
 
 // ---- Programs -----------------------------------------------------------------------------------
 
@@ -46,6 +30,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   const std::string& text() const { return text_; }
+  const std::string& entry() const { return entry_; }
   const std::string& label() const { return label_; }
   // Waits while another thread builds it.
   Result<cl_kernel> take() const;
@@ -61,44 +46,78 @@ class Program {
   mutable std::vector<cl_kernel> free_;
 };
 
+// Results that one work-item of a product keeps in registers on a CPU: rows by vectors of columns.
+struct ProductTile {
+  std::int64_t rows, vectors;
+};
+
 class Context {
  public:
   explicit Context(DeviceFacts facts) : facts_(std::move(facts)) {}
   ~Context();
   Status open();
-  bool is_open() const { return context_ != nullptr; }
+  bool is_open() const { return queue_ != nullptr; }
 
   const DeviceFacts& facts() const { return facts_; }
   cl_context get() const { return context_; }
-  cl_command_queue queue() const { return queue_; }
+  cl_command_queue queue() const { return is_profiling() ? profiled_queue_ : queue_; }
   Pool& pool() { return *pool_; }
   const std::shared_ptr<Pool>& shared_pool() const { return pool_; }
   FaultPool& faults() { return *faults_; }
-  const std::shared_ptr<FaultPool>& shared_faults() const { return faults_; }
-  Result<cl_command_queue> create_queue() const;
+  Result<cl_command_queue> create_queue(bool profiled = false) const;
+
+  // Ok, or what the device was lost with.
+  Status check() const;
+  // What a failed call means. A device that answers nothing any more is lost from then on.
+  Status failure(const char* call, cl_int code);
+  // Makes a call on `queue`. Where it finds no memory, kept buffers are given up and it is made
+  // once more.
+  template <class Call>
+  cl_int retried(cl_command_queue queue, Call&& call) {
+    const cl_int code = call();
+    if (!is_out_of_memory(code)) return code;
+    clFinish(queue);
+    pool_->trim();
+    return call();
+  }
+
+  bool is_profiling() const { return profile_.is_active(); }
+  Profile& profile() { return profile_; }
+  Status begin_profile();
+  Status end_profile(bp_profile_sink* sink);
+
   // Known already, or to be built by the next build_pending. `label` names the nodes in messages.
   std::shared_ptr<const Program> program(const std::string& text, const std::string& entry,
                                          const std::string& label);
   // Builds what was asked for since the last time, or finds it in the host's cache.
   Status build_pending();
+  // The fastest on this device: as measured by an earlier process, or now where it is worth that.
+  ProductTile product_tile(bool worth_measuring);
   // Host memory as a buffer, without a copy. It may be given up as soon as its last use is queued.
-  Result<std::unique_ptr<Memory>> wrap_host(void* data, std::uint64_t bytes) const;
+  Result<std::unique_ptr<Memory>> wrap_host(void* data, std::uint64_t bytes);
   // A buffer with this content; the copy is done when it returns.
   Result<std::shared_ptr<Memory>> constant(const void* data, std::uint64_t bytes);
 
  private:
+  bool answers() const;
+  Result<ProductTile> measure_tiles();
   Result<cl_program> find_or_build(std::span<const std::shared_ptr<Program>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
-  Result<cl_program> load_binary(const std::string& key);
+  cl_program load_binary(const std::string& key, std::span<const std::shared_ptr<Program>> kernels);
   void save_binary(const std::string& key, cl_program program);
   std::string cache_key(const std::string& source) const;
 
   DeviceFacts facts_;
   cl_context context_ = nullptr;
-  cl_command_queue queue_ = nullptr;
+  cl_command_queue queue_ = nullptr, profiled_queue_ = nullptr;
   std::shared_ptr<Pool> pool_;
   std::shared_ptr<FaultPool> faults_;
+  Profile profile_;
   std::mutex open_mutex_, program_mutex_;
+  std::mutex tile_mutex_;  // held while tiles are measured: others wait for the answer
+  std::optional<ProductTile> tile_;
+  std::atomic<bool> lost_{false};
+  std::string lost_with_;                                               // written before lost_
   std::unordered_map<std::string, std::shared_ptr<Program>> programs_;  // by text
   std::vector<std::shared_ptr<Program>> pending_;
 };

@@ -1,57 +1,12 @@
 #include "context.h"
 
-#include <gtest/gtest.h>
-#include <backplane/kernelgen/kernel.hpp>
-#include <backplane/sdk/testing.hpp>
-
 #include <cstdlib>
 
-#include "launch.h"
+#include "sealed.h"
+#include "testing/context_fixture.h"
 
 namespace backplane::opencl {
 namespace {
-
-class ContextTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    sdk::detail::g_host = &sdk::testing::fake_host_api();
-    sdk::testing::fake_cache().clear();
-    try {
-      facts_ = find_devices().front();
-    } catch (const std::exception& e) {
-      GTEST_SKIP() << e.what();
-    }
-    context_ = std::make_unique<Context>(facts_);
-    ASSERT_TRUE(context_->open().ok());
-  }
-  // Adds one to four floats.
-  std::shared_ptr<const Program> add_one(const std::string& expression = "t[i] + 1.0f") {
-    const kernelgen::Printed named = kernelgen::name_entry(
-        "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* b, ulong o) {\n"
-        "  BP_GLOBAL float* t = (BP_GLOBAL float*)(b + o);\n  int i = (int)get_global_id(0);\n"
-        "  t[i] = " +
-        expression + ";\n}\n");
-    return context_->program(named.text, named.entry, "aten.add.Scalar (node 7)");
-  }
-  Status run(std::shared_ptr<const Program> program, std::byte* address) {
-    LaunchList list;
-    list.add({std::move(program), {Argument::operand(0)}, {4, 1, 1}, {1, 1, 1}, 0});
-    Recorder recorder(*context_, context_->queue(), {});
-    Recorder::current() = &recorder;
-    std::byte* operands[] = {address};
-    Status status = list.run({operands, nullptr, nullptr});
-    Recorder::current() = nullptr;
-    auto event = recorder.finish();
-    if (event.ok()) {
-      clWaitForEvents(1, &*event);
-      clReleaseEvent(*event);
-    }
-    return status;
-  }
-
-  DeviceFacts facts_;
-  std::unique_ptr<Context> context_;
-};
 
 TEST_F(ContextTest, ADeviceThatIsNotThereIsNamedWithThoseThatAre) {
   ::setenv("BACKPLANE_OPENCL_DEVICE", "no such device", 1);
@@ -92,23 +47,89 @@ TEST_F(ContextTest, ABuildFailureNamesTheNodeAndTheLine) {
   ASSERT_FALSE(status.ok());
   const std::string message(status.message());
   EXPECT_NE(message.find("aten.add.Scalar (node 7)"), std::string::npos) << message;
-  EXPECT_NE(message.find("no_such_function"), std::string::npos) << message;
+  EXPECT_NE(message.find("  t[i] = no_such_function(t[i]);"), std::string::npos) << message;
   // Those that build are not lost with it.
   auto memory = context_->pool().take(64);
   ASSERT_TRUE(memory.ok());
   EXPECT_TRUE(run(good, (*memory)->address()).ok());
 }
 
-TEST_F(ContextTest, ATornCacheEntryIsBuiltAgain) {
-  add_one();
-  ASSERT_TRUE(context_->build_pending().ok());
+// What other programs, other drivers and full disks leave is built again.
+TEST_F(ContextTest, ABinaryThatIsNotWholeIsBuiltAgain) {
+  facts_.driver_caches = false;
+  Context first(facts_);
+  ASSERT_TRUE(first.open().ok());
+  const auto named = add_one();
+  first.program(named->text(), named->entry(), "first");
+  ASSERT_TRUE(first.build_pending().ok());
   ASSERT_EQ(sdk::testing::fake_cache().size(), 1U);
-  sdk::testing::fake_cache().begin()->second.resize(10);
+  const std::string whole = sdk::testing::fake_cache().begin()->second;
+  std::string flipped = whole;
+  flipped[whole.size() / 2] ^= 1;
+  for (const std::string& content :
+       {std::string(), whole.substr(0, 4), whole.substr(0, whole.size() / 2), flipped,
+        std::string("no binary of any driver"), whole + "more"}) {
+    sdk::testing::fake_cache().begin()->second = content;
+    Context other(facts_);
+    ASSERT_TRUE(other.open().ok());
+    other.program(named->text(), named->entry(), "again");
+    EXPECT_TRUE(other.build_pending().ok());
+    EXPECT_EQ(sdk::testing::fake_cache().begin()->second.size(), whole.size());
+  }
+}
+
+TEST_F(ContextTest, ABinaryWithOtherKernelsIsBuiltAgain) {
+  facts_.driver_caches = false;
+  Context first(facts_);
+  ASSERT_TRUE(first.open().ok());
+  const auto one = add_one(), two = add_one("t[i] + 2.0f");
+  for (const auto& kernel : {one, two}) {
+    first.program(kernel->text(), kernel->entry(), "alone");
+    ASSERT_TRUE(first.build_pending().ok());
+  }
+  auto& cache = sdk::testing::fake_cache();
+  ASSERT_EQ(cache.size(), 2U);
+  std::swap(cache.begin()->second, std::next(cache.begin())->second);
   Context other(facts_);
   ASSERT_TRUE(other.open().ok());
+  auto program = other.program(one->text(), one->entry(), "again");
+  ASSERT_TRUE(other.build_pending().ok());
+  EXPECT_TRUE(program->take().ok());
+}
+
+TEST_F(ContextTest, BinariesOfADriverThatKeepsThemAreNotReadBack) {
+  facts_.driver_caches = true;
+  Context first(facts_);
+  ASSERT_TRUE(first.open().ok());
   const auto named = add_one();
-  other.program(named->text(), "bp_0", "again");
-  EXPECT_TRUE(other.build_pending().ok());
+  first.program(named->text(), named->entry(), "first");
+  ASSERT_TRUE(first.build_pending().ok());
+  EXPECT_TRUE(sdk::testing::fake_cache().empty());
+}
+
+TEST_F(ContextTest, TilesAreMeasuredOnceAndKept) {
+  auto& cache = sdk::testing::fake_cache();
+  EXPECT_EQ(context_->product_tile(false).rows, 12);  // not worth it
+  EXPECT_TRUE(cache.empty());
+  const ProductTile best = context_->product_tile(true);
+  ASSERT_EQ(cache.size(), 1U);
+  const std::string kept = cache.begin()->second;
+  EXPECT_EQ(kept.substr(8),
+            "tile_" + std::to_string(best.rows) + "_" + std::to_string(best.vectors));
+  // Another process uses what it finds, whatever it is.
+  put_sealed(cache.begin()->first, "tile_6_4");
+  Context second(facts_);
+  ASSERT_TRUE(second.open().ok());
+  EXPECT_EQ(second.product_tile(false).vectors, 4);
+  // What is torn, or of another version, is measured again.
+  for (const std::string& content : {std::string("torn"), kept.substr(0, 9), kept + "?"}) {
+    cache.begin()->second = content;
+    Context other(facts_);
+    ASSERT_TRUE(other.open().ok());
+    EXPECT_EQ(other.product_tile(false).rows, 12);
+    other.product_tile(true);
+    EXPECT_EQ(cache.begin()->second.size(), kept.size());
+  }
 }
 
 TEST_F(ContextTest, MemoryIsLimitedAndKeptBuffersGiveWay) {

@@ -30,8 +30,8 @@ Status complete(Context& context, const sdk::Order& order, cl_event event, bool 
     clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
   }
   clReleaseEvent(event);
-  if (state < 0) return driver_error("the device's work", state);
-  BP_CL_RETURN_IF_ERROR("clWaitForEvents", code);
+  if (state < 0) return context.failure("the device's work", state);
+  if (code != CL_SUCCESS) return context.failure("clWaitForEvents", code);
   return blocking && fault != nullptr ? context.faults().outcome(*fault) : Status();
 }
 
@@ -83,7 +83,7 @@ class HostBindings {
     for (std::size_t i = 0; i < inputs; ++i) bindings_.push_back(call.input(i));
     for (std::size_t i = 0; i < outputs; ++i) bindings_.push_back(call.output(i));
   }
-  Status wrap(const Context& context) {
+  Status wrap(Context& context) {
     for (bp_binding& binding : bindings_) BP_SDK_RETURN_IF_ERROR(wrap(context, binding.range));
     return wrap(context, args_.workspace);
   }
@@ -95,7 +95,7 @@ class HostBindings {
   }
 
  private:
-  Status wrap(const Context& context, bp_range& range) {
+  Status wrap(Context& context, bp_range& range) {
     if (range.buffer != nullptr || range.host == nullptr || range.size_bytes == 0) return {};
     auto memory = context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes,
                                     range.size_bytes);
@@ -128,6 +128,7 @@ class ClExecutable final : public sdk::ProgramExecutable {
   }
 
   Status execute(const sdk::Execution& call) override {
+    BP_SDK_RETURN_IF_ERROR(context_->check());
     // Prepared before anything waits: building kernels at the first call takes long.
     auto ready = instance({call.dims(), graph().dim_class_count()});
     if (!ready.ok()) return ready.status();
@@ -135,18 +136,20 @@ class ClExecutable final : public sdk::ProgramExecutable {
     const sdk::Order order = call.order();
     HostBindings bound(call, inputs.size(), outputs.size());
     BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
-    Recorder recorder(*context_, queue_of(*context_, order), waits_of(order));
+    Recorder recorder(*context_, queue_of(*context_, order), waits_of(order), call.call_id());
     Recorder::current() = &recorder;
     Status status = ProgramExecutable::execute(sdk::Execution(bound.args()));
     Recorder::current() = nullptr;
     // What was queued before a failure still runs; it must not outlive the call's buffers.
     auto event = recorder.finish();
-    if (!event.ok()) return status.ok() ? event.status() : std::move(status);
     if (!status.ok()) {
-      clWaitForEvents(1, &*event);
-      clReleaseEvent(*event);
+      if (event.ok()) {
+        clWaitForEvents(1, &*event);
+        clReleaseEvent(*event);
+      }
       return status;
     }
+    if (!event.ok()) return event.status();
     return complete(*context_, order, *event, order.stream() == nullptr, recorder.take_fault());
   }
 
@@ -189,6 +192,7 @@ sdk::DeviceInfo ClDevice::info() const {
 Result<sdk::Buffer> ClDevice::allocate(std::size_t bytes, sdk::MemoryKind kind) {
   if (kind != 0 && kind != BP_MEMORY_DEVICE)
     return Status(BP_UNSUPPORTED, "the device has device memory only");
+  BP_SDK_RETURN_IF_ERROR(context_->check());
   auto memory = context_->pool().take(std::max<std::size_t>(bytes, 1));
   if (!memory.ok()) return memory.status();
   Memory* raw = (*memory).release();
@@ -198,38 +202,41 @@ Result<sdk::Buffer> ClDevice::allocate(std::size_t bytes, sdk::MemoryKind kind) 
 }
 
 Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
+  static const auto upload = std::make_shared<const Work>(Work{"copy to the device", {}}),
+                    download = std::make_shared<const Work>(Work{"copy to the host", {}}),
+                    move = std::make_shared<const Work>(Work{"copy on the device", {}});
+  BP_SDK_RETURN_IF_ERROR(context_->check());
   const std::size_t bytes = copy.bytes();
   cl_command_queue queue = queue_of(*context_, order);
   const std::vector<cl_event> waits = waits_of(order);
   const auto wait_count = static_cast<cl_uint>(waits.size());
   const cl_event* wait_list = waits.empty() ? nullptr : waits.data();
-  cl_event event = nullptr;
-  cl_int code = CL_SUCCESS;
-  const char* name = "clEnqueueMarkerWithWaitList";
   const bool from_device = copy.source.buffer() != nullptr,
              to_device = copy.target.buffer() != nullptr;
   const Place source = from_device ? place_of(copy.source.data()) : Place{};
   const Place target = to_device ? place_of(copy.target.data()) : Place{};
-  if (bytes == 0) {
-    code = clEnqueueMarkerWithWaitList(queue, wait_count, wait_list, &event);
-  } else if (from_device && to_device) {
-    name = "clEnqueueCopyBuffer";
-    code = clEnqueueCopyBuffer(queue, source.memory, target.memory, source.offset, target.offset,
-                               bytes, wait_count, wait_list, &event);
-  } else if (to_device) {
-    name = "clEnqueueWriteBuffer";
-    code = clEnqueueWriteBuffer(queue, target.memory, CL_FALSE, target.offset, bytes,
-                                copy.source.data(), wait_count, wait_list, &event);
-  } else if (from_device) {
-    name = "clEnqueueReadBuffer";
-    code = clEnqueueReadBuffer(queue, source.memory, CL_FALSE, source.offset, bytes,
-                               copy.target.data(), wait_count, wait_list, &event);
-  } else {
-    code = CL_INVALID_VALUE;
-  }
+  cl_event event = nullptr;
+  const auto& work = from_device && to_device ? move : to_device ? upload : download;
+  const cl_int code = context_->retried(queue, [&]() -> cl_int {
+    if (bytes == 0) return clEnqueueMarkerWithWaitList(queue, wait_count, wait_list, &event);
+    if (from_device && to_device)
+      return clEnqueueCopyBuffer(queue, source.memory, target.memory, source.offset, target.offset,
+                                 bytes, wait_count, wait_list, &event);
+    if (to_device)
+      return clEnqueueWriteBuffer(queue, target.memory, CL_FALSE, target.offset, bytes,
+                                  copy.source.data(), wait_count, wait_list, &event);
+    if (from_device)
+      return clEnqueueReadBuffer(queue, source.memory, CL_FALSE, source.offset, bytes,
+                                 copy.target.data(), wait_count, wait_list, &event);
+    return CL_INVALID_VALUE;
+  });
   for (cl_event waited : waits) clReleaseEvent(waited);
-  BP_CL_RETURN_IF_ERROR(name, code);
-  BP_CL_RETURN_IF_ERROR("clFlush", clFlush(queue));
+  if (code != CL_SUCCESS) return context_->failure(work->name.c_str(), code);
+  if (bytes != 0 && context_->is_profiling()) context_->profile().add(queue, event, work, 0);
+  if (const cl_int flushed = clFlush(queue); flushed != CL_SUCCESS) {
+    clReleaseEvent(event);
+    return context_->failure("clFlush", flushed);
+  }
   return complete(*context_, order, event, true);
 }
 
@@ -241,12 +248,15 @@ sdk::Claims ClDevice::claims(const sdk::GraphView& graph) {
 Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& graph,
                                                            const sdk::CompileOptions& options) {
   BP_SDK_RETURN_IF_ERROR(context_->open());
+  BP_SDK_RETURN_IF_ERROR(context_->check());
   for (std::size_t i = 0; i < graph.size(); ++i)
     if (auto no = refuse(context_->facts(), graph[i])) return Status(BP_UNSUPPORTED, no->text);
   if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
   const bool panels = !context_->facts().gpu_schedule;  // what its products read
-  Grouping made =
-      group_nodes(graph, [&](std::size_t i) { return panels && options.wants_any_input(i); });
+  std::int64_t panel_columns = 0;
+  if (panels) panel_columns = 16 * context_->product_tile(has_large_product(graph)).vectors;
+  Grouping made = group_nodes(
+      graph, [&](std::size_t i) { return panels && options.wants_any_input(i); }, panel_columns);
   auto groups = std::make_shared<std::vector<Group>>(std::move(made.groups));
   auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
   for (std::size_t g = 0; g < groups->size(); ++g)
@@ -281,6 +291,7 @@ Status ClDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::R
   const auto layout = PanelLayout::parse((packs ? target_desc : source_desc).layout.layout_id);
   if (!layout || plain.dims.size() != 2 || !(plain.dtype == sdk::kFloat32))
     return {BP_DATA_CORRUPT, "an unknown layout"};
+  BP_SDK_RETURN_IF_ERROR(context_->check());
   std::unique_ptr<Memory> wrapped[2];  // queued work keeps the buffers
   Place places[2];
   const sdk::Range* ranges[] = {&source, &target};
@@ -301,6 +312,7 @@ Status ClDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::R
 
 Status ClDevice::counters(bp_device_counters& out) {
   if (!context_->is_open()) return {};
+  if (!context_->check().ok()) out.health = BP_HEALTH_LOST;
   out.live_bytes = context_->pool().live_bytes();
   out.peak_bytes = context_->pool().peak_bytes();
   return {};
@@ -312,10 +324,13 @@ Result<std::unique_ptr<sdk::Stream>> ClDevice::create_stream() {
     return Status(BP_UNSUPPORTED, "the device works on the host's memory");
   auto queue = context_->create_queue();
   if (!queue.ok()) return queue.status();
-  return std::unique_ptr<sdk::Stream>(std::make_unique<ClStream>(*queue));
+  return std::unique_ptr<sdk::Stream>(std::make_unique<ClStream>(context_, *queue));
 }
 Result<std::unique_ptr<sdk::Event>> ClDevice::create_event() {
-  return std::unique_ptr<sdk::Event>(std::make_unique<ClEvent>(context_->shared_faults()));
+  return std::unique_ptr<sdk::Event>(std::make_unique<ClEvent>(context_));
 }
+
+Status ClDevice::begin_profile() { return context_->begin_profile(); }
+Status ClDevice::end_profile(bp_profile_sink* sink) { return context_->end_profile(sink); }
 
 }  // namespace backplane::opencl

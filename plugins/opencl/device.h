@@ -29,6 +29,8 @@ class ClDevice final : public sdk::Device {
   Status counters(bp_device_counters& out) override;
   Result<std::unique_ptr<sdk::Stream>> create_stream() override;
   Result<std::unique_ptr<sdk::Event>> create_event() override;
+  Status begin_profile() override;
+  Status end_profile(bp_profile_sink* sink) override;
 
  private:
   std::shared_ptr<Context> context_;

@@ -30,7 +30,8 @@ std::size_t packed_operand(const NodeView& node) {
 
 class Grouper {
  public:
-  explicit Grouper(const GraphView& graph) : graph_(graph), groups_(graph) {
+  Grouper(const GraphView& graph, std::int64_t panel_columns)
+      : graph_(graph), panel_columns_(panel_columns), groups_(graph) {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const NodeView node = graph[groups_.nodes(g).front()];
       Group::Kind kind = Group::kSingle;
@@ -68,6 +69,26 @@ class Grouper {
       }
     return values.size();
   }
+  // A list by channel lines up with another dim than it would as an operand of its own.
+  bool reads_in_two_ways(std::size_t a, std::size_t b) const {
+    std::set<std::uint32_t> by_channel, plain;
+    for (const std::size_t g : {a, b})
+      for (const std::uint32_t n : groups_.nodes(g)) {
+        const NodeView node = graph_[n];
+        for (std::size_t i = 0; i < node.operand_count(); ++i)
+          if (node.has_operand(i))
+            (is_channel_operand(node, i) ? by_channel : plain).insert(node.operand_index(i));
+      }
+    return std::ranges::any_of(by_channel, [&](std::uint32_t v) { return plain.contains(v); });
+  }
+  // Results but the first that nobody reads do not count.
+  bool has_one_result(const NodeView& node) const {
+    for (std::size_t r = 1; r < node.result_count(); ++r) {
+      const std::uint32_t v = node.result_index(r);
+      if (v != BP_NONE && (!groups_.users(v).empty() || groups_.is_output(v))) return false;
+    }
+    return true;
+  }
   bool is_points(std::size_t node) const {
     const std::size_t g = groups_.group_of(node);
     return g != kNone && kinds_[g] == Group::kPoints;
@@ -91,12 +112,12 @@ class Grouper {
         const std::size_t own = groups_.group_of(u);
         if (groups_.nodes(own).size() != 1 || spaces_[own].has_rows) break;
         const NodeView node = graph_[u];
-        if (node.result_count() != 1 ||
+        if (!has_one_result(node) ||
             !std::ranges::equal(node.result().dims(), graph_.value(value).dims()))
           break;
         // A residual before a norm is cheaper in the norm, which reads the sum anyway.
         if (node.operand_count() > 1 && feeds_rows(node.result_index())) break;
-        if (!groups_.may_join(g, own)) break;
+        if (reads_in_two_ways(g, own) || !groups_.may_join(g, own)) break;
         groups_.join(g, own);
         value = node.result_index();
       }
@@ -117,7 +138,9 @@ class Grouper {
         auto joined = sdk::PointSpace::join(spaces_[a], spaces_[b]);
         // A reduced value without its dims would line up with the wrong ones.
         if (!joined || !joined->fits(graph_.value(value).dims())) continue;
-        if (tensor_count(a, b) > kGroupTensors || !groups_.may_join(a, b)) continue;
+        if (tensor_count(a, b) > kGroupTensors || reads_in_two_ways(a, b) ||
+            !groups_.may_join(a, b))
+          continue;
         groups_.join(a, b);
         spaces_[a] = std::move(*joined);
       }
@@ -149,7 +172,8 @@ class Grouper {
       if (!transposed || !alike) continue;
       const std::int64_t columns = v.dims()[*transposed ? 0 : 1];
       for (const auto& use : uses) packed_[use.node] = inputs[i];
-      out.layouts[i] = {BP_LAYOUT_OPAQUE, 0, PanelLayout::choose(columns, *transposed).id()};
+      out.layouts[i] = {BP_LAYOUT_OPAQUE, 0,
+                        PanelLayout::choose(columns, *transposed, panel_columns_).id()};
     }
   }
 
@@ -177,6 +201,7 @@ class Grouper {
   }
 
   const GraphView& graph_;
+  std::int64_t panel_columns_;
   sdk::NodeGroups groups_;
   std::vector<Group::Kind> kinds_;  // of each group
   std::vector<sdk::PointSpace> spaces_;
@@ -185,8 +210,22 @@ class Grouper {
 
 }  // namespace
 
-Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_t)>& may_pack) {
-  return Grouper(graph).run(may_pack);
+Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_t)>& may_pack,
+                     std::int64_t panel_columns) {
+  return Grouper(graph, panel_columns).run(may_pack);
+}
+
+bool has_large_product(const GraphView& graph) {
+  constexpr std::int64_t kLargeElements = std::int64_t{1} << 18;  // of all factors and the result
+  for (std::size_t n = 0; n < graph.size(); ++n) {
+    const std::string_view op = graph[n].op();
+    if (op != "aten.mm" && op != "aten.addmm" && op != "aten.linear") continue;
+    std::int64_t elements = graph[n].result().hint_elements();
+    for (std::size_t i = 0; i < graph[n].operand_count(); ++i)
+      if (graph[n].has_operand(i)) elements += graph[n].operand(i).hint_elements();
+    if (elements >= kLargeElements) return true;
+  }
+  return false;
 }
 
 }  // namespace backplane::opencl

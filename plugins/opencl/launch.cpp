@@ -19,51 +19,63 @@ void Recorder::keep(cl_event event) {
   waits_.clear();
 }
 
+template <class Command>
+Status Recorder::enqueue(const char* call, const std::shared_ptr<const Work>& work,
+                         Command&& command) {
+  cl_event event = nullptr;
+  const cl_int code = context_.retried(queue_, [&] { return command(&event); });
+  if (code != CL_SUCCESS) {
+    const Status status = context_.failure(call, code);
+    return {status.code(), work->name + ": " + std::string(status.message())};
+  }
+  if (context_.is_profiling()) context_.profile().add(queue_, event, work, call_id_);
+  keep(event);
+  return {};
+}
+
 Status Recorder::launch(cl_kernel kernel, std::span<const std::size_t> items,
-                        std::span<const std::size_t> group) {
-  cl_event event = nullptr;
-  BP_CL_RETURN_IF_ERROR("clEnqueueNDRangeKernel",
-                        clEnqueueNDRangeKernel(queue_, kernel, 3, nullptr, items.data(),
-                                               group.data(), wait_count(), waits(), &event));
-  keep(event);
-  return {};
+                        std::span<const std::size_t> group,
+                        const std::shared_ptr<const Work>& work) {
+  return enqueue("clEnqueueNDRangeKernel", work, [&](cl_event* event) {
+    return clEnqueueNDRangeKernel(queue_, kernel, 3, nullptr, items.data(), group.data(),
+                                  wait_count(), waits(), event);
+  });
 }
 
-Status Recorder::fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes) {
+Status Recorder::fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes,
+                      const std::shared_ptr<const Work>& work) {
   const cl_uchar zero = 0;
-  cl_event event = nullptr;
-  BP_CL_RETURN_IF_ERROR(
-      "clEnqueueFillBuffer",
-      clEnqueueFillBuffer(queue_, memory, &zero, 1, offset, bytes, wait_count(), waits(), &event));
-  keep(event);
-  return {};
+  return enqueue("clEnqueueFillBuffer", work, [&](cl_event* event) {
+    return clEnqueueFillBuffer(queue_, memory, &zero, 1, offset, bytes, wait_count(), waits(),
+                               event);
+  });
 }
 
-Result<Place> Recorder::fault_place() {
+Result<Place> Recorder::fault_place(const std::shared_ptr<const Work>& work) {
   if (fault_ == nullptr) {
     auto made = context_.faults().take();
     if (!made.ok()) return made.status();
     fault_ = std::move(*made);
-    if (!fault_->on_host()) BP_SDK_RETURN_IF_ERROR(fill(fault_->memory(), 0, Fault::kBytes));
+    if (!fault_->on_host()) BP_SDK_RETURN_IF_ERROR(fill(fault_->memory(), 0, Fault::kBytes, work));
   }
   return Place{fault_->memory(), 0};
 }
 
 Result<cl_event> Recorder::finish() {
-  if (fault_ != nullptr && !fault_->on_host()) {
-    cl_event event = nullptr;
-    BP_CL_RETURN_IF_ERROR("clEnqueueReadBuffer",
-                          clEnqueueReadBuffer(queue_, fault_->memory(), CL_FALSE, 0, Fault::kBytes,
-                                              fault_->word(), wait_count(), waits(), &event));
-    keep(event);
-  }
+  static const auto work = std::make_shared<const Work>(Work{"what kernels found wrong", {}});
+  if (fault_ != nullptr && !fault_->on_host())
+    BP_SDK_RETURN_IF_ERROR(enqueue("clEnqueueReadBuffer", work, [&](cl_event* event) {
+      return clEnqueueReadBuffer(queue_, fault_->memory(), CL_FALSE, 0, Fault::kBytes,
+                                 fault_->word(), wait_count(), waits(), event);
+    }));
   if (last_ == nullptr) {
     cl_event event = nullptr;
-    BP_CL_RETURN_IF_ERROR("clEnqueueMarkerWithWaitList",
-                          clEnqueueMarkerWithWaitList(queue_, wait_count(), waits(), &event));
+    const cl_int code = clEnqueueMarkerWithWaitList(queue_, wait_count(), waits(), &event);
+    if (code != CL_SUCCESS) return context_.failure("clEnqueueMarkerWithWaitList", code);
     keep(event);
   }
-  BP_CL_RETURN_IF_ERROR("clFlush", clFlush(queue_));
+  if (const cl_int code = clFlush(queue_); code != CL_SUCCESS)
+    return context_.failure("clFlush", code);
   return std::exchange(last_, nullptr);
 }
 
@@ -95,7 +107,7 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
     };
     if (launch.program == nullptr) {
       const Place place = locate(launch.arguments[0]);
-      BP_SDK_RETURN_IF_ERROR(recorder.fill(place.memory, place.offset, launch.fill_bytes));
+      BP_SDK_RETURN_IF_ERROR(recorder.fill(place.memory, place.offset, launch.fill_bytes, work_));
       continue;
     }
     auto kernel = launch.program->take();
@@ -113,7 +125,7 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
       }
       Place place;
       if (a.kind == Argument::kFault) {
-        auto found = recorder.fault_place();
+        auto found = recorder.fault_place(work_);
         if (found.ok())
           place = *found;
         else
@@ -125,7 +137,7 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
       code |= clSetKernelArg(*kernel, at++, sizeof place.offset, &place.offset);
     }
     if (status.ok())
-      status = code == CL_SUCCESS ? recorder.launch(*kernel, launch.items, launch.group)
+      status = code == CL_SUCCESS ? recorder.launch(*kernel, launch.items, launch.group, work_)
                                   : driver_error("clSetKernelArg", code);
     launch.program->give(*kernel);
     BP_SDK_RETURN_IF_ERROR(std::move(status));

@@ -13,16 +13,18 @@ namespace backplane::opencl {
 // Where the launches of the current thread's execute call go.
 class Recorder {
  public:
-  Recorder(Context& context, cl_command_queue queue, std::vector<cl_event> waits)
-      : context_(context), queue_(queue), waits_(std::move(waits)) {}
+  Recorder(Context& context, cl_command_queue queue, std::vector<cl_event> waits,
+           std::uint64_t call_id = 0)
+      : context_(context), queue_(queue), waits_(std::move(waits)), call_id_(call_id) {}
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   Status launch(cl_kernel kernel, std::span<const std::size_t> items,
-                std::span<const std::size_t> group);
-  Status fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes);
+                std::span<const std::size_t> group, const std::shared_ptr<const Work>& work);
+  Status fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes,
+              const std::shared_ptr<const Work>& work);
   // Where kernels of this call say what they find wrong.
-  Result<Place> fault_place();
+  Result<Place> fault_place(const std::shared_ptr<const Work>& work);
   // Completes with everything recorded; owned.
   Result<cl_event> finish();
   std::shared_ptr<Fault> take_fault() { return std::move(fault_); }  // null: nothing can be wrong
@@ -32,10 +34,14 @@ class Recorder {
   cl_uint wait_count() const { return static_cast<cl_uint>(waits_.size()); }
   const cl_event* waits() const { return waits_.empty() ? nullptr : waits_.data(); }
   void keep(cl_event event);
+  // Enqueues one command of the call; `command` gives its event.
+  template <class Command>
+  Status enqueue(const char* call, const std::shared_ptr<const Work>& work, Command&& command);
 
   Context& context_;
   cl_command_queue queue_;
   std::vector<cl_event> waits_;  // of the first command
+  std::uint64_t call_id_;
   cl_event last_ = nullptr;
   std::shared_ptr<Fault> fault_;
 };
@@ -75,6 +81,7 @@ struct Launch {
 
 class LaunchList final : public sdk::Kernel {
  public:
+  explicit LaunchList(std::shared_ptr<const Work> work) : work_(std::move(work)) {}
   Status run(const sdk::KernelCall& call) const override;
   std::uint64_t scratch_bytes() const override { return scratch_bytes_; }
 
@@ -87,6 +94,7 @@ class LaunchList final : public sdk::Kernel {
   }
 
  private:
+  std::shared_ptr<const Work> work_;
   std::vector<Launch> launches_;
   std::uint64_t scratch_bytes_ = 0;
 };

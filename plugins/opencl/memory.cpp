@@ -78,28 +78,29 @@ Result<std::unique_ptr<Memory>> Pool::take(std::uint64_t bytes) {
   if (bytes > kOffsetMask) return Status(BP_OUT_OF_MEMORY, "impossible size");
   const std::uint64_t size = size_class(bytes);
   auto memory = find_kept(size);
-  if (memory == nullptr) {
-    for (int attempt = 0; attempt < 2 && memory == nullptr; ++attempt) {
-      if (attempt == 1) trim();
-      {
-        const std::lock_guard lock(mutex_);
-        if (limit_ != 0 && held_ + size > limit_) continue;
-        held_ += size;
-      }
-      cl_int code = CL_SUCCESS;
-      cl_mem made = clCreateBuffer(context_, CL_MEM_READ_WRITE, size, nullptr, &code);
-      if (code == CL_SUCCESS) {
-        memory = std::make_unique<Memory>(made, size);
-        break;
-      }
+  for (int attempt = 0; attempt < 2 && memory == nullptr; ++attempt) {
+    if (attempt == 1) trim();
+    {
+      const std::lock_guard lock(mutex_);
+      if (limit_ != 0 && held_ + size > limit_) continue;
+      held_ += size;
+    }
+    cl_int code = CL_SUCCESS;
+    cl_mem made = clCreateBuffer(context_, CL_MEM_READ_WRITE, size, nullptr, &code);
+    if (code == CL_SUCCESS) {
+      memory = std::make_unique<Memory>(made, size);
+      break;
+    }
+    {
       const std::lock_guard lock(mutex_);
       held_ -= size;
     }
-    if (memory == nullptr)
-      return Status(BP_OUT_OF_MEMORY, "out of device memory: " + std::to_string(size) +
-                                          " bytes wanted, " + std::to_string(live_.load()) +
-                                          " of " + std::to_string(limit_) + " in use");
+    if (!is_out_of_memory(code)) return driver_error("clCreateBuffer", code);
   }
+  if (memory == nullptr)
+    return Status(BP_OUT_OF_MEMORY, "out of device memory: " + std::to_string(size) +
+                                        " bytes wanted, " + std::to_string(live_.load()) + " of " +
+                                        std::to_string(limit_) + " in use");
   const std::uint64_t live = live_.fetch_add(size) + size;
   std::uint64_t peak = peak_.load();
   while (peak < live && !peak_.compare_exchange_weak(peak, live)) {
@@ -112,6 +113,13 @@ void Pool::give(std::unique_ptr<Memory> memory) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t bytes = memory->bytes();
   kept_.emplace(bytes, std::move(memory));
+}
+
+std::uint64_t Pool::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t sum = 0;
+  for (const auto& [bytes, memory] : kept_) sum += bytes;
+  return sum;
 }
 
 void Pool::trim() {

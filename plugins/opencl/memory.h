@@ -17,8 +17,9 @@ namespace backplane::opencl {
 using sdk::Result;
 using sdk::Status;
 
-// Names the call, the driver's code and what to do about it.
+// Names the call, the driver's code and what it means.
 Status driver_error(const char* call, cl_int code);
+bool is_out_of_memory(cl_int code);
 #define BP_CL_RETURN_IF_ERROR(call, expression)                             \
   do {                                                                      \
     if (const cl_int bp_cl_code_ = (expression); bp_cl_code_ != CL_SUCCESS) \
@@ -63,12 +64,13 @@ class Pool {
   void trim();
   std::uint64_t live_bytes() const { return live_.load(); }
   std::uint64_t peak_bytes() const { return peak_.load(); }
+  std::uint64_t kept_bytes() const;
 
  private:
   std::unique_ptr<Memory> find_kept(std::uint64_t bytes);
   cl_context context_;
   std::uint64_t limit_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::multimap<std::uint64_t, std::unique_ptr<Memory>> kept_;
   std::uint64_t held_ = 0;  // by the driver: live and kept
   std::atomic<std::uint64_t> live_{0}, peak_{0};

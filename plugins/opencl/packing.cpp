@@ -7,17 +7,18 @@
 namespace backplane::opencl {
 namespace {
 
-constexpr std::int64_t kNarrow = 16, kWide = 32;
+constexpr std::int64_t kNarrow = 16, kWidest = 64;
 
 }  // namespace
 
 std::optional<PanelLayout> PanelLayout::parse(std::uint64_t id) {
   const PanelLayout layout{(id & 1) != 0, static_cast<std::int64_t>(id / 2)};
-  if (layout.width != kNarrow && layout.width != kWide) return std::nullopt;
+  if (layout.width == 0 || layout.width % kNarrow != 0 || layout.width > kWidest)
+    return std::nullopt;
   return layout;
 }
-PanelLayout PanelLayout::choose(std::int64_t columns, bool transposed) {
-  return {transposed, columns <= kNarrow ? kNarrow : kWide};
+PanelLayout PanelLayout::choose(std::int64_t columns, bool transposed, std::int64_t wide) {
+  return {transposed, columns <= kNarrow ? kNarrow : wide};
 }
 std::uint64_t PanelLayout::bytes(std::span<const std::int64_t> dims) const {
   const std::int64_t rows = dims[transposed ? 1 : 0], columns = dims[transposed ? 0 : 1];
@@ -43,12 +44,13 @@ Result<cl_event> convert_panels(Context& context, cl_command_queue queue, const 
       (packs ? "    panels[i] = at < columns ? plain[at * column_stride] : 0.0f;\n"
              : "    if (at < columns) plain[at * column_stride] = panels[i];\n") +
       "  }\n}\n");
-  LaunchList list;
+  static const auto work = std::make_shared<const Work>(Work{"the packing of a weight", {}});
+  LaunchList list(work);
   const auto bits = [](std::int64_t v) { return Argument::bits(static_cast<std::uint64_t>(v)); };
   const std::int64_t panel_count = (dims[column] + layout.width - 1) / layout.width;
   Recorder recorder(context, queue, std::move(waits));
   if (dims[row] != 0 && panel_count != 0)
-    list.add({context.program(kernel.text, kernel.entry, "the packing of a weight"),
+    list.add({context.program(kernel.text, kernel.entry, work->name),
               {Argument::at(plain), Argument::at(panels), bits(dims[column]), bits(strides[row]),
                bits(strides[column]), bits(layout.width)},
               {static_cast<std::size_t>(dims[row]), static_cast<std::size_t>(panel_count), 1},
@@ -59,12 +61,12 @@ Result<cl_event> convert_panels(Context& context, cl_command_queue queue, const 
   Status status = list.run({nullptr, nullptr, nullptr});
   Recorder::current() = nullptr;
   auto event = recorder.finish();
-  if (event.ok() && !status.ok()) {
+  if (status.ok()) return event;
+  if (event.ok()) {
     clWaitForEvents(1, &*event);
     clReleaseEvent(*event);
-    return status;
   }
-  return event;
+  return status;
 }
 
 }  // namespace backplane::opencl

@@ -16,8 +16,8 @@ struct PanelLayout {
 
   std::uint64_t id() const { return static_cast<std::uint64_t>(width) * 2 + (transposed ? 1 : 0); }
   static std::optional<PanelLayout> parse(std::uint64_t id);
-  // For a product with `columns` of results.
-  static PanelLayout choose(std::int64_t columns, bool transposed);
+  // For a product with `columns` of results; `wide`: columns of tiles where there are many.
+  static PanelLayout choose(std::int64_t columns, bool transposed, std::int64_t wide);
   std::uint64_t bytes(std::span<const std::int64_t> weight_dims) const;
 };
 

@@ -32,6 +32,20 @@ ClEvent::~ClEvent() {
   if (latest_ != nullptr) clReleaseEvent(latest_);
 }
 
+cl_command_queue ClStream::queue() {
+  const bool wanted = context_->is_profiling();
+  const std::lock_guard lock(mutex_);
+  if (wanted == is_profiled_) [[likely]]
+    return queue_;
+  auto made = context_->create_queue(wanted);
+  if (!made.ok()) return queue_;
+  clFinish(queue_);  // the new queue's work comes after it
+  clReleaseCommandQueue(queue_);
+  queue_ = *made;
+  is_profiled_ = wanted;
+  return queue_;
+}
+
 void ClStream::add_fault(std::shared_ptr<Fault> fault) {
   const std::lock_guard lock(mutex_);
   faults_.push_back(std::move(fault));
@@ -65,12 +79,15 @@ Status ClEvent::query(bool& out_done) {
   const cl_int code =
       clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
   clReleaseEvent(event);
-  BP_CL_RETURN_IF_ERROR("clGetEventInfo", code);
-  if (state < 0) return driver_error("the device's work", state);
+  if (code != CL_SUCCESS) return context_->failure("clGetEventInfo", code);
+  if (state < 0) {
+    out_done = true;
+    return context_->failure("the device's work", state);
+  }
   out_done = state == CL_COMPLETE;
   if (!out_done) return {};
   const std::lock_guard lock(mutex_);
-  for (const auto& fault : faults_) BP_SDK_RETURN_IF_ERROR(pool_->outcome(*fault));
+  for (const auto& fault : faults_) BP_SDK_RETURN_IF_ERROR(context_->faults().outcome(*fault));
   return {};
 }
 
@@ -81,7 +98,7 @@ Status ClEvent::wait(std::uint64_t timeout_ns) {
     const cl_int code = clWaitForEvents(1, &event);
     clReleaseEvent(event);
     if (code != CL_SUCCESS && code != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
-      return driver_error("clWaitForEvents", code);
+      return context_->failure("clWaitForEvents", code);
     bool done = false;
     return query(done);
   }
@@ -94,7 +111,7 @@ Status ClEvent::wait(std::uint64_t timeout_ns) {
   auto owned = std::make_unique<std::shared_ptr<Completion>>(state);
   const cl_int code = clSetEventCallback(event, CL_COMPLETE, Completion::notify, owned.get());
   clReleaseEvent(event);
-  BP_CL_RETURN_IF_ERROR("clSetEventCallback", code);
+  if (code != CL_SUCCESS) return context_->failure("clSetEventCallback", code);
   static_cast<void>(owned.release());  // the callback's
   if (!state->wait(timeout_ns)) return {BP_TIMEOUT, "the device's work is not done"};
   return query(done);

@@ -10,22 +10,27 @@ namespace backplane::opencl {
 
 class ClStream final : public sdk::Stream {
  public:
-  explicit ClStream(cl_command_queue queue) : queue_(queue) {}
+  // Takes over the queue.
+  ClStream(std::shared_ptr<Context> context, cl_command_queue queue)
+      : context_(std::move(context)), queue_(queue) {}
   ~ClStream() override { clReleaseCommandQueue(queue_); }  // its work goes on
-  cl_command_queue queue() const { return queue_; }
+  // One that writes timestamps while a profile is taken.
+  cl_command_queue queue();
   // What the next signal of this stream answers for.
   void add_fault(std::shared_ptr<Fault> fault);
   std::vector<std::shared_ptr<Fault>> take_faults();
 
  private:
-  cl_command_queue queue_;
+  std::shared_ptr<Context> context_;
   std::mutex mutex_;
+  cl_command_queue queue_;
+  bool is_profiled_ = false;
   std::vector<std::shared_ptr<Fault>> faults_;
 };
 
 class ClEvent final : public sdk::Event {
  public:
-  explicit ClEvent(std::shared_ptr<FaultPool> pool) : pool_(std::move(pool)) {}
+  explicit ClEvent(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   ~ClEvent() override;
   Status query(bool& out_done) override;
   Status wait(std::uint64_t timeout_ns) override;
@@ -35,7 +40,7 @@ class ClEvent final : public sdk::Event {
 
  private:
   class Completion;
-  std::shared_ptr<FaultPool> pool_;
+  std::shared_ptr<Context> context_;
   mutable std::mutex mutex_;
   cl_event latest_ = nullptr;
   std::vector<std::shared_ptr<Fault>> faults_;

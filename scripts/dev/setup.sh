@@ -24,6 +24,7 @@ ensure_debian() {
   need /usr/include/CL/cl.h opencl-headers
   need "/usr/lib/$(gcc -print-multiarch)/libOpenCL.so" ocl-icd-opencl-dev
   need /etc/OpenCL/vendors/pocl.icd pocl-opencl-icd
+  need oclgrind oclgrind
   if [ "${1:-}" = lint ]; then
     need clang-format clang-format
     need clang-tidy clang-tidy

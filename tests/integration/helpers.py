@@ -12,7 +12,7 @@ import torch
 import torch_backplane
 from torch import nn
 
-PLUGINS = ("cpu_onednn", "reference")
+PLUGINS = ("cpu_onednn", "opencl", "reference")
 
 
 def compile_for(plugin: str, target: Callable[..., Any], **settings: Any) -> Any:

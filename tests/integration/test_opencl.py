@@ -130,10 +130,10 @@ print("kept", before, "new", files() - before)
 @pytest.mark.parametrize("model", ["bert 8", "resnet 16"])
 def test_new_batch_sizes_build_no_kernels(model: str, tmp_path: pathlib.Path) -> None:
     """Kernels take what changes with the batch as arguments; every build leaves a file."""
-    done = run_python(
-        SIZES_PROGRAM,
-        {"MODEL": model, "TESTS": str(TESTS), "BACKPLANE_CACHE_DIR": str(tmp_path)},
-    )
+    tmp_path.chmod(0o700)
+    environment = {"MODEL": model, "TESTS": str(TESTS), "BACKPLANE_CACHE_DIR": str(tmp_path)}
+    # Else PoCL keeps what it builds, and we do not.
+    done = run_python(SIZES_PROGRAM, {**environment, "POCL_KERNEL_CACHE": "0"})
     words = done.stdout.split()
     assert words[:1] == ["kept"] and int(words[1]) > 0, done.stderr
     assert words[2:] == ["new", "0"], done.stdout
@@ -197,6 +197,66 @@ def test_convolutions_and_their_gradients(
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels, results, image, kernel, settings", CONVOLUTIONS)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_what_follows_a_convolution_is_part_of_it(
+    channels: int,
+    results: int,
+    image: tuple[int, int],
+    kernel: tuple[int, int],
+    settings: dict[str, Any],
+    layout: torch.memory_format,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, channels, *image, generator=generator).to(memory_format=layout)
+    weight = torch.randn(
+        results, channels // settings.get("groups", 1), *kernel, generator=generator
+    )
+    mean, scale, shift = torch.randn(3, results, generator=generator)
+    residual = torch.randn_like(torch.nn.functional.conv2d(x, weight, **settings))
+
+    def block(x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.conv2d(x, weight, **settings)
+        y = torch.nn.functional.batch_norm(y, mean, scale.abs() + 1, scale, shift)
+        return (y + residual).relu()
+
+    with torch.no_grad():
+        torch.testing.assert_close(
+            compiled(block)(x, residual), block(x, residual), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_lists_by_channel_line_up_with_channels() -> None:
+    """Also beside an operand that lines up with the last dim, and is the same tensor."""
+    mean, variance = torch.randn(5), torch.rand(5) + 0.5
+    for x in (torch.randn(4, 5), torch.randn(2, 5, 5), torch.randn(2, 5, 3, 5)):
+
+        def norm(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.batch_norm(x, mean, variance) * mean + x.sigmoid()
+
+        with torch_backplane.record() as graphs:
+            actual = compiled(norm)(x, mean, variance)
+        close(actual, norm(x, mean, variance))
+        assert all(not g["fallback"] for g in graphs)
+
+
+def test_what_follows_other_convolutions() -> None:
+    """One dim, three dims, and an operand that has an element a line of the image."""
+    F = torch.nn.functional
+    for function, inputs in (
+        (lambda x, w, r: F.conv2d(x, w) * r + 1, ((1, 4, 6, 6), (5, 4, 1, 1), (6, 1))),
+        (lambda x, w, r: F.conv1d(x, w).sigmoid() * r, ((2, 4, 20), (5, 4, 3), (5, 1))),
+        (
+            lambda x, w, r: F.conv3d(x, w).tanh() * r,
+            ((1, 4, 5, 6, 7), (5, 4, 2, 2, 2), (5, 1, 1, 1)),
+        ),
+    ):
+        tensors = [torch.randn(*dims) for dims in inputs]
+        torch.testing.assert_close(
+            compiled(function)(*tensors), function(*tensors), rtol=1e-4, atol=1e-4
+        )
 
 
 class Tied(torch.nn.Module):

@@ -26,22 +26,24 @@ std::int64_t wrap_dim(std::int64_t dim, std::size_t rank) {
 bool is_absent(const sdk::ValueView& v) { return v.dtype().bits == 0; }
 
 Builder::Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families)
-    : context_(context),
-      step_(step),
-      families_(families),
-      launches_(std::make_unique<LaunchList>()) {
+    : context_(context), step_(step), families_(families) {
   constexpr std::uint64_t kLaunches = 1 << 16, kCopies = std::uint64_t{1} << 63;  // of one step
   place_ = step.step().is_copy() ? kCopies | (step.step().results[0] * kLaunches)
                                  : step.step().nodes[0] * kLaunches;
   schedule_.gpu = context.facts().gpu_schedule;
+  schedule_.unroll = families == nullptr;  // else each length of a row would build a kernel
   schedule_.group_size =
       static_cast<std::int64_t>(std::min<std::size_t>(256, context.facts().group_limit));
+  Work work;
   for (const std::uint32_t n : step.step().nodes) {
     const sdk::NodeView node = step.graph()[n];
+    work.nodes.push_back(node.id());
     if (!label_.empty()) label_ += " + ";
     label_ += std::string(node.op()) + " (node " + std::to_string(node.id()) + ")";
   }
   if (label_.empty()) label_ = "a copy";
+  work.name = label_;
+  launches_ = std::make_unique<LaunchList>(std::make_shared<const Work>(std::move(work)));
 }
 
 Result<TensorView> Builder::operand(std::size_t i) {
@@ -184,6 +186,7 @@ Status Draft::finish() {
           e().select(wrong_, number, e().integer(kernelgen::Type::kI32, 0)),
           kernelgen::Store::kNonZero);
   }
+  if (kernel_.stores.empty()) return {};
   const kernelgen::Printed printed =
       print(kernel_, kernelgen::Dialect::kOpenCL, builder_.schedule());
   if (printed.items == 0) return {};

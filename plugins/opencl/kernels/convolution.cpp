@@ -1,5 +1,6 @@
 // Convolutions as products: one factor is read through the window (im2col) while it is packed.
 #include "kernels/gemm.h"
+#include "kernels/products.h"
 #include "kernels/registry.h"
 #include "kernels/window_product.h"
 
@@ -108,17 +109,19 @@ struct Columns {
   bool flat = true;
 };
 
-Gemm::Epilogue store_with_bias(const TensorView& out, std::int64_t groups,
+// Whether kernels of the step go on with nodes after the convolution.
+bool has_epilogue(const Builder& b) { return b.step().step().nodes.size() > 1; }
+
+Gemm::Epilogue store_with_bias(Builder& b, const TensorView& out, std::int64_t groups,
                                const std::optional<TensorView>& bias) {
-  return
-      [target = Columns(out, groups), bias](Draft& d, Expr value, const Indices& axes) -> Status {
-        if (bias) {
-          const Expr channel = d.e().add(d.e().mul(axes[1], d.index(target.width)), axes[2]);
-          value = d.e().add(value, d.load(*bias, {channel}));
-        }
-        target.store(d, axes, value);
-        return {};
-      };
+  return [&b, target = Columns(out, groups), bias](Draft& d, Expr value,
+                                                   const Indices& axes) -> Status {
+    const Expr channel = d.e().add(d.e().mul(axes[1], d.index(target.width)), axes[2]);
+    if (bias) value = d.e().add(value, d.load(*bias, {channel}));
+    if (has_epilogue(b)) return finish_product(b, d, value, {axes[0], channel, axes[3]});
+    target.store(d, axes, value);
+    return {};
+  };
 }
 
 // The product that reads the image where it lies. `tap_of` says which of the weight's taps the
@@ -144,7 +147,9 @@ Result<bool> try_window_product(
   p.store = [&](Draft& d, Expr value, const Indices& axes) -> Status {
     const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
     if (bias) value = d.e().add(value, d.load(*bias, {channel}));
-    d.store(out, {axes[0], channel, axes[3], axes[4]}, value);
+    const Indices at = {axes[0], channel, axes[3], axes[4]};
+    if (has_epilogue(b)) return finish_product(b, d, value, at);
+    d.store(out, at, value);
     return {};
   };
   BP_SDK_RETURN_IF_ERROR(add_window_product(b, p));
@@ -205,7 +210,7 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
     return read_at(d, w, x, batch[0], own, unflatten(d, column, places),
                    unflatten(d, tap, w.kernel));
   };
-  g.epilogue = store_with_bias(out, groups, bias);
+  g.epilogue = store_with_bias(b, out, groups, bias);
   return add_gemm(b, g);
 }
 
@@ -254,7 +259,7 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
     return written_from(d, w, x, batch[0], own, unflatten(d, column, places),
                         unflatten(d, tap, w.kernel));
   };
-  g.epilogue = store_with_bias(out, groups, bias);
+  g.epilogue = store_with_bias(b, out, groups, bias);
   return add_gemm(b, g);
 }
 

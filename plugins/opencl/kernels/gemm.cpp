@@ -18,12 +18,18 @@ std::int64_t height(std::int64_t m, std::int64_t most) {
     if (m <= rows) return rows;
   return most;
 }
+// As many as there are registers for.
+std::int64_t most_rows(std::int64_t vectors) {
+  return vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 8 : 6;
+}
 Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
   if (builder.schedule().gpu)
     return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
   if (n <= 16) return {height(m, 14), 1, 16};
-  if (n <= 32 || m > 8) return {height(m, 12), 2, 16};
-  return {height(m, 6), 4, 16};
+  const std::int64_t vectors = n <= 32 ? 2
+                               : m > 8 ? builder.context().product_tile(false).vectors
+                                       : 4;
+  return {height(m, most_rows(vectors)), vectors, 16};
 }
 
 Shape with(Shape dims, std::initializer_list<std::int64_t> more) {
@@ -271,7 +277,7 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   if (packed) {
     tile.lanes = 16;
     tile.vectors = packed->dims[2] / tile.lanes;
-    tile.rows = height(m, tile.vectors == 1 ? 14 : 12);
+    tile.rows = height(m, most_rows(tile.vectors));
   } else {
     auto made = pack_columns(builder, g, tile);
     if (!made.ok()) return made.status();

@@ -185,7 +185,7 @@ std::span<const KernelRow> matmul_kernels() { return kRows; }
 bool takes_epilogue(const sdk::NodeView& node) {
   const std::string_view op = node.op();
   return op == "aten.mm" || op == "aten.bmm" || op == "aten.addmm" || op == "aten.baddbmm" ||
-         op == "aten.linear";
+         op == "aten.linear" || op == "aten.convolution";
 }
 
 }  // namespace backplane::opencl

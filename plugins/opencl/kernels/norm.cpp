@@ -136,7 +136,6 @@ Status batch_norm(Builder& b, bool training, bool functional) {
 Status batch_norm_functional(Builder& b) {
   return batch_norm(b, b.step().node().bool_or("training", false), true);
 }
-Status batch_norm_inference(Builder& b) { return batch_norm(b, false, false); }
 Status batch_norm_no_stats(Builder& b) {  // the operands end with bias
   return batch_norm(b, true, false);
 }
@@ -293,8 +292,6 @@ std::optional<sdk::Refusal> refuse_norm(const sdk::NodeView& node) {
 constexpr KernelRow kRows[] = {
     {"aten.native_layer_norm_backward", layer_norm_backward, refuse_norm},
     {"aten._native_batch_norm_legit_functional", batch_norm_functional, refuse_norm},
-    {"aten._native_batch_norm_legit_no_training", batch_norm_inference, refuse_norm},
-    {"aten._batch_norm_no_update", batch_norm_inference, refuse_norm},
     {"aten._native_batch_norm_legit.no_stats", batch_norm_no_stats, refuse_norm},
     {"aten.native_batch_norm_backward", batch_norm_backward, refuse_norm},
     {"aten.native_group_norm", group_norm, refuse_norm},

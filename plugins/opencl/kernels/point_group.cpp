@@ -74,6 +74,8 @@ class Lowering {
   friend class Source;
   Status find_space();
   Status find_accesses();
+  Shape strides_of(std::uint32_t value, const TensorView& view) const;
+  Indices merge_last(Draft& draft, Indices axes);
   void choose_axes();
   void emit(Draft& draft, std::uint32_t n);
   Expr value(Draft& draft, std::uint32_t index);
@@ -155,7 +157,7 @@ Status Lowering::find_accesses() {
     if (v == BP_NONE || inputs_.contains(v)) continue;
     auto view = builder_.operand(i);
     if (!view.ok()) return view.status();
-    Shape strides = aligned_strides(view->dims, view->strides, wide_, is_row_, false);
+    Shape strides = strides_of(v, *view);
     inputs_.emplace(v, Access{std::move(*view), std::move(strides)});
   }
   for (std::size_t i = 0; i < step.results.size(); ++i) {
@@ -166,6 +168,55 @@ Status Lowering::find_accesses() {
     outputs_.emplace(v, Access{std::move(view), std::move(strides)});
   }
   return {};
+}
+
+Shape Lowering::strides_of(std::uint32_t value, const TensorView& view) const {
+  for (const std::uint32_t n : step_.step().nodes) {
+    const NodeView node = step_.graph()[n];
+    for (std::size_t i = 0; i < node.operand_count(); ++i) {
+      if (!node.has_operand(i) || node.operand_index(i) != value || !is_channel_operand(node, i))
+        continue;
+      Shape strides(wide_.size(), 0);
+      if (view.dims[0] != 1) strides[1] = view.strides[0];
+      return strides;
+    }
+  }
+  return aligned_strides(view.dims, view.strides, wide_, is_row_, false);
+}
+
+// Axes for all dims, or accesses for fewer: where every tensor lies so that the last axis may run
+// over the dims that have none.
+Indices Lowering::merge_last(Draft& draft, Indices axes) {
+  const std::size_t first = axes.size() - 1;
+  bool alike = true;
+  const auto step_of = [&](const Shape& strides) {
+    std::int64_t step = 0, expected = -1;
+    for (std::size_t d = wide_.size(); d-- > first;) {
+      if (wide_[d] == 1) continue;
+      if (expected < 0) step = strides[d];
+      alike = alike && (expected < 0 || strides[d] == expected);
+      expected = strides[d] * wide_[d];
+    }
+    return step;
+  };
+  for (auto* accesses : {&inputs_, &outputs_})
+    for (auto& [v, access] : *accesses) static_cast<void>(step_of(access.strides));
+  if (alike) {
+    for (auto* accesses : {&inputs_, &outputs_})
+      for (auto& [v, access] : *accesses) {
+        access.strides[first] = step_of(access.strides);
+        access.strides.resize(first + 1);
+      }
+    return axes;
+  }
+  Expr flat = axes.back();
+  axes.resize(wide_.size());
+  for (std::size_t d = wide_.size(); d-- > first;) {
+    axes[d] =
+        d == first ? flat : draft.e().binary(kernelgen::Op::kMod, flat, draft.index(wide_[d]));
+    flat = draft.e().div(flat, draft.index(wide_[d]));
+  }
+  return axes;
 }
 
 // Dims that lie in memory like one become one axis.
@@ -256,7 +307,7 @@ Status Lowering::run() {
   for (const std::uint32_t n : step_.step().nodes) emit(draft, n);
   for (const auto& [v, access] : outputs_) {
     const auto found = values_.find(v);
-    if (found == values_.end()) continue;
+    if (found == values_.end() || step_.value(v).elements() == 0) continue;
     TensorView flat = access.view;
     flat.strides = access.strides;
     flat.dims.assign(flat.strides.size(), 2);  // indices are the axes': none is of size 1
@@ -268,11 +319,12 @@ Status Lowering::run() {
 }
 
 Status Lowering::run_epilogue(Draft& draft, std::span<const std::uint32_t> nodes,
-                              std::uint32_t product, Expr external, const Indices& axes) {
+                              std::uint32_t product, Expr external, const Indices& given) {
   wide_ = step_.value(product).dims;
   is_row_.assign(wide_.size(), false);
-  epilogue_axes_ = &axes;
   BP_SDK_RETURN_IF_ERROR(find_accesses());
+  const Indices axes = given.size() < wide_.size() ? merge_last(draft, given) : given;
+  epilogue_axes_ = &axes;
   values_[product] = external;
   for (const std::uint32_t n : nodes) emit(draft, n);
   for (const auto& [v, access] : outputs_) {
@@ -285,6 +337,11 @@ Status Lowering::run_epilogue(Draft& draft, std::span<const std::uint32_t> nodes
 }
 
 }  // namespace
+
+bool is_channel_operand(const NodeView& node, std::size_t i) {
+  const Operator* op = kernelgen::find_operator(node.op());
+  return op != nullptr && op->kind == Operator::kChannel && i != 0;
+}
 
 bool is_point_op(const NodeView& node) {
   // Gradients of weight and bias sum over the other dims.
@@ -325,6 +382,13 @@ std::optional<sdk::Refusal> refuse_point_op(const NodeView& node) {
     for (std::size_t i = 0; i < node.operand_count(); ++i)
       if (node.has_operand(i) && kernelgen::is_float(*storage_of(node.operand(i).dtype())))
         return no(BP_REFUSED_DTYPE, "bit operations on integers only");
+  if (op.kind == Operator::kChannel) {
+    if (!float_result) return no(BP_REFUSED_DTYPE, "floating point results only");
+    if (node.operand(0).rank() < 2) return no(BP_REFUSED_SHAPE, "needs a dim of channels");
+    for (const std::size_t i : {3, 4})
+      if (!node.has_operand(i) || node.operand(i).rank() != 1)
+        return no(BP_REFUSED_ATTRIBUTE, "statistics are missing");
+  }
   const std::string_view mode = node.text_or("rounding_mode", "");
   if (!mode.empty() && mode != "floor" && mode != "trunc")
     return no(BP_REFUSED_ATTRIBUTE, "an unknown rounding mode");

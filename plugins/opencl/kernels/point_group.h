@@ -11,6 +11,8 @@ namespace backplane::opencl {
 bool is_point_op(const sdk::NodeView& node);
 sdk::PointSpace space_of(const sdk::NodeView& node);
 std::optional<sdk::Refusal> refuse_point_op(const sdk::NodeView& node);
+// Whether operand i is a list with an element a channel.
+bool is_channel_operand(const sdk::NodeView& node, std::size_t i);
 
 // Adds the kernel of the step's nodes; results that no table gives are left to the caller.
 Status add_points(Builder& builder);
@@ -19,7 +21,8 @@ Result<std::unique_ptr<sdk::Kernel>> make_point_group(Builder& builder);
 Result<std::unique_ptr<sdk::Kernel>> make_copy(Builder& builder);
 
 // Expressions of pointwise nodes after a product: `value` of the product's node is `external`.
-// `axes` are indices of the result's dims.
+// `axes` are indices of the result's dims; the last may run over all dims that have none of their
+// own.
 Status emit_epilogue(Builder& builder, Draft& draft, std::span<const std::uint32_t> nodes,
                      std::uint32_t product_value, Expr external, const Indices& axes);
 

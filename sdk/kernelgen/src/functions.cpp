@@ -41,13 +41,17 @@ BP_FN $F bp_expm1_reduced_$X($F r) {
   return p * (r * r) + r;
 }
 )"},
+    // The power of two is added to the exponent; results that would be subnormal are zero.
     {"exp", Op::kExp, R"(
 BP_FN $F bp_exp_$X($F x) {
   $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
-  v = BP_SEL_$X(v < -104.0f, ($F)(-104.0f), v);
+  v = BP_SEL_$X(v < -89.0f, ($F)(-89.0f), v);
   $F n = bp_nearest_$X(v * 1.44269504088896341f);
   $F r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
-  return bp_scale_$X(bp_expm1_reduced_$X(r) + 1.0f, n);
+  $F p = bp_expm1_reduced_$X(r) + 1.0f;
+  $F y = BP_AF_$X(BP_AI_$X(p) + BP_CI_$X(n) * 0x800000);
+  y = BP_SEL_$X(x > 88.7228317f, ($F)(BP_INFINITY), y);
+  return BP_SEL_$X(x < -87.3365402f, ($F)(0.0f), y);
 }
 )"},
     {"expm1", Op::kExpm1, R"(

@@ -124,7 +124,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   const bool vectors = !schedule.gpu && schedule.lanes > 1 && dialect == Dialect::kOpenCL;
   const std::size_t lane_axis =
       vectors ? choose_lane_axis(kernel, schedule.lanes) : PointPrinter::kNoAxis;
-  PointPrinter printer(kernel, dialect, lane_axis, schedule.lanes, grouped);
+  PointPrinter printer(kernel, dialect, lane_axis, schedule.lanes, grouped, schedule.unroll);
 
   std::string body;
   if (schedule.gpu) {
@@ -216,7 +216,7 @@ Printed name_entry(std::string text) {
 
 Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_t lanes) {
   Fragment out;
-  PointPrinter printer(kernel, Dialect::kOpenCL, lane_axis, lanes, false);
+  PointPrinter printer(kernel, Dialect::kOpenCL, lane_axis, lanes, false, false);
   if (lanes > 1) out.wide = printer.point(true);
   out.narrow = printer.point(false);
   return out;

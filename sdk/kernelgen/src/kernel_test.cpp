@@ -77,6 +77,35 @@ TEST(Kernel, NothingToDo) {
   EXPECT_EQ(print(k, Dialect::kC11, {}).items, 0U);
 }
 
+// The tensor has no memory at all.
+TEST(Kernel, RowsWithoutElementsReadNothing) {
+  Kernel k = two_axes(2, 0, 1);
+  Expressions& e = k.expressions;
+  const Expr x = e.load(0, Storage::kF32, e.mul(e.axis(0), e.index(3)));  // the same along the row
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, x)}};
+  EXPECT_EQ(run_c(program(print(k, Dialect::kC11, {}), "float c[2] = {9, 9};\n",
+                          "(uchar*)0, 0, (uchar*)c, 0",
+                          "  for (int i = 0; i < 2; ++i) printf(\"%g \", c[i]);\n")),
+            "0 0 ");
+}
+
+// In loops, and as statements one after the other.
+TEST(Kernel, ShortRowsAreUnrolledUnlessTheirLengthMayChange) {
+  Kernel k = two_axes(4, 64, 1);
+  Expressions& e = k.expressions;
+  const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{64, 1});
+  const Expr power = e.unary(Op::kExp, e.load(0, Storage::kF32, at));
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, at, e.div(power, e.reduce(Reduction::kSum, power))}};
+  Schedule schedule;
+  const std::string text = print(k, Dialect::kOpenCL, schedule).text;
+  EXPECT_EQ(text.find("for (; a1"), std::string::npos) << text;
+  EXPECT_NE(text.find("_3 = "), std::string::npos) << text;  // the fourth vector's powers
+  schedule.unroll = false;
+  EXPECT_NE(print(k, Dialect::kOpenCL, schedule).text.find("for (; a1"), std::string::npos);
+}
+
 TEST(Kernel, PrintsTheSameTextEveryTime) {
   const auto text = [] {
     Kernel k = two_axes(64, 64, 1);

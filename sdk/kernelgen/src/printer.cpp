@@ -8,20 +8,24 @@
 namespace backplane::kernelgen {
 namespace {
 
-constexpr std::int64_t kLongestKept = 4096;  // elements of a row in private memory
-constexpr std::int64_t kCopies = 4;          // of a reduction's vector, side by side
+constexpr std::int64_t kLongestKept = 4096;    // elements of a row in private memory
+constexpr std::int64_t kLongestUnrolled = 16;  // vectors of a row
+constexpr std::int64_t kCopies = 4;            // of a reduction's vector, side by side
 bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op::kPow; }
 
 }  // namespace
 
 PointPrinter::PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
-                           std::int64_t lanes, bool grouped)
+                           std::int64_t lanes, bool grouped, bool unroll)
     : kernel_(kernel),
       e_(kernel.expressions),
       dialect_(dialect),
       lane_axis_(lane_axis),
       lanes_(lanes),
       grouped_(grouped) {
+  if (unroll && lanes_in_loop() && !grouped_ && e_.extents().size() == kernel_.outer_count + 1 &&
+      e_.extents().back() % lanes_ == 0 && e_.extents().back() <= kLongestUnrolled * lanes_)
+    vectors_ = e_.extents().back() / lanes_;
   analyse();
 }
 
@@ -112,8 +116,15 @@ void PointPrinter::close() {
   line("}");
 }
 
+// Loops that run never: what would be computed before them may read tensors without elements.
+bool PointPrinter::has_empty_loop() const {
+  const auto extents = e_.extents().subspan(kernel_.outer_count);
+  return std::find(extents.begin(), extents.end(), 0) != extents.end();
+}
+
 // What does not change inside the loops is computed before them.
 void PointPrinter::hoist(Expr e, bool wide) {
+  if (has_empty_loop()) return;
   const Node& n = e_.node(e);
   if (n.op == Op::kConstant || n.op == Op::kAxis || n.op == Op::kExternal) return;
   if (!in_loops(e)) {
@@ -132,6 +143,7 @@ void PointPrinter::hoist(Expr e, bool wide) {
 
 template <class Body>
 void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
+  if (has_empty_loop()) return;
   const std::size_t axes = e_.extents().size(), first = kernel_.outer_count;
   const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
   for (std::size_t a = first; a + 1 < axes; ++a) {
@@ -143,7 +155,14 @@ void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
   const std::size_t last = axes - 1;
   const std::string name = axis_name(last), limit = number(e_.extents()[last]);
   const std::string declared = std::string(index) + name;
-  if (lanes_in_loop()) {
+  if (vectors_ != 0) {
+    for (vector_ = 0; vector_ < vectors_; ++vector_) {
+      open("");
+      line("const " + declared + " = " + number(vector_ * lanes_) + ";");
+      body(true, vector_ % copies);
+      close();
+    }
+  } else if (lanes_in_loop()) {
     line("{");
     line(declared + " = 0;");
     const auto vectors = [&](std::int64_t count) {
@@ -189,19 +208,17 @@ void PointPrinter::join_lanes(Expr r) {
   const Node& n = e_.node(r);
   const auto how = static_cast<Reduction>(n.index);
   const std::string name = variable("r", r), all = variable("q", r);
-  if (how == Reduction::kSum && lanes_ == 16) {
-    const std::string t = type_name(n.type, 1);
-    line(t + "8 " + all + "_8 = " + all + ".lo + " + all + ".hi;");
-    line(t + "4 " + all + "_4 = " + all + "_8.lo + " + all + "_8.hi;");
-    line(t + "2 " + all + "_2 = " + all + "_4.lo + " + all + "_4.hi;");
-    line(name + " = " + name + " + (" + all + "_2.x + " + all + "_2.y);");
-    return;
-  }
   if (lanes_ == 16) {  // halves against each other: four steps, not sixteen
-    for (const char* turned :
-         {"89abcdef01234567", "4567012389abcdef", "23016745ab89efcd", "1032547698badcfe"})
-      line(all + " = " + combine(how, n.type, all, all + ".s" + turned, true) + ";");
-    line(name + " = " + combine(how, n.type, name, all + ".s0", false) + ";");
+    const std::string type = type_name(n.type, 1);
+    std::string wide = all;
+    for (std::int64_t width = 8; width > 1; width /= 2) {
+      const std::string half = all + "_" + number(width);
+      line(type + number(width) + " " + half + " = " +
+           join(how, n.type, wide + ".lo", wide + ".hi", width) + ";");
+      wide = half;
+    }
+    line(name + " = " +
+         combine(how, n.type, name, join(how, n.type, wide + ".x", wide + ".y", 1), false) + ";");
     return;
   }
   for (std::int64_t i = 0; i < lanes_; ++i)
@@ -373,9 +390,12 @@ std::string PointPrinter::point(bool wide) {
   std::int32_t deepest = 0;
   for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
   for (std::size_t i = 0; i < kept_.size(); ++i)
-    if (kept_[i] != 0)
+    if (kept_[i] != 0 && vectors_ == 0)
       line("float " + variable("k", static_cast<std::int64_t>(i)) + "[" +
            number(e_.extents().back()) + "];");
+    else if (kept_[i] != 0)
+      for (vector_ = 0; vector_ < vectors_; ++vector_)
+        line(type_name(Type::kF32, lanes_) + " " + kept_name(static_cast<Expr>(i)) + ";");
   for (std::int32_t d = 1; d <= deepest; ++d) {
     pass_ = d;
     std::vector<Expr> now;

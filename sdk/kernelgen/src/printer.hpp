@@ -14,9 +14,10 @@ class PointPrinter {
   static constexpr std::size_t kNoAxis = SIZE_MAX;
 
   // `lane_axis`: the axis that vectors run along (an outer axis, or the last loop axis).
-  // `grouped`: a work-group shares the last loop axis.
+  // `grouped`: a work-group shares the last loop axis. `unroll`: loops of few vectors are printed
+  // as so many statements.
   PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis, std::int64_t lanes,
-               bool grouped);
+               bool grouped, bool unroll);
 
   // With `wide`, and lanes along an outer axis, at `lanes` points; else at one.
   std::string point(bool wide);
@@ -35,6 +36,9 @@ class PointPrinter {
   void mark_reached(Expr e, std::vector<bool>& reached) const;
   std::string ref(Expr e, bool wide);
   std::string text(Expr e, bool wide);
+  std::string kept_name(Expr e) const;
+  std::string kept_value(Expr e, bool wide) const;
+  void keep_value(Expr e, const std::string& value, bool wide);
   std::string text_binary(const Node& n, bool wide);
   std::string text_unary(const Node& n, bool wide);
   std::string text_load(const Node& n, bool wide);
@@ -45,6 +49,8 @@ class PointPrinter {
   std::string truth(const std::string& comparison, Type of, bool wide) const;
   std::string combine(Reduction how, Type type, const std::string& a, const std::string& b,
                       bool wide);
+  std::string join(Reduction how, Type type, const std::string& a, const std::string& b,
+                   std::int64_t width);
   std::string initial(Reduction how, Type type) const;
 
   void line(const std::string& statement);
@@ -54,6 +60,7 @@ class PointPrinter {
   // again for what vectors leave.
   template <class Body>
   void loops(Body&& body, bool wide_outside, std::int64_t copies);
+  bool has_empty_loop() const;
   void hoist(Expr e, bool wide);
   void reduce_phase(const std::vector<Expr>& reductions, bool wide);
   void join_lanes(Expr r);
@@ -68,6 +75,8 @@ class PointPrinter {
   std::size_t lane_axis_;
   std::int64_t lanes_;
   bool grouped_;
+  std::int64_t vectors_ = 0;  // of an unrolled row; 0: it is a loop
+  std::int64_t vector_ = 0;   // the one that is printed
   std::uint64_t loop_mask_ = 0;
   std::vector<std::uint64_t> masks_;
   std::vector<std::int32_t> depths_;

@@ -49,18 +49,30 @@ std::string PointPrinter::ref(Expr e, bool wide) {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
     if (const auto found = scope->find({e, wide}); found != scope->end()) return found->second;
   const std::int32_t keeper = kept_[static_cast<std::size_t>(e)];
-  const std::string kept = variable("k", e), place = axis_name(e_.extents().size() - 1);
-  const std::string w = number(lanes_);
-  const std::string value = keeper == 0 || pass_ == keeper ? text(e, wide)
-                            : wide ? "vload" + w + "(0, " + kept + " + " + place + ")"
-                                   : kept + "[" + place + "]";
+  const bool is_kept = keeper != 0 && pass_ != keeper;
+  const std::string value = is_kept ? kept_value(e, wide) : text(e, wide);
   const std::string name = variable(wide ? "w" : "v", e);
   line(type_name(n.type, wide ? lanes_ : 1) + " " + name + " = " + value + ";");
-  if (keeper != 0 && pass_ == keeper)
-    line(wide ? "vstore" + w + "(" + name + ", 0, " + kept + " + " + place + ");"
-              : kept + "[" + place + "] = " + name + ";");
+  if (keeper != 0 && pass_ == keeper) keep_value(e, name, wide);
   scopes_.back()[{e, wide}] = name;
   return name;
+}
+
+std::string PointPrinter::kept_name(Expr e) const {
+  return variable("k", e) + (vectors_ != 0 ? "_" + number(vector_) : "");
+}
+std::string PointPrinter::kept_value(Expr e, bool wide) const {
+  if (vectors_ != 0) return kept_name(e);
+  const std::string place = axis_name(e_.extents().size() - 1);
+  return wide ? "vload" + number(lanes_) + "(0, " + kept_name(e) + " + " + place + ")"
+              : kept_name(e) + "[" + place + "]";
+}
+void PointPrinter::keep_value(Expr e, const std::string& value, bool wide) {
+  if (vectors_ != 0) return line(kept_name(e) + " = " + value + ";");
+  const std::string place = axis_name(e_.extents().size() - 1);
+  line(wide
+           ? "vstore" + number(lanes_) + "(" + value + ", 0, " + kept_name(e) + " + " + place + ");"
+           : kept_name(e) + "[" + place + "] = " + value + ";");
 }
 
 std::string PointPrinter::text(Expr e, bool wide) {
@@ -252,6 +264,7 @@ std::string PointPrinter::initial(Reduction how, Type type) const {
       n.integer = 1;
       break;
     case Reduction::kMax:
+    case Reduction::kTop:
     case Reduction::kArgMax:
       n.real = -INFINITY;
       n.integer = type == Type::kI64 ? INT64_MIN : INT32_MIN;
@@ -265,6 +278,18 @@ std::string PointPrinter::initial(Reduction how, Type type) const {
   return literal(n);
 }
 
+// combine() at widths that have no functions of their own.
+std::string PointPrinter::join(Reduction how, Type type, const std::string& a, const std::string& b,
+                               std::int64_t width) {
+  if (how == Reduction::kSum || how == Reduction::kProduct || width == 1)
+    return "(" + combine(how, type, a, b, false) + ")";
+  const bool largest = how != Reduction::kMin;
+  if (!is_float(type)) return (largest ? "max(" : "min(") + a + ", " + b + ")";
+  const std::string better = a + (largest ? " > " : " < ") + b;
+  return "select(" + b + ", " + a + ", " +
+         (how == Reduction::kTop ? better : "(" + better + ") | (" + a + " != " + a + ")") + ")";
+}
+
 std::string PointPrinter::combine(Reduction how, Type type, const std::string& a,
                                   const std::string& b, bool wide) {
   switch (how) {
@@ -275,7 +300,10 @@ std::string PointPrinter::combine(Reduction how, Type type, const std::string& a
     default:
       break;
   }
-  const bool largest = how == Reduction::kMax || how == Reduction::kArgMax;
+  const bool largest = how != Reduction::kMin && how != Reduction::kArgMin;
+  if (how == Reduction::kTop && is_float(type))
+    return wide ? "select(" + b + ", " + a + ", " + a + " > " + b + ")"
+                : "(" + a + " > " + b + " ? " + a + " : " + b + ")";
   if (type == Type::kF32) return call_own(largest ? Op::kMax : Op::kMin, wide, a + ", " + b);
   const std::string op = largest ? " > " : " < ";
   if (type == Type::kF64) {

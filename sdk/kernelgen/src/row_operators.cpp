@@ -1,4 +1,4 @@
-// Operators over rows: softmaxes, norms and their gradients, sums.
+// Operators over rows and by channel: softmaxes, norms and their gradients, sums.
 #include <limits>
 
 #include "operator_support.hpp"
@@ -16,7 +16,7 @@ Expr mean(Emitter& m, Expr x) {
 Results softmax(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr x = m.in(0, m.type());
-  const Expr power = e.unary(Op::kExp, e.sub(x, e.reduce(Reduction::kMax, x)));
+  const Expr power = e.unary(Op::kExp, e.sub(x, e.reduce(Reduction::kTop, x)));
   return {e.mul(power, e.div(m.number(1), sum(m, power)))};
 }
 // Rows of minus infinity give zeros.
@@ -29,7 +29,7 @@ Results safe_softmax(Expressions& e, OperatorSource& s) {
 }
 Results log_softmax(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr x = m.in(0, m.type()), top = e.reduce(Reduction::kMax, x);
+  const Expr x = m.in(0, m.type()), top = e.reduce(Reduction::kTop, x);
   const Expr total = sum(m, e.unary(Op::kExp, e.sub(x, top)));
   return {e.sub(e.sub(x, top), e.unary(Op::kLog, total))};
 }
@@ -63,6 +63,16 @@ Results layer_norm_backward(Expressions& e, OperatorSource& s) {
   if (s.has(4)) g = e.mul(g, m.in(4, t));
   const Expr inner = e.add(mean(m, g), e.mul(hat, mean(m, e.mul(g, hat))));
   return {e.mul(rstd, e.sub(g, inner)), kNoExpr, kNoExpr};
+}
+// input, weight, bias, mean, variance
+Results batch_norm_inference(Expressions& e, OperatorSource& s) {
+  Emitter m{e, s};
+  const Type t = m.type();
+  const Expr rstd = e.unary(Op::kRsqrt, e.add(m.in(4, t), e.constant(t, m.real("eps", 1e-5))));
+  Expr y = e.mul(e.sub(m.in(0, t), m.in(3, t)), rstd);
+  if (s.has(1)) y = e.mul(y, m.in(1, t));
+  if (s.has(2)) y = e.add(y, m.in(2, t));
+  return {y, kNoExpr, kNoExpr, kNoExpr};
 }
 Results rms_norm(Expressions& e, OperatorSource& s) {  // output, rstd
   Emitter m{e, s};
@@ -120,7 +130,7 @@ Results spread(Expressions& e, OperatorSource& s) {
 }
 Results log_sum_exp(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr x = m.in(0, m.type()), top = e.reduce(Reduction::kMax, x);
+  const Expr x = m.in(0, m.type()), top = e.reduce(Reduction::kTop, x);
   const Expr infinite = e.binary(Op::kEq, e.unary(Op::kAbs, top), m.number(kInfinity));
   const Expr shift = e.select(infinite, m.number(0), top);
   return {e.add(e.unary(Op::kLog, sum(m, e.unary(Op::kExp, e.sub(x, shift)))), shift)};
@@ -160,6 +170,8 @@ constexpr Operator kOps[] = {
     {"aten.native_layer_norm", K::kRow, layer_norm},
     {"aten.native_layer_norm_backward", K::kRow, layer_norm_backward},
     {"aten._fused_rms_norm", K::kRow, rms_norm},
+    {"aten._native_batch_norm_legit_no_training", K::kChannel, batch_norm_inference},
+    {"aten._batch_norm_no_update", K::kChannel, batch_norm_inference},
     {"aten.sum", K::kFold, fold<Reduction::kSum>},
     {"aten.sum.dim_IntList", K::kFold, fold<Reduction::kSum>},
     {"aten.mean", K::kFold, mean_fold},

@@ -265,6 +265,12 @@ class Device {
   virtual Result<std::unique_ptr<Event>> create_event() {
     return Status(BP_UNSUPPORTED, "no events");
   }
+  // Between the two the device notes what it does when; the second hands that to
+  // host().profile_add, on the host's clock.
+  virtual Status begin_profile() { return Status(BP_UNSUPPORTED, "no profiles"); }
+  virtual Status end_profile(bp_profile_sink* /*sink*/) {
+    return Status(BP_UNSUPPORTED, "no profiles");
+  }
   virtual Result<std::uint64_t> layout_bytes(const TensorDesc& /*desc*/) {
     return Status(BP_UNSUPPORTED, "no opaque layouts");
   }

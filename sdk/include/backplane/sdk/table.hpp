@@ -305,6 +305,13 @@ struct Table {
     });
   }
 
+  static bp_error* profile_begin(bp_device* d) {
+    return shield([&] { return device(d).begin_profile(); });
+  }
+  static bp_error* profile_end(bp_device* d, bp_profile_sink* sink) {
+    return shield([&] { return device(d).end_profile(sink); });
+  }
+
   static const bp_plugin_api* get() {
     static const bp_plugin_api table = [] {
       auto t = make<bp_plugin_api>();
@@ -341,6 +348,10 @@ struct Table {
         t.executable_save = executable_save;
         t.blob_check = blob_check;
         t.executable_load = executable_load;
+      }
+      if constexpr (BP_SDK_OVERRIDES(begin_profile) && BP_SDK_OVERRIDES(end_profile)) {
+        t.profile_begin = profile_begin;
+        t.profile_end = profile_end;
       }
       return t;
     }();

@@ -91,7 +91,8 @@ enum class Op : std::uint8_t {
 inline bool is_unary(Op op) { return op >= Op::kNeg && op < Op::kAdd; }
 inline bool is_binary(Op op) { return op >= Op::kAdd; }
 
-enum class Reduction : std::uint8_t { kSum, kProduct, kMax, kMin, kArgMax, kArgMin };
+// kTop: kMax where NaN may be lost, because it comes out elsewhere.
+enum class Reduction : std::uint8_t { kSum, kProduct, kMax, kMin, kTop, kArgMax, kArgMin };
 
 using Expr = std::int32_t;
 inline constexpr Expr kNoExpr = -1;

@@ -43,6 +43,7 @@ struct Schedule {
   std::int64_t lanes = 16;        // of vectors in a CPU schedule; 1: scalar code
   std::int64_t grain = 16384;     // element operations of a work-item in a CPU schedule
   std::int64_t group_size = 256;  // work-items of a group in a GPU schedule
+  bool unroll = true;  // short rows have no loops: faster, and another text for each length
 };
 
 struct Printed {

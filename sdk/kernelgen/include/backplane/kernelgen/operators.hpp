@@ -39,6 +39,7 @@ struct Operator {
     kFloatsOnly,  // pointwise, of float results only
     kRow,         // results are rows; reduces over them
     kFold,        // results are one value a row
+    kChannel,     // pointwise; operands but the first are lists with an element a channel (dim 1)
   } kind;
   EmitOperator emit;
 };

@@ -1,0 +1,208 @@
+// Kernels' texts as the driver's programs: built together, kept on disk, named where they fail.
+#include <backplane/kernelgen/kernel.hpp>
+
+#include <algorithm>
+
+#include "context.h"
+#include "sealed.h"
+#include "signal_guard.h"
+
+namespace backplane::opencl {
+namespace {
+
+constexpr std::string_view kBuildOptions = "-cl-std=CL1.2";
+constexpr std::int64_t kLanes = 16;  // of vectors in generated texts
+
+bool is_number(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool has_kernels(cl_program program, std::span<const std::shared_ptr<Program>> kernels) {
+  std::size_t size = 0;
+  if (clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, 0, nullptr, &size) != CL_SUCCESS)
+    return false;
+  std::string names(size, 0);
+  clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, size, names.data(), nullptr);
+  return std::all_of(kernels.begin(), kernels.end(), [&](const auto& kernel) {
+    return names.find(kernel->entry()) != std::string::npos;
+  });
+}
+
+// The source line that a build log's first error is about: it stands as "…:LINE:COLUMN: …" beside
+// it.
+std::string failing_line(const std::string& log, const std::string& source) {
+  const std::size_t error = log.find("error");
+  if (error == std::string::npos) return {};
+  const std::size_t before = log.rfind('\n', error);
+  std::string_view text(log);
+  text.remove_prefix(before == std::string::npos ? 0 : before + 1);
+  text = text.substr(0, text.find('\n'));
+  for (std::size_t at = text.find(':'); at != std::string_view::npos; at = text.find(':', at + 1)) {
+    const std::string_view line = text.substr(at + 1, text.find(':', at + 1) - at - 1);
+    const std::string_view column = text.substr(std::min(at + line.size() + 2, text.size()));
+    if (!is_number(line) || !is_number(column.substr(0, column.find(':')))) continue;
+    const auto wanted = std::stoul(std::string(line));
+    std::size_t from = 0;
+    for (unsigned long n = 1; n < wanted && from != std::string::npos; ++n) {
+      from = source.find('\n', from);
+      if (from != std::string::npos) ++from;
+    }
+    if (from == std::string::npos) return {};
+    return "; line " + std::string(line) + ": " +
+           source.substr(from, std::min<std::size_t>(source.find('\n', from) - from, 200));
+  }
+  return {};
+}
+
+}  // namespace
+
+Program::~Program() {
+  for (cl_kernel kernel : free_) clReleaseKernel(kernel);
+  if (program_ != nullptr) clReleaseProgram(program_);
+}
+Result<cl_kernel> Program::take() const {
+  {
+    std::unique_lock lock(mutex_);
+    built_.wait(lock, [&] { return program_ != nullptr || !failure_.empty(); });
+    if (!failure_.empty()) return Status(BP_INTERNAL, failure_);
+    if (!free_.empty()) {
+      cl_kernel kernel = free_.back();
+      free_.pop_back();
+      return kernel;
+    }
+  }
+  cl_int code = CL_SUCCESS;
+  cl_kernel kernel = clCreateKernel(program_, entry_.c_str(), &code);
+  if (code != CL_SUCCESS) return driver_error("clCreateKernel", code);
+  return kernel;
+}
+void Program::finish(cl_program program, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (program != nullptr) clRetainProgram(program);
+    program_ = program;
+    if (!status.ok()) failure_ = std::string(status.message());
+  }
+  built_.notify_all();
+}
+void Program::give(cl_kernel kernel) const {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(kernel);
+}
+
+std::string Context::cache_key(const std::string& source) const {
+  const std::string text = source + '\0' + facts_.name + '\0' + facts_.version + '\0' +
+                           facts_.driver + '\0' + std::string(kBuildOptions);
+  // Two independent hashes: the host's cache compares keys alone.
+  return "cl-" + std::to_string(kernelgen::hash_text(text)) + "-" +
+         std::to_string(kernelgen::hash_text(text + "second")) + "-" + std::to_string(text.size());
+}
+
+// Null where there is none that is whole and has the kernels: built again then.
+cl_program Context::load_binary(const std::string& key,
+                                std::span<const std::shared_ptr<Program>> kernels) {
+  const std::string binary = get_sealed(key);  // drivers trust what they are given
+  if (binary.empty()) return nullptr;
+  const auto* data = reinterpret_cast<const unsigned char*>(binary.data());
+  const std::size_t size = binary.size();
+  cl_int status = CL_SUCCESS, code = CL_SUCCESS;
+  cl_program program =
+      clCreateProgramWithBinary(context_, 1, &facts_.device, &size, &data, &status, &code);
+  if (code == CL_SUCCESS && status == CL_SUCCESS &&
+      clBuildProgram(program, 1, &facts_.device, kBuildOptions.data(), nullptr, nullptr) ==
+          CL_SUCCESS &&
+      has_kernels(program, kernels))
+    return program;
+  if (program != nullptr) clReleaseProgram(program);
+  return nullptr;
+}
+
+void Context::save_binary(const std::string& key, cl_program program) {
+  std::size_t size = 0;
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) !=
+          CL_SUCCESS ||
+      size == 0)
+    return;
+  std::string binary(size, 0);
+  auto* pointer = reinterpret_cast<unsigned char*>(binary.data());
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof pointer, &pointer, nullptr) !=
+      CL_SUCCESS)
+    return;
+  put_sealed(key, binary);
+}
+
+Result<cl_program> Context::build(const std::string& source, const std::string& label) {
+  const char* text = source.c_str();
+  const std::size_t size = source.size();
+  cl_int code = CL_SUCCESS;
+  cl_program program = clCreateProgramWithSource(context_, 1, &text, &size, &code);
+  if (code != CL_SUCCESS) return driver_error("clCreateProgramWithSource", code);
+  code = clBuildProgram(program, 1, &facts_.device, kBuildOptions.data(), nullptr, nullptr);
+  if (code == CL_SUCCESS) return program;
+  std::size_t length = 0;
+  clGetProgramBuildInfo(program, facts_.device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &length);
+  std::string log(length, 0);
+  clGetProgramBuildInfo(program, facts_.device, CL_PROGRAM_BUILD_LOG, length, log.data(), nullptr);
+  clReleaseProgram(program);
+  while (!log.empty() && (log.back() == 0 || log.back() == '\n')) log.pop_back();
+  return Status(BP_INTERNAL, "the kernel of " + label + " does not build on " + facts_.name +
+                                 failing_line(log, source) + "; log: " + log.substr(0, 2000));
+}
+
+std::shared_ptr<const Program> Context::program(const std::string& text, const std::string& entry,
+                                                const std::string& label) {
+  const std::lock_guard lock(program_mutex_);
+  auto& known = programs_[text];
+  if (known == nullptr) {
+    known = std::make_shared<Program>(text, entry, label);
+    pending_.push_back(known);
+  }
+  return known;
+}
+
+Result<cl_program> Context::find_or_build(std::span<const std::shared_ptr<Program>> kernels) {
+  std::string source = kernelgen::print_library(kernelgen::Dialect::kOpenCL, kLanes), labels;
+  for (const auto& kernel : kernels) {
+    source += kernel->text();
+    if (labels.size() < 200) labels += (labels.empty() ? "" : ", ") + kernel->label();
+  }
+  if (facts_.driver_caches) return build(source, labels);
+  const std::string key = cache_key(source);
+  if (cl_program loaded = load_binary(key, kernels)) return loaded;
+  auto built = build(source, labels);
+  if (built.ok()) save_binary(key, *built);
+  return built;
+}
+
+Status Context::build_pending() {
+  std::vector<std::shared_ptr<Program>> kernels;
+  {
+    const std::lock_guard lock(program_mutex_);
+    kernels.swap(pending_);
+  }
+  if (kernels.empty()) return {};
+  const SignalGuard signals;
+  auto whole = find_or_build(kernels);
+  if (whole.ok()) {
+    for (const auto& kernel : kernels) kernel->finish(*whole, {});
+    clReleaseProgram(*whole);
+    return {};
+  }
+  // One by one, so that the message names the one that fails.
+  Status first;
+  for (const auto& kernel : kernels) {
+    auto one = kernels.size() == 1 ? whole : find_or_build({&kernel, 1});
+    Status status = one.ok() ? Status() : one.status();
+    kernel->finish(one.ok() ? *one : nullptr, status);
+    if (one.ok()) clReleaseProgram(*one);
+    if (first.ok() && !status.ok()) first = std::move(status);
+  }
+  if (!first.ok()) {
+    const std::lock_guard lock(program_mutex_);
+    for (const auto& kernel : kernels) programs_.erase(kernel->text());
+  }
+  return first;
+}
+
+}  // namespace backplane::opencl

@@ -1,0 +1,61 @@
+// For tests: a context on the first device, and a kernel to run on it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <backplane/kernelgen/kernel.hpp>
+#include <backplane/sdk/testing.hpp>
+
+#include <memory>
+#include <string>
+
+#include "context.h"
+#include "launch.h"
+
+namespace backplane::opencl {
+
+class ContextTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    sdk::detail::g_host = &sdk::testing::fake_host_api();
+    sdk::testing::fake_cache().clear();
+    try {
+      facts_ = find_devices().front();
+    } catch (const std::exception& e) {
+      GTEST_SKIP() << e.what();
+    }
+    context_ = std::make_unique<Context>(facts_);
+    ASSERT_TRUE(context_->open().ok());
+  }
+  // Adds one to four floats.
+  std::shared_ptr<const Program> add_one(const std::string& expression = "t[i] + 1.0f") {
+    const kernelgen::Printed named = kernelgen::name_entry(
+        "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* b, ulong o) {\n"
+        "  BP_GLOBAL float* t = (BP_GLOBAL float*)(b + o);\n  int i = (int)get_global_id(0);\n"
+        "  t[i] = " +
+        expression + ";\n}\n");
+    return context_->program(named.text, named.entry, "aten.add.Scalar (node 7)");
+  }
+  Status run(std::shared_ptr<const Program> program, std::byte* address) {
+    LaunchList list(std::make_shared<const Work>(Work{program->label(), {7}}));
+    list.add({std::move(program), {Argument::operand(0)}, {4, 1, 1}, {1, 1, 1}, 0});
+    Recorder recorder(*context_, context_->queue(), {});
+    Recorder::current() = &recorder;
+    std::byte* operands[] = {address};
+    Status status = list.run({operands, nullptr, nullptr});
+    Recorder::current() = nullptr;
+    auto event = recorder.finish();
+    cl_int state = CL_COMPLETE;
+    if (event.ok()) {
+      clWaitForEvents(1, &*event);
+      clGetEventInfo(*event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
+      clReleaseEvent(*event);
+    }
+    if (status.ok() && state < 0) return context_->failure("the device's work", state);
+    return status;
+  }
+
+  DeviceFacts facts_;
+  std::unique_ptr<Context> context_;
+};
+
+}  // namespace backplane::opencl
