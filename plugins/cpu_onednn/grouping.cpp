@@ -115,17 +115,15 @@ class Grouper {
     const std::uint32_t v = node.result_index(result);
     return v != BP_NONE && (!groups_.users(v).empty() || groups_.is_output(v));
   }
-  // Of a sum of two products the later one takes the sum: else the earlier would wait for it, and
-  // where many gradients are summed up, all of them would be alive at once.
-  bool later_product_takes(const NodeView& user, std::uint32_t value, std::size_t product) const {
+  // A product that took this sum would wait for another kernel, with its operands alive: as gradients
+  // are summed up. Of two products the later one takes the sum.
+  bool would_wait(const NodeView& user, std::uint32_t value, std::size_t product) const {
     for (std::size_t i = 0; i < user.operand_count(); ++i) {
       const std::uint32_t other = user.operand_index(i);
       if (!user.has_operand(i) || other == value) continue;
       const std::size_t p = groups_.producer(other);
       if (p == kNone || p < product || groups_.group_of(p) == kNone) continue;
-      const Group::Kind kind = kinds_[groups_.group_of(p)];
-      if ((kind == Group::kMatmul || kind == Group::kConvolution) &&
-          groups_.only_user(other) != kNone)
+      if (kinds_[groups_.group_of(p)] != Group::kProgram && groups_.only_user(other) != kNone)
         return true;
     }
     return false;
@@ -164,7 +162,7 @@ class Grouper {
         if (u == kNone || !is_post_op(graph_[u], value) || !one_layout(graph_[u])) break;
         // A residual before a norm is cheaper in the norm, which reads the sum anyway.
         if (graph_[u].operand_count() > 1 && feeds_row_operator(graph_[u].result_index())) break;
-        if (later_product_takes(graph_[u], value, n)) break;
+        if (would_wait(graph_[u], value, n)) break;
         if (!groups_.may_join(g, groups_.group_of(u))) break;
         groups_.join(g, groups_.group_of(u));
         value = graph_[u].result_index();
