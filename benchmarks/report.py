@@ -105,6 +105,74 @@ def first_table(rows: list[Row]) -> str:
     return _table(head, lines)
 
 
+def memory_table(rows: list[Row], plugin: str) -> str:
+    """Peak and saved bytes of a training step in MB, and the plugin's peak beside the others'."""
+    head = ["model", "eager peak", "PyTorch peak", f"{plugin} peak", "to eager", "to PyTorch"]
+    head += ["eager saved", "PyTorch saved", f"{plugin} saved", "with scratch", "packs", "notes"]
+    lines = []
+    for row in rows:
+        if "error" in row:
+            lines.append([row["model"], *[""] * (len(head) - 2), row["error"]])
+            continue
+        peaks = [row[way]["peak"] for way in ("eager", "pytorch", "ours")]
+        saved = [row[way]["saved"] for way in ("eager", "pytorch", "ours")]
+        lines.append(
+            [
+                row["model"],
+                *(f"{value / 1e6:.2f}" for value in peaks),
+                *(f"{peaks[2] / peaks[i]:.2f}" for i in (0, 1)),
+                *(f"{value / 1e6:.2f}" for value in saved),
+                f"{row['ours']['with_scratch'] / 1e6:.2f}",
+                f"{row['packs'] / 1e6:.2f}",
+                "whole graphs on the CPU" if row["whole_eager_graphs"] else "",
+            ]
+        )
+    return _table(head, lines)
+
+
+def budget_table(points: list[Row]) -> str:
+    head = ["budget", "saved MB", "peak MB", "predicted ms", "measured ms", "to 1.0"]
+    base = points[0]["seconds"]
+    return _table(
+        head,
+        (
+            [
+                f"{point['budget']:.1f}",
+                f"{point['saved_bytes'] / 1e6:.2f}",
+                f"{point['peak'] / 1e6:.2f}",
+                f"{(base + point['recompute_seconds']) * 1e3:.2f}",
+                f"{point['seconds'] * 1e3:.2f}",
+                f"{point['ratio']['value']:.2f}",
+            ]
+            for point in points
+        ),
+    )
+
+
+def budget_plot(name: str, points: list[Row]) -> str:
+    """An SVG picture: bytes and times over the budget, each as a share of that at 1."""
+    from torch_backplane import picture
+
+    def share(values: list[float]) -> list[tuple[float, float]]:
+        return [(p["budget"], 100 * v / values[0]) for p, v in zip(points, values, strict=True)]
+
+    base = points[0]["seconds"]
+    recompute = [p["recompute_seconds"] - points[0]["recompute_seconds"] for p in points]
+    lines = [
+        picture.Line("bytes saved", share([p["saved_bytes"] for p in points])),
+        picture.Line("peak of a step", share([p["peak"] for p in points])),
+        picture.Line("time, predicted", share([base + more for more in recompute])),
+        picture.Line("time, measured", share([p["seconds"] for p in points])),
+    ]
+    first = points[0]
+    title = (
+        f"{name}: memory budget; 100 % is {first['saved_bytes'] / 1e6:.1f} MB saved, "
+        f"{first['peak'] / 1e6:.1f} MB peak, {base * 1e3:.1f} ms"
+    )
+    marks = [(p["budget"], f"{p['budget']:g}") for p in points]
+    return picture.draw(title, lines, unit="%", x_marks=marks)
+
+
 def summary(rows: list[Row], plugin: str, others: list[str]) -> list[dict[str, Any]]:
     """Per mode and thread count: geometric mean, worst model, losses, and on how many models."""
     out = []

@@ -237,6 +237,38 @@ def show_groups(plugin: str, threads: list[int]) -> int:
     return int(failed)
 
 
+def show_memory(plugin: str, models: list[str], size: str, json_path: pathlib.Path | None) -> int:
+    """A table of what one training step needs; 1 where a model could not be measured."""
+    with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:
+        rows = [
+            {"model": model} | work("memory", 1, caches, model=model, size=size, plugin=plugin)
+            for model in models
+        ]
+    print(report.memory_table(rows, plugin))
+    if json_path:
+        json_path.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(any("error" in row for row in rows))
+
+
+def show_budget(plugin: str, models: list[str], size: str, plot: pathlib.Path | None) -> int:
+    """A table per model over the memory budget; the pictures go to PLOT with the model's name."""
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:
+        for model in models:
+            found = work(
+                "budget", 1, caches, model=model, size=size, plugin=plugin, rounds=15, block=0.3
+            )
+            if "error" in found:
+                print(f"{model}: {found['error']}")
+                failed = 1
+                continue
+            print(f"{model}, {size}\n{report.budget_table(found['points'])}\n")
+            if plot:
+                path = plot.with_stem(f"{plot.stem}_{model}")
+                path.write_text(report.budget_plot(model, found["points"]))
+    return failed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -256,12 +288,18 @@ def main() -> int:
     parser.add_argument("--json", type=pathlib.Path, help="write everything to this file")
     parser.add_argument("--plot", type=pathlib.Path, help="write a picture (SVG) to this file")
     parser.add_argument("--groups", action="store_true", help="single groups of operators alone")
+    parser.add_argument("--memory", action="store_true", help="peaks of training steps alone")
+    parser.add_argument("--budget", action="store_true", help="training over memory_budget alone")
     options = parser.parse_args()
     if options.groups:
         return show_groups(options.plugin, options.threads or [1, 2])
     unknown = set(options.models) - set(subjects.zoo.names())
     if unknown:
         parser.error(f"no models {sorted(unknown)}; there are {', '.join(subjects.zoo.names())}")
+    if options.memory:
+        return show_memory(options.plugin, options.models, options.size, options.json)
+    if options.budget:
+        return show_budget(options.plugin, options.models, options.size, options.plot)
     with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:
         run = Run(options, caches)
         result = run.run()

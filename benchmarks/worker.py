@@ -16,6 +16,9 @@ import subjects
 import torch
 
 
+BUDGETS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
+
+
 def _memory(field: str) -> int:
     """VmRSS (now) or VmHWM (the most since the last reset) in bytes."""
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
@@ -224,6 +227,71 @@ def compile_first(options: argparse.Namespace) -> dict[str, Any]:
         return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
 
 
+def _training_trace(subject: subjects.Subject, model: Any, run: Any) -> Any:
+    """Memory of one training step over time."""
+    from torch_backplane import memory
+
+    leaves = list(model.parameters())
+    return memory.trace_step(lambda: subject.case.loss(run(**subject.inputs)), leaves)
+
+
+def memory(options: argparse.Namespace) -> dict[str, Any]:
+    """Peak and saved bytes of one training step: eager, PyTorch's partitioner, and the plugin."""
+    import torch_backplane
+    from torch_backplane import _C
+    from torch_backplane import memory as tracing
+
+    subject = subjects.Subject(options.model, "training", options.size)
+    ways = {
+        "eager": lambda model: model,
+        "pytorch": tracing.pytorch_partitioner,
+        "ours": subjects.backends(options.plugin)[options.plugin].compile,
+    }
+    out: dict[str, Any] = {}
+    with subject.environment(), torch_backplane.record() as compiled:
+        for name, way in ways.items():
+            torch._dynamo.reset()
+            model = subject.build()
+            trace = _training_trace(subject, model, way(model))
+            out[name] = {
+                "peak": trace.peak,
+                "with_scratch": trace.peak_with_scratch,
+                "saved": trace.after_forward,
+            }
+    out["whole_eager_graphs"] = sum("eager" in graph for graph in compiled)
+    out["packs"] = _C.resident_weight_bytes()
+    return out
+
+
+def budget(options: argparse.Namespace) -> dict[str, Any]:
+    """One training step at several memory budgets: bytes saved, peak, predicted and measured time."""
+    import torch_backplane
+
+    subject = subjects.Subject(options.model, "training", options.size)
+    settings = subjects.backends(options.plugin)[options.plugin].settings
+    points: list[dict[str, Any]] = []
+    candidates = {}
+    with subject.environment(), torch._dynamo.config.patch(recompile_limit=64):
+        for value in BUDGETS:
+            model = subject.build()
+            chosen = {**settings, "options": {"memory_budget": value, "report": False}}
+            run = torch.compile(model, **chosen)
+            with torch_backplane.record() as compiled:
+                trace = _training_trace(subject, model, run)
+            point = {"budget": value, "peak": trace.peak}
+            for key in ("saved_bytes", "recompute_seconds"):
+                point[key] = sum(graph.get(key, 0) for graph in compiled)
+            points.append(point)
+            candidates[str(value)] = subject.call(model, run)
+        series = measure.alternate(
+            candidates, rounds=options.rounds, block_s=options.block, budget_s=options.budget
+        )
+    for point in points:
+        point["seconds"] = series.median(str(point["budget"]))
+        point["ratio"] = vars(series.ratio(str(point["budget"]), str(BUDGETS[0])))
+    return {"points": points}
+
+
 def calibrate(options: argparse.Namespace) -> dict[str, Any]:
     return {"flops": roofline.peak_flops(options.plugin), "bandwidth": roofline.peak_bandwidth()}
 
@@ -231,7 +299,7 @@ def calibrate(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     known = ["steady", "first", "overhead", "calibrate", "group", "launch", "compile_first"]
-    parser.add_argument("what", choices=known)
+    parser.add_argument("what", choices=[*known, "memory", "budget"])
     parser.add_argument("--model", default="bert")
     parser.add_argument("--group", default="mm 512")
     parser.add_argument("--mode", default="inference", choices=subjects.MODES)

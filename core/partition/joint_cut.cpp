@@ -284,6 +284,69 @@ class Extraction {
   std::vector<ValueId> ids_;
 };
 
+// The order in which a half computes its nodes: that of the joint graph, but what `is_late` says is
+// computed just before its first reader, so that it lives no longer than it must.
+std::vector<NodeId> order_late(const Graph& joint, const std::vector<bool>& chosen,
+                               const std::vector<bool>& is_late) {
+  std::vector<NodeId> order, stack;
+  std::vector<bool> done(joint.nodes.size(), false);
+  const auto add = [&](NodeId node) {
+    stack.push_back(node);
+    while (!stack.empty()) {
+      const NodeId n = stack.back();
+      const std::size_t before = stack.size();
+      if (!done[n])
+        for (const ValueId operand : joint.nodes[n].operands) {
+          const NodeId producer = operand == kNone ? kNone : joint.values[operand].producer;
+          if (producer != kNone && chosen[producer] && !done[producer]) stack.push_back(producer);
+        }
+      if (stack.size() > before) continue;
+      stack.pop_back();
+      if (!done[n]) order.push_back(n);
+      done[n] = true;
+    }
+  };
+  for (NodeId n = 0; n < joint.nodes.size(); ++n)
+    if (chosen[n] && !is_late[n]) add(n);
+  for (NodeId n = 0; n < joint.nodes.size(); ++n)
+    if (chosen[n]) add(n);
+  return order;
+}
+
+// The same for what `is_early` says: computed as soon as its operands are there.
+std::vector<NodeId> order_early(const Graph& joint, const std::vector<bool>& chosen,
+                                const std::vector<bool>& is_early) {
+  std::vector<std::vector<NodeId>> readers(joint.nodes.size());  // early ones
+  std::vector<std::size_t> waiting(joint.nodes.size(), 0);
+  std::vector<NodeId> order, ready;
+  for (NodeId n = 0; n < joint.nodes.size(); ++n) {
+    if (!chosen[n] || !is_early[n]) continue;
+    for (const ValueId operand : joint.nodes[n].operands) {
+      const NodeId producer = operand == kNone ? kNone : joint.values[operand].producer;
+      if (producer == kNone || !chosen[producer]) continue;
+      readers[producer].push_back(n);
+      ++waiting[n];
+    }
+    if (waiting[n] == 0) ready.push_back(n);
+  }
+  const auto add_ready = [&] {
+    while (!ready.empty()) {
+      const NodeId n = ready.back();
+      ready.pop_back();
+      order.push_back(n);
+      for (const NodeId reader : readers[n])
+        if (--waiting[reader] == 0) ready.push_back(reader);
+    }
+  };
+  add_ready();
+  for (NodeId n = 0; n < joint.nodes.size(); ++n) {
+    if (!chosen[n] || is_early[n]) continue;
+    ready.push_back(n);
+    add_ready();
+  }
+  return order;
+}
+
 struct Solution {
   std::vector<bool> in_backward, live_backward;
   std::vector<ValueId> saved;
@@ -354,14 +417,19 @@ Result<JointCut> cut_joint(const Graph& joint, const JointBorder& border,
   for (const ValueId v : solution.saved) backward.add_input(v, /*is_saved=*/true);
   for (std::size_t i = border.argument_count; i < joint.inputs.size(); ++i)
     backward.add_input(joint.inputs[i], /*is_saved=*/false);
+  std::vector<bool> for_backward(joint.nodes.size()), depends_on_none(joint.nodes.size());
   for (NodeId n = 0; n < joint.nodes.size(); ++n) {
-    if (live_forward[n]) forward.add_node(n);
-    if (!solution.live_backward[n]) continue;
-    backward.add_node(n);
-    if (!live_forward[n] || joint.nodes[n].op->op_class == OpClass::kView) continue;
+    for_backward[n] = !problem.needed_forward(n);
+    depends_on_none[n] = !problem.depends_on_tangents(n);
+    if (!solution.live_backward[n] || !live_forward[n] ||
+        joint.nodes[n].op->op_class == OpClass::kView)
+      continue;
     out.recomputed.push_back(n);
     out.recompute_seconds += problem.recompute_seconds(n);
   }
+  for (const NodeId n : order_early(joint, live_forward, for_backward)) forward.add_node(n);
+  for (const NodeId n : order_late(joint, solution.live_backward, depends_on_none))
+    backward.add_node(n);
   auto position = static_cast<std::uint32_t>(border.forward_output_count);
   for (std::size_t i = 0; i < joint.outputs.size(); ++i)
     (i < border.forward_output_count ? forward : backward).add_output(joint.outputs[i]);

@@ -133,6 +133,47 @@ TEST(JointCut, NeverDrawsTwice) {
   }
 }
 
+std::vector<std::string> node_names(const ir::Graph& graph) {
+  std::vector<std::string> names;
+  for (const ir::Node& node : graph.nodes) names.push_back(graph.values[node.results[0]].name);
+  return names;
+}
+
+// Else all that is computed twice would be alive from the start of the backward.
+TEST(JointCut, WhatIsComputedTwiceComesJustBeforeItsReader) {
+  const ir::Graph joint = parse(R"(graph @joint(%x: f32[64], %g: f32[64]) -> (f32[64], f32[64]) {
+  %a = aten.cos(%x) : f32[64]
+  %b = aten.sin(%a) : f32[64]
+  %c = aten.cos(%b) : f32[64]
+  %m = aten.mul.Tensor(%g, %b) : f32[64]
+  %n = aten.mul.Tensor(%m, %a) : f32[64]
+  %s = aten.sin(%x) : f32[64]
+  %o = aten.mul.Tensor(%n, %s) : f32[64]
+  return %c, %o
+}
+)");
+  const JointCut made = cut(joint, {1, 1});
+  EXPECT_THAT(saved_names(joint, made), ElementsAre("x"));
+  EXPECT_THAT(node_names(made.backward), ElementsAre("a", "b", "m", "n", "s", "o"));
+}
+
+// What the forward computes for the backward alone does not keep its operands to the end.
+TEST(JointCut, WhatOnlyTheBackwardReadsIsComputedEarly) {
+  const ir::Graph joint =
+      parse(R"(graph @joint(%x: f32[8, 64], %w: f32[64, 1] static, %g: f32[8, 1]) -> (f32[8, 64], f32[8, 1]) {
+  %s = aten.sin(%x) : f32[8, 64]
+  %y = aten.cos(%s) : f32[8, 64]
+  %z = aten.cos(%y) : f32[8, 64]
+  %u = aten.mm(%s, %w) : f32[8, 1]
+  %m = aten.mul.Tensor(%g, %u) : f32[8, 1]
+  return %z, %m
+}
+)");
+  const JointCut made = cut(joint, {2, 1});
+  EXPECT_THAT(saved_names(joint, made), ElementsAre("u"));
+  EXPECT_THAT(node_names(made.forward), ElementsAre("s", "u", "y", "z"));
+}
+
 TEST(JointCut, ConstantsAreInBothGraphs) {
   const ir::Graph joint = parse(R"(graph @joint(%x: f32[4], %g: f32[4]) -> (f32[4], f32[4]) {
   constant %two: f32[] = [2.0]

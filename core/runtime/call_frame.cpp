@@ -1,15 +1,21 @@
 #include "core/runtime/call_frame.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 
 #include "core/base/log.h"
+#include "core/runtime/error.h"
 #include "core/runtime/plugin.h"
 
 namespace backplane::runtime {
 
-void Frame::HostArena::operator()(void* memory) const { std::free(memory); }
+namespace {
+
+MemoryUse memory_use(bp_workspace_kind kind) {
+  return kind == BP_WORKSPACE_SCRATCH ? MemoryUse::kScratch : MemoryUse::kValues;
+}
+
+}  // namespace
 
 Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()) {
   std::size_t inputs = 0, outputs = 0;
@@ -20,6 +26,7 @@ Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()
   inputs_.resize(inputs);
   outputs_.resize(outputs);
   fallback_address_.resize(graph.slots_.size());
+  open_bindings_.resize(graph.slots_.size());
 }
 
 Frame::~Frame() {
@@ -41,18 +48,7 @@ Status Frame::finish_resident() {
 }
 
 Status Frame::prepare() {
-  if (host_arena_bytes_ < sizes_->place_bytes[0]) {
-    const std::uint64_t bytes =
-        (sizes_->place_bytes[0] + kHostAlignment - 1) / kHostAlignment * kHostAlignment;
-    host_arena_.reset();
-    host_arena_.reset(std::aligned_alloc(kHostAlignment, bytes));
-    if (!host_arena_) {
-      host_arena_bytes_ = 0;
-      return Status(Code::kOutOfMemory,
-                    "no host memory for an arena of " + std::to_string(bytes) + " bytes");
-    }
-    host_arena_bytes_ = bytes;
-  }
+  BP_ASSIGN_OR_RETURN(host_arena_, HostArena::take(sizes_->place_bytes[0]));
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
     if (device->has_streams()) {
@@ -91,7 +87,7 @@ bp_range Frame::range(std::uint32_t id) const {
       break;
     case CompiledGraph::SlotKind::kOutput:
       if (slot.place != 0) return call_->device_outputs[slot.index];
-      host = call_->outputs[slot.index];
+      host = lent_[slot.index];
       break;
     case CompiledGraph::SlotKind::kFallback:
       host = fallback_address_[id];
@@ -99,7 +95,7 @@ bp_range Frame::range(std::uint32_t id) const {
     case CompiledGraph::SlotKind::kArena:
       if (slot.place != 0)
         return {places_[slot.place].arena.get(), nullptr, sizes_->slot_offset[id], bytes};
-      host = static_cast<char*>(host_arena_.get()) + sizes_->slot_offset[id];
+      host = host_arena_.data() + sizes_->slot_offset[id];
       break;
   }
   return {nullptr, host, 0, bytes};
@@ -127,7 +123,62 @@ Status Frame::wait(std::uint32_t place) {
   return graph_.places_[place]->wait(places_[place].event);
 }
 
+Status Frame::lend(std::uint32_t id) {
+  const CompiledGraph::Slot& slot = graph_.slots_[id];
+  if (call_->lender == nullptr || slot.kind != CompiledGraph::SlotKind::kOutput ||
+      slot.place != 0 || lent_[slot.index] != nullptr || sizes_->slot_bytes[id] == 0)
+    return {};
+  BP_ASSIGN_OR_RETURN(lent_[slot.index], call_->lender->lend_output(slot.index));
+  return {};
+}
+
+// What no later step reads goes back.
+void Frame::release(std::uint32_t id) {
+  const CompiledGraph::Slot& slot = graph_.slots_[id];
+  if (released_[id]) return;  // by its last reader itself
+  released_[id] = true;
+  if (slot.kind == CompiledGraph::SlotKind::kFallback)
+    call_->fallback->release(slot.root);
+  else if (slot.kind == CompiledGraph::SlotKind::kInput && slot.place == 0 &&
+           call_->lender != nullptr)
+    call_->lender->release_input(slot.index);
+}
+
+bp_error* Frame::lend_output(void* user, std::uint32_t output, bp_range* out_range) {
+  Frame& frame = *static_cast<Frame*>(user);
+  const auto& outputs = frame.graph_.partitions_[frame.lending_partition_].outputs;
+  if (output >= outputs.size()) return make_error(BP_INVALID_ARGUMENT, "no such output");
+  const Status status = frame.lend(outputs[output].slot);
+  if (!status.ok()) return make_error(BP_OUT_OF_MEMORY, status.message());
+  *out_range = frame.range(outputs[output].slot);
+  return nullptr;
+}
+
+void Frame::input_done(void* user, std::uint32_t input) {
+  Frame& frame = *static_cast<Frame*>(user);
+  const auto& inputs = frame.graph_.partitions_[frame.lending_partition_].inputs;
+  if (input >= inputs.size()) return;
+  const std::uint32_t id = inputs[input].slot;
+  // Several views of one value may be bound: the last one counts.
+  if (--frame.open_bindings_[id] == 0) frame.release(id);
+}
+
+bp_error* Frame::lend_workspace(void* /*user*/, std::uint64_t bytes, bp_workspace_kind kind,
+                                bp_range* out_range) {
+  void* const memory = take_host_memory(bytes, memory_use(kind));
+  if (memory == nullptr)
+    return make_error(BP_OUT_OF_MEMORY,
+                      "no host memory for a workspace of " + std::to_string(bytes) + " bytes");
+  *out_range = {nullptr, memory, 0, bytes};
+  return nullptr;
+}
+
+void Frame::workspace_done(void* /*user*/, const bp_range* range, bp_workspace_kind kind) {
+  give_host_memory(range->host, range->size_bytes, memory_use(kind));
+}
+
 Status Frame::copy(const CompiledGraph::Step& step) {
+  BP_RETURN_IF_ERROR(lend(step.target));
   const bp_range source = range(step.index), target = range(step.target);
   const std::uint32_t place =
       std::max(graph_.slots_[step.index].place, graph_.slots_[step.target].place);
@@ -163,11 +214,24 @@ Status Frame::execute(const CompiledGraph::Step& step) {
     }
     inputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
   }
+  const bool lends = call_->lender != nullptr && p.place == 0 && p.executable->lends();
+  bp_lending lending{sizeof lending, this, &lend_output, &input_done, &lend_workspace,
+                     &workspace_done};
+  if (lends) {
+    lending_partition_ = step.index;
+    for (const CompiledGraph::Bound& bound : p.inputs) open_bindings_[bound.slot] = 0;
+    const auto id = static_cast<std::uint32_t>(&step - graph_.steps_.data());
+    // What is read later, or shown, is never counted down to zero.
+    for (const CompiledGraph::Bound& bound : p.inputs)
+      open_bindings_[bound.slot] += graph_.slots_[bound.slot].dies_after(id) ? 1 : kHeld;
+  }
   for (std::size_t i = 0; i < p.outputs.size(); ++i) {
+    if (!lends) BP_RETURN_IF_ERROR(lend(p.outputs[i].slot));
     const bp_range r = range(p.outputs[i].slot);
     outputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
   }
   bp_execute_args args{};
+  if (lends) args.lending = &lending;
   args.struct_size = sizeof args;
   args.inputs = inputs_.data();
   args.outputs = outputs_.data();
@@ -177,7 +241,7 @@ Status Frame::execute(const CompiledGraph::Step& step) {
   args.call_id = call_id_;
   if (sizes.workspace_bytes != 0) {
     if (p.place == 0)
-      args.workspace = {nullptr, static_cast<char*>(host_arena_.get()) + sizes.workspace_offset, 0,
+      args.workspace = {nullptr, host_arena_.data() + sizes.workspace_offset, 0,
                         sizes.workspace_bytes};
     else
       args.workspace = {places_[p.place].arena.get(), nullptr, sizes.workspace_offset,
@@ -238,7 +302,10 @@ Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& 
   call_id_ = graph_.next_call_id_.fetch_add(1, std::memory_order_relaxed);
   BP_RETURN_IF_ERROR(check(call));
   BP_RETURN_IF_ERROR(prepare());
-  for (const CompiledGraph::Step& step : graph_.steps_) {
+  lent_.assign(call.outputs.begin(), call.outputs.end());
+  released_.assign(graph_.slots_.size(), false);
+  for (std::size_t id = 0; id < graph_.steps_.size(); ++id) {
+    const CompiledGraph::Step& step = graph_.steps_[id];
     switch (step.kind) {
       case CompiledGraph::StepKind::kUpload:
       case CompiledGraph::StepKind::kDownload:
@@ -254,6 +321,7 @@ Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& 
         BP_RETURN_IF_ERROR(call.fallback->run(step.index, *this));
         break;
     }
+    for (const std::uint32_t slot : graph_.released_after_[id]) release(slot);
   }
   return {};
 }
@@ -280,6 +348,7 @@ Status CompiledGraph::run(const Sizes& sizes, const Call& call) {
   Status status = frame->run(sizes, call);
   // After a failure work may still be under way in the frame's memory and the caller's.
   if (!status.ok()) frame->drain();
+  frame->give_host_arena();
   give_frame(std::move(frame));
   return status;
 }

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "core/runtime/compiled_graph.h"
+#include "core/runtime/host_arena.h"
 
 namespace backplane::runtime {
-
-inline constexpr std::uint64_t kHostAlignment = 64;
 
 struct CompiledGraph::Sizes {
   struct PartitionSizes {
@@ -22,6 +21,9 @@ struct CompiledGraph::Sizes {
   std::vector<PartitionSizes> partitions;
 };
 
+// Of inputs that must stay: more than a partition has bindings.
+inline constexpr std::uint32_t kHeld = 1U << 24;
+
 class Frame final : public FallbackRunner::Memory {
  public:
   explicit Frame(CompiledGraph& graph);
@@ -32,15 +34,13 @@ class Frame final : public FallbackRunner::Memory {
   Status run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& call);
   // Waits for everything this frame has under way; after a failed run.
   void drain();
+  void give_host_arena() { host_arena_ = HostArena(); }
 
   void* address(ir::ValueId root) const override;
   void set_address(ir::ValueId root, void* data) override;
   std::span<const std::int64_t> dim_values() const override { return sizes_->class_values; }
 
  private:
-  struct HostArena {
-    void operator()(void* memory) const;
-  };
   struct PlaceState {
     DeviceBuffer arena;
     bp_stream* stream = nullptr;
@@ -51,6 +51,14 @@ class Frame final : public FallbackRunner::Memory {
   Status finish_resident();
   Status copy(const CompiledGraph::Step& step);
   Status execute(const CompiledGraph::Step& step);
+  Status lend(std::uint32_t slot);
+  void release(std::uint32_t slot);
+  // Entries of bp_lending; `user` is the frame.
+  static bp_error* lend_output(void* user, std::uint32_t output, bp_range* out_range);
+  static void input_done(void* user, std::uint32_t input);
+  static bp_error* lend_workspace(void* user, std::uint64_t bytes, bp_workspace_kind kind,
+                                  bp_range* out_range);
+  static void workspace_done(void* user, const bp_range* range, bp_workspace_kind kind);
   bp_range range(std::uint32_t slot) const;
   bp_order order(std::uint32_t place, bool signals);
   Status wait(std::uint32_t place);
@@ -59,10 +67,13 @@ class Frame final : public FallbackRunner::Memory {
   const CompiledGraph::Sizes* sizes_ = nullptr;  // of the current call
   const CompiledGraph::Call* call_ = nullptr;
   std::uint64_t call_id_ = 0;
-  std::unique_ptr<void, HostArena> host_arena_;
-  std::uint64_t host_arena_bytes_ = 0;
+  HostArena host_arena_;  // while a call runs
   std::vector<PlaceState> places_;
   std::vector<void*> fallback_address_;  // by slot
+  std::vector<void*> lent_;              // by export
+  std::vector<bool> released_;           // by slot
+  std::vector<std::uint32_t> open_bindings_;  // by slot, of the partition that is lent memory
+  std::uint32_t lending_partition_ = 0;
   std::vector<bp_binding> inputs_, outputs_;
 };
 

@@ -217,5 +217,39 @@ TEST(CallFrame, RandomGraphsOnHostMemory) {
   check({lazy}, 801, true);
 }
 
+TEST(CallFrame, RandomGraphsWhoseExecutablesAreLentMemory) {
+  const testing_graph::Script script("host_memory,lends");
+  Device* device = scripted_device("scripted_serial");
+  ASSERT_NE(device, nullptr);
+  if (!device->binds_host_memory()) GTEST_SKIP() << "a plugin was loaded before";
+  check({device}, 901, false);
+  check({device, reference_device()}, 1001, true);
+}
+
+TEST(CallFrame, MemoryComesLateAndGoesEarly) {
+  const testing_graph::Script script("host_memory,lends");
+  Device* device = scripted_device("scripted_serial");
+  ASSERT_NE(device, nullptr);
+  if (!device->binds_host_memory()) GTEST_SKIP() << "a plugin was loaded before";
+  const auto compiled = compile(R"(graph @late(%x: f32[4], %y: f32[4], %z: f32[4]) -> (f32[4], f32[4], f32[2]) {
+  %a = aten.relu(%x) : f32[4]
+  %b = aten.add.Tensor(%a, %y) : f32[4]
+  %c = aten.neg(%b) : f32[4]
+  %d = aten.mul.Tensor(%c, %b) : f32[4]
+  %e = aten.slice.Tensor(%z, dim=0, start=0, end=2) : f32[2]
+  return %b, %d, %e
+}
+)",
+                                {device});
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  Inputs inputs = Inputs::random((*compiled)->graph());
+  const auto expected = evaluate((*compiled)->graph(), inputs);
+  std::string order;
+  const auto found = call(**compiled, inputs, {}, nullptr, &order);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(*found, *expected);
+  EXPECT_EQ(order, " -x +b -y +d");  // z is shown as an output
+}
+
 }  // namespace
 }  // namespace backplane::runtime

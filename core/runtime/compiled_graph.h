@@ -59,6 +59,17 @@ class FallbackRunner {
     virtual std::span<const std::int64_t> dim_values() const = 0;
   };
   virtual Status run(ir::NodeId node, Memory& memory) = 0;
+  // The result's last reader has run, and it is no output.
+  virtual void release(ir::ValueId /*root*/) {}
+};
+
+// Gives the memory of outputs when they are first written, and hears when inputs were read for the
+// last time.
+class MemoryLender {
+ public:
+  virtual ~MemoryLender() = default;
+  virtual Result<void*> lend_output(std::size_t position) = 0;  // in exports()
+  virtual void release_input(std::size_t position) = 0;
 };
 
 // What one partition is and what it cost so far.
@@ -119,6 +130,8 @@ class CompiledGraph {
     std::span<const bp_range> device_inputs = {}, device_outputs = {};
     const PackSet* packs = nullptr;
     FallbackRunner* fallback = nullptr;
+    // Where set: `outputs` that are null are asked of it, each once and only if it has a size.
+    MemoryLender* lender = nullptr;
   };
   // Any thread, several calls at a time. Returns when all outputs on the host are written.
   Status run(const Sizes& sizes, const Call& call);
@@ -153,6 +166,8 @@ class CompiledGraph {
     SlotKind kind = SlotKind::kArena;
     std::uint32_t index = 0;  // input, export or pack position
     std::uint32_t first_step = UINT32_MAX, last_step = 0;
+    bool is_output = false;  // the caller reads it after the call
+    bool dies_after(std::uint32_t step) const { return last_step == step && !is_output; }
   };
   struct Bound {  // one operand or result of a partition
     std::uint32_t slot = 0;
@@ -177,6 +192,7 @@ class CompiledGraph {
   std::uint32_t resident_place_ = 0;
   std::vector<Slot> slots_;
   std::vector<Step> steps_;
+  std::vector<std::vector<std::uint32_t>> released_after_;  // slots, by step
   std::vector<CompiledPartition> partitions_;
   std::vector<Export> exports_;
   std::vector<std::uint32_t> packed_inputs_;

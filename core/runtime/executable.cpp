@@ -146,6 +146,8 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
     return Status(Code::kInternal, call_name(*device_, "executable_describe") +
                                        " answered io_stride " + std::to_string(info.io_stride) +
                                        ", expected at least " + std::to_string(kFirstContractSize));
+  constexpr std::uint64_t kLends = BP_EXECUTABLE_LENDING | BP_EXECUTABLE_SYNCHRONOUS;
+  lends_ = (info.flags & kLends) == kLends;
   if ((info.flags & BP_EXECUTABLE_ONE_CALL) != 0) one_call_ = std::make_unique<std::mutex>();
   const auto read = [&](const bp_io_contract* first, std::size_t count,
                         std::vector<bp_io_contract>& out) -> Status {

@@ -35,6 +35,8 @@ class Executable {
   const bp_io_contract& output(std::size_t i) const { return outputs_[i]; }
   std::uint64_t internal_bytes() const { return internal_bytes_; }
   bool from_cache() const { return from_cache_; }
+  // Takes the memory of outputs and gives back that of inputs while it runs.
+  bool lends() const { return lends_; }
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) const;
   Status execute(const bp_execute_args& args) const;
 
@@ -49,7 +51,7 @@ class Executable {
   std::vector<bp_io_contract> inputs_, outputs_;
   std::uint64_t workspace_bytes_ = 0, internal_bytes_ = 0;
   std::string requirement_;
-  bool from_cache_ = false;
+  bool from_cache_ = false, lends_ = false;
   std::unique_ptr<std::mutex> one_call_;  // held over execute where the plugin asks for it
 };
 

@@ -377,8 +377,20 @@ void PlanBuilder::mark_lifetimes() {
           const auto found = slot_of_.find({ir::view_root(graph_, operand), 0U});
           if (found != slot_of_.end()) touch(found->second, i);
         }
+        for (const ir::ValueId result : graph_.nodes[step.index].results)
+          if (result != ir::kNone) touch(slot_of_.at({result, 0U}), i);
         break;
     }
+  }
+  out_.released_after_.resize(out_.steps_.size());
+  for (std::uint32_t id = 0; id < out_.slots_.size(); ++id) {
+    CompiledGraph::Slot& slot = out_.slots_[id];
+    slot.is_output = export_of_root_.contains(slot.root);
+    const bool is_lent = slot.kind == CompiledGraph::SlotKind::kFallback ||
+                         slot.kind == CompiledGraph::SlotKind::kInput;
+    if (is_lent && !slot.is_output && slot.last_step < out_.steps_.size() &&
+        slot.first_step != UINT32_MAX)
+      out_.released_after_[slot.last_step].push_back(id);
   }
 }
 

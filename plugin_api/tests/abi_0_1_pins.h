@@ -351,8 +351,17 @@ BP_PIN_FIELD(bp_binding, range, 0, 32);
 BP_PIN_FIELD(bp_binding, scalar, 32, 16);
 BP_PIN_FIELD(bp_binding, flags, 48, 8);
 
+/* bp_lending (grows) */
+BP_PIN(sizeof(bp_lending) >= 48);
+BP_PIN_FIELD(bp_lending, struct_size, 0, 8);
+BP_PIN_FIELD(bp_lending, user, 8, 8);
+BP_PIN_FIELD(bp_lending, lend_output, 16, 8);
+BP_PIN_FIELD(bp_lending, input_done, 24, 8);
+BP_PIN_FIELD(bp_lending, lend_workspace, 32, 8);
+BP_PIN_FIELD(bp_lending, workspace_done, 40, 8);
+
 /* bp_execute_args (grows) */
-BP_PIN(sizeof(bp_execute_args) >= 120);
+BP_PIN(sizeof(bp_execute_args) >= 128);
 BP_PIN_FIELD(bp_execute_args, struct_size, 0, 8);
 BP_PIN_FIELD(bp_execute_args, inputs, 8, 8);
 BP_PIN_FIELD(bp_execute_args, outputs, 16, 8);
@@ -362,6 +371,7 @@ BP_PIN_FIELD(bp_execute_args, dims, 64, 8);
 BP_PIN_FIELD(bp_execute_args, out_dims, 72, 8);
 BP_PIN_FIELD(bp_execute_args, order, 80, 32);
 BP_PIN_FIELD(bp_execute_args, call_id, 112, 8);
+BP_PIN_FIELD(bp_execute_args, lending, 120, 8);
 
 /* bp_plugin_api (grows) */
 BP_PIN(sizeof(bp_plugin_api) >= 328);

@@ -115,6 +115,19 @@ class Grouper {
     const std::uint32_t v = node.result_index(result);
     return v != BP_NONE && (!groups_.users(v).empty() || groups_.is_output(v));
   }
+  // A product that took this sum would wait for another kernel, with its operands alive: as gradients
+  // are summed up. Of two products the later one takes the sum.
+  bool would_wait(const NodeView& user, std::uint32_t value, std::size_t product) const {
+    for (std::size_t i = 0; i < user.operand_count(); ++i) {
+      const std::uint32_t other = user.operand_index(i);
+      if (!user.has_operand(i) || other == value) continue;
+      const std::size_t p = groups_.producer(other);
+      if (p == kNone || p < product || groups_.group_of(p) == kNone) continue;
+      if (kinds_[groups_.group_of(p)] != Group::kProgram && groups_.only_user(other) != kNone)
+        return true;
+    }
+    return false;
+  }
   // Zeros around the input are the convolution's own padding.
   void fuse_padding(std::size_t n) {
     const NodeView node = graph_[n];
@@ -149,6 +162,7 @@ class Grouper {
         if (u == kNone || !is_post_op(graph_[u], value) || !one_layout(graph_[u])) break;
         // A residual before a norm is cheaper in the norm, which reads the sum anyway.
         if (graph_[u].operand_count() > 1 && feeds_row_operator(graph_[u].result_index())) break;
+        if (would_wait(graph_[u], value, n)) break;
         if (!groups_.may_join(g, groups_.group_of(u))) break;
         groups_.join(g, groups_.group_of(u));
         value = graph_[u].result_index();
@@ -163,6 +177,16 @@ class Grouper {
     const std::size_t g = groups_.group_of(node);
     return g != kNone && kinds_[g] == Group::kProgram;
   }
+  // A sum that would wait in a group for what is computed after it, keeping its operands alive: as
+  // gradients are summed up.
+  bool waits_for_later(std::size_t sum, const NodeView& user) const {
+    if (graph_[sum].op() != "aten.add.Tensor" || user.op() != "aten.add.Tensor") return false;
+    for (std::size_t i = 0; i < user.operand_count(); ++i) {
+      const std::size_t p = user.has_operand(i) ? groups_.producer(user.operand_index(i)) : kNone;
+      if (p != kNone && p > sum && !is_program_group(p) && groups_.group_of(p) != kNone) return true;
+    }
+    return false;
+  }
   void fuse_programs() {
     for (std::size_t n = 0; n < graph_.size(); ++n) {
       if (!is_program_group(n)) continue;
@@ -175,6 +199,7 @@ class Grouper {
         const std::size_t a = groups_.group_of(p), b = groups_.group_of(n);
         if (a == b || groups_.nodes(a).size() + groups_.nodes(b).size() > kProgramNodes) continue;
         auto joined = sdk::PointSpace::join(shapes_[a], shapes_[b]);
+        if (waits_for_later(p, node)) continue;
         // A reduced value without its dims would line up with the wrong ones.
         if (!joined || !joined->fits(graph_.value(value).dims())) continue;
         if (!groups_.may_join(a, b)) continue;

@@ -161,7 +161,8 @@ class CpuDevice : public sdk::Device {
       };
     auto executable = std::make_unique<CpuExecutable>(graph, std::move(made.steps), factory,
                                                       std::move(made.layouts), std::move(relayout));
-    executable->flags = BP_EXECUTABLE_SYNCHRONOUS;
+    executable->flags = BP_EXECUTABLE_SYNCHRONOUS | BP_EXECUTABLE_LENDING;
+    if (options.role() != BP_ROLE_SINGLE) executable->lend_intermediates();
     return std::unique_ptr<sdk::Executable>(std::move(executable));
   }
 

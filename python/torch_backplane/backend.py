@@ -181,11 +181,19 @@ class FrameCompiler:
         self.accept(function, role)
         return Compiled(function)
 
-    def accept(self, function: Any, role: str, cut: str = "") -> None:
+    def accept(
+        self,
+        function: Any,
+        role: str,
+        cut: str = "",
+        saved_bytes: int = 0,
+        recompute_seconds: float = 0.0,
+    ) -> None:
         """Takes a compiled graph into the totals. Raises BP-0107 where ``strict`` forbids it."""
         function.set_timing(self.options.timing)
         report = function.report()
         report.update(plugin=self.plugin, role=role, cut=cut, aot_reason=self.aot_reason)
+        report.update(saved_bytes=saved_bytes, recompute_seconds=recompute_seconds)
         if self.options.strict and report["fallback_nodes"]:
             self._refuse(report)
         self._record(function, report)
@@ -302,10 +310,16 @@ class RecordedFrame:
             stages = self.function.add(*arguments)
         finally:
             self._count()
-        for role, function, cut in stages:
+        for role, function, cut, saved_bytes, recompute_seconds in stages:
             self.stages.append(function)
             try:
-                self.compiler.accept(function, role, cut)
+                self.compiler.accept(
+                    function,
+                    role,
+                    cut=cut,
+                    saved_bytes=saved_bytes,
+                    recompute_seconds=recompute_seconds,
+                )
             except BackplaneError as refusal:
                 self.function = _Refused(refusal)
                 raise

@@ -73,14 +73,31 @@ def _explain(arguments: argparse.Namespace) -> int:
         backend.find_plugin(arguments.plugin)  # before the model is built, which may take long
         model, args, kwargs = load_model(arguments.file)
         explanation = reports.explain(model, arguments.plugin)(*args, **kwargs)
+        training = _explain_training(model, args, kwargs, arguments) if arguments.train else None
     except (BackplaneError, UsageError) as error:
         print(f"backplane: {error}", file=sys.stderr)
         return 2
     if arguments.json:
-        print(json.dumps(explanation.as_dict(), indent=2, default=str))
+        found = explanation.as_dict()
+        if training is not None:
+            found["training"] = training.as_dict()
+        print(json.dumps(found, indent=2, default=str))
     else:
         print(explanation)
+        if training is not None:
+            print(f"{training}\nas a picture: {arguments.svg}")
     return 0
+
+
+def _explain_training(model: Any, args: Any, kwargs: Any, arguments: argparse.Namespace) -> Any:
+    from torch_backplane import memory
+
+    try:
+        training = memory.compare(model, arguments.plugin)(*args, **kwargs)
+    except ValueError as error:
+        raise UsageError(f"{arguments.file}: {error}") from None
+    arguments.svg.write_text(training.svg())
+    return training
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -99,6 +116,17 @@ def main(argv: list[str] | None = None) -> int:
         "are one tensor, a tuple, or a dictionary of keyword arguments",
     )
     three.add_argument("--plugin", default="cpu_onednn", help="the name after 'plugin:'")
+    three.add_argument(
+        "--train",
+        action="store_true",
+        help="also run training steps and compare their memory with eager's and PyTorch's own cut",
+    )
+    three.add_argument(
+        "--svg",
+        type=pathlib.Path,
+        default=pathlib.Path("memory.svg"),
+        help="where --train writes memory over time as a picture",
+    )
     three.set_defaults(run=_explain)
     for command in (one, two, three):
         command.add_argument("--json", action="store_true", help="print JSON instead of text")

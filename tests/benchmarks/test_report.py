@@ -84,3 +84,36 @@ def test_table_says_what_is_missing():
 def test_plot_is_well_formed():
     tree = ElementTree.fromstring(report.plot([row("a<b", 2.0), row("y", 0.5)], "us", ["eager"]))
     assert tree.tag.endswith("svg")
+
+
+def test_memory_table():
+    sizes = {way: {"peak": 4e6, "saved": 2e6} for way in ("eager", "pytorch")}
+    ours = {"peak": 3e6, "with_scratch": 5e6, "saved": 1e6}
+    rows = [
+        {"model": "x", **sizes, "ours": ours, "packs": 0, "whole_eager_graphs": 0},
+        {"model": "y", "error": "exit status 1"},
+    ]
+    lines = report.memory_table(rows, "us").splitlines()
+    assert lines[2].split() == "x 4.00 4.00 3.00 0.75 0.75 2.00 2.00 1.00 5.00 0.00".split()
+    assert lines[3].endswith("exit status 1")
+
+
+def test_budget_plot_shows_shares():
+    points = [
+        {
+            "budget": budget,
+            "saved_bytes": saved,
+            "peak": 2 * saved,
+            "recompute_seconds": 1 - budget,
+            "seconds": 2 - budget,
+            "ratio": {"value": 2 - budget},
+        }
+        for budget, saved in ((1.0, 100), (0.5, 50))
+    ]
+    tree = ElementTree.fromstring(report.budget_plot("x", points))
+    curves = {e.get("data-name"): e.get("points") for e in tree.iter() if "polyline" in e.tag}
+    assert set(curves) == {"bytes saved", "peak of a step", "time, predicted", "time, measured"}
+    # Half of the bytes; one and a half times the time, which is the highest.
+    assert curves["bytes saved"] == curves["peak of a step"] == "720.0,160.0 80.0,260.0"
+    assert curves["time, predicted"] == curves["time, measured"] == "720.0,160.0 80.0,60.0"
+    assert "0.5" in report.budget_table(points).splitlines()[3]

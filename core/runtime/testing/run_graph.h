@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -89,6 +90,7 @@ class HostRunner final : public FallbackRunner {
     const ir::ValueId result = node.results.at(0);
     Floats& store =
         results_.emplace_back(memory_floats(graph_, result, memory.dim_values()), -77.f);
+    store_of_[result] = &store;
     memory.set_address(result, store.data());
     const TensorView out = view_of(graph_, result, store.data(), memory.dim_values());
     if (op == "aten.mm") {
@@ -123,11 +125,16 @@ class HostRunner final : public FallbackRunner {
     return {};
   }
 
+  void release(ir::ValueId root) override {
+    std::ranges::fill(*store_of_.at(root), std::nanf(""));
+  }
+
   int nodes_run = 0;
 
  private:
   const ir::Graph& graph_;
   std::deque<Floats> results_;
+  std::map<ir::ValueId, Floats*> store_of_;
 };
 
 // The memory of all inputs, and what a weight says about itself.
@@ -181,10 +188,39 @@ inline Result<std::vector<Floats>> evaluate(const ir::Graph& graph, Inputs& inpu
   return out;
 }
 
+// Lends outputs when they are asked for, and spoils inputs that nobody is to read any more.
+class SpoilingLender final : public MemoryLender {
+ public:
+  SpoilingLender(const CompiledGraph& compiled, std::vector<Floats>& inputs,
+                 std::vector<Floats>& results, std::span<const std::int64_t> classes)
+      : compiled_(compiled), inputs_(inputs), results_(results), classes_(classes) {}
+
+  Result<void*> lend_output(std::size_t position) override {
+    order += " +" + name(compiled_.exports()[position].root);
+    results_[position].assign(
+        memory_floats(compiled_.graph(), compiled_.exports()[position].root, classes_), -99.f);
+    return results_[position].data();
+  }
+  void release_input(std::size_t position) override {
+    order += " -" + name(compiled_.graph().inputs[position]);
+    std::ranges::fill(inputs_[position], std::nanf(""));
+  }
+
+  std::string order;  // "+y" lent, "-x" released
+
+ private:
+  const std::string& name(ir::ValueId value) const { return compiled_.graph().values[value].name; }
+
+  const CompiledGraph& compiled_;
+  std::vector<Floats>& inputs_;
+  std::vector<Floats>& results_;
+  std::span<const std::int64_t> classes_;
+};
+
 // Calls a compiled graph as a framework would.
 inline Result<std::vector<Floats>> call(CompiledGraph& compiled, Inputs& inputs,
-                                        const Classes& classes = {},
-                                        int* fallback_nodes = nullptr) {
+                                        const Classes& classes = {}, int* fallback_nodes = nullptr,
+                                        std::string* lent = nullptr) {
   const ir::Graph& graph = compiled.graph();
   std::vector<std::vector<std::int64_t>> dims;
   std::vector<std::span<const std::int64_t>> spans;
@@ -196,7 +232,8 @@ inline Result<std::vector<Floats>> call(CompiledGraph& compiled, Inputs& inputs,
   BP_ASSIGN_OR_RETURN(const auto sizes, compiled.sizes(values));
 
   std::vector<void*> addresses;
-  for (Floats& memory : inputs.memory) addresses.push_back(memory.data());
+  std::vector<Floats> own_inputs = inputs.memory;  // the call's, to be spoiled
+  for (Floats& memory : own_inputs) addresses.push_back(memory.data());
   std::shared_ptr<const CompiledGraph::PackSet> packs;
   std::vector<StaticTensor> tensors;
   std::vector<std::vector<std::int64_t>> strides;
@@ -221,14 +258,16 @@ inline Result<std::vector<Floats>> call(CompiledGraph& compiled, Inputs& inputs,
     root_address[graph.inputs[i]] = addresses[i];
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const CompiledGraph::Export& one = compiled.exports()[i];
-    if (one.source != CompiledGraph::Source::kPlugin) continue;
+    // Every second one is there from the start, unless all are to be lent.
+    if (one.source != CompiledGraph::Source::kPlugin || lent != nullptr || i % 2 != 0) continue;
     results[i].assign(memory_floats(graph, one.root, values), -99.f);
-    root_address[one.root] = outputs[i] = results[i].data();
+    outputs[i] = results[i].data();
   }
   // As a framework's runner: it keeps what it made, so that outputs can be taken from it.
   class KeepingRunner final : public FallbackRunner {
    public:
     explicit KeepingRunner(const ir::Graph& graph) : runner(graph), graph_(graph) {}
+    void release(ir::ValueId root) override { runner.release(root); }
     Status run(ir::NodeId node, Memory& memory) override {
       BP_RETURN_IF_ERROR(runner.run(node, memory));
       for (const ir::ValueId result : graph_.nodes[node].results)
@@ -246,7 +285,13 @@ inline Result<std::vector<Floats>> call(CompiledGraph& compiled, Inputs& inputs,
   arguments.outputs = outputs;
   arguments.packs = packs.get();
   arguments.fallback = &runner;
+  SpoilingLender lender(compiled, own_inputs, results, values);
+  arguments.lender = &lender;
   BP_RETURN_IF_ERROR(compiled.run(*sizes, arguments));
+  if (lent != nullptr) *lent = lender.order;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (compiled.exports()[i].source == CompiledGraph::Source::kPlugin)
+      root_address[compiled.exports()[i].root] = results[i].data();
   if (fallback_nodes != nullptr) *fallback_nodes = runner.runner.nodes_run;
   for (const auto& [root, address] : runner.at) root_address.emplace(root, address);
 

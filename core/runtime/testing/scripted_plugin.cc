@@ -163,6 +163,12 @@ class ScriptedExecutable final : public sdk::Executable {
     inputs = program_->inputs;
     outputs = program_->outputs;
     flags = BP_EXECUTABLE_ONE_CALL;
+#if defined(SCRIPTED_SERIAL)
+    if (asked("lends")) {
+      flags |= BP_EXECUTABLE_SYNCHRONOUS | BP_EXECUTABLE_LENDING;
+      program_->lend_intermediates();
+    }
+#endif
   }
   sdk::Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
     SCRIPTED_ENTER();
@@ -190,6 +196,7 @@ class ScriptedExecutable final : public sdk::Executable {
     kept->args.binding_stride = sizeof(bp_binding);
     kept->args.workspace = call.raw().workspace;
     kept->args.dims = kept->dims.data();
+    kept->args.lending = call.raw().lending;
     return submit(call.order(), false, [kept, program = program_]() -> Status {
       return program->execute(sdk::Execution(kept->args));
     });

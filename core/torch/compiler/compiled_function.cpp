@@ -94,6 +94,8 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
     return {};
   }
 
+  void release(ir::ValueId root) override { roots_[root].reset(); }
+
  private:
   at::Tensor tensor(ir::ValueId value, const Memory& memory) const {
     const ir::Graph& graph = function_.graph_->graph();
@@ -136,6 +138,38 @@ at::Tensor CompiledFunction::bring_back(const at::Tensor& saved) const {
   device::copy_from(saved, kept, /*non_blocking=*/false);
   return kept;
 }
+
+// Outputs on the host as they are first written; inputs only as long as they are read.
+class CompiledFunction::Lender final : public runtime::MemoryLender {
+ public:
+  Lender(const CompiledFunction& function, std::vector<at::Tensor>& roots,
+         std::span<const std::int64_t> classes)
+      : graph_(*function.graph_), roots_(roots), classes_(classes) {}
+
+  Result<void*> lend_output(std::size_t position) override {
+    // On the way from a plugin, which no exception may cross.
+    try {
+      return output(position).mutable_data_ptr();
+    } catch (const std::exception& error) {
+      return Status(Code::kOutOfMemory, error.what());
+    }
+  }
+  void release_input(std::size_t position) override {
+    roots_[graph_.graph().inputs[position]].reset();
+  }
+  // Also where no step writes it: an output without elements.
+  at::Tensor& output(std::size_t position) {
+    const ir::ValueId root = graph_.exports()[position].root;
+    if (!roots_[root].defined())
+      roots_[root] = make_tensor(graph_.graph().values[root].type, classes_);
+    return roots_[root];
+  }
+
+ private:
+  const runtime::CompiledGraph& graph_;
+  std::vector<at::Tensor>& roots_;  // by value
+  std::span<const std::int64_t> classes_;
+};
 
 bool CompiledFunction::is_on_device(ir::ValueId root) const {
   const ir::Graph& graph = graph_->graph();
@@ -227,7 +261,7 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   return made;
 }
 
-Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const ArgumentValue> arguments) {
+Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValue> arguments) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   calls_.fetch_add(1, std::memory_order_relaxed);
   if (arguments.size() != arguments_.size())
@@ -250,7 +284,7 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
       integers[expected.index] = *value;
       continue;
     }
-    const auto* tensor = std::get_if<at::Tensor>(&arguments[i]);
+    auto* tensor = std::get_if<at::Tensor>(&arguments[i]);
     if (tensor == nullptr || !tensor->defined())
       return Status(Code::kInvalidArgument, "argument " + std::to_string(i) + " must be a tensor");
     const ir::ValueId id = graph.inputs[expected.index];
@@ -264,8 +298,13 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
       return Status(Code::kInvalidArgument,
                     "argument " + std::to_string(i) + " (%" + graph.values[id].name +
                         ") has another rank, dtype or device than the graph was compiled for");
-    roots[id] = on_device && tensor->device().is_cpu() ? bring_back(*tensor) : *tensor;
-    input_sizes[expected.index] = tensor->sizes();
+    if (on_device && tensor->device().is_cpu()) {
+      roots[id] = bring_back(*tensor);
+    } else {
+      const bool is_lazy = tensor->is_conj() || tensor->is_neg();
+      roots[id] = is_lazy ? tensor->resolve_conj().resolve_neg() : std::move(*tensor);
+    }
+    input_sizes[expected.index] = roots[id].sizes();
   }
   std::vector<std::int64_t> classes(graph.dim_classes.size());
   BP_RETURN_IF_ERROR(graph_->dim_program().evaluate(input_sizes, integers, classes));
@@ -278,7 +317,6 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
     at::Tensor& tensor = roots[graph.inputs[i]];
     const ir::TensorType& type = graph.values[graph.inputs[i]].type;
     const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
-    if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
     const bool on_device = device::is_on_device(tensor);
     if (tensor.numel() > 0 && (!has_strides(tensor, strides, input_sizes[i]) ||
                                (on_device && !device::is_aligned(tensor)))) {
@@ -311,9 +349,9 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
     const bool by_plugin = exports[i].source == Source::kPlugin;
     if (!by_plugin && !(exports[i].on_device && exports[i].source == Source::kFallback)) continue;
     const bool on_device = torch_device_ != nullptr && exports_on_device_[i];
-    at::Tensor tensor =
-        make_tensor(graph.values[root].type, classes, on_device ? torch_device_ : nullptr);
-    if (on_device && has_place)
+    if (!on_device) continue;  // lent as it is written
+    at::Tensor tensor = make_tensor(graph.values[root].type, classes, torch_device_);
+    if (has_place)
       device_outputs[i] = device::range_of(tensor);
     else
       outputs[i] = tensor.mutable_data_ptr();
@@ -322,7 +360,9 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
   }
 
   Runner runner(*this, roots);
+  Lender lender(*this, roots, classes);
   runtime::CompiledGraph::Call call;
+  call.lender = &lender;
   call.inputs = inputs;
   call.outputs = outputs;
   call.device_inputs = device_inputs;
@@ -332,6 +372,8 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
   BP_RETURN_IF_ERROR(graph_->run(*sizes, call));
 
   for (auto& [root, tensor] : brought) roots[root] = std::move(tensor);
+  for (std::size_t i = 0; i < exports.size(); ++i)
+    if (exports[i].source == runtime::CompiledGraph::Source::kPlugin) lender.output(i);
 
   std::vector<OutputValue> results;
   results.reserve(outputs_.size());

@@ -38,7 +38,8 @@ class CompiledFunction {
       const FunctionOptions& options);
 
   // Any thread, without the GIL. Exceptions of ATen operators that run as fallback pass through.
-  Result<std::vector<OutputValue>> call(std::span<const ArgumentValue> arguments);
+  // Takes the arguments over: each tensor goes when its last reader has run.
+  Result<std::vector<OutputValue>> call(std::vector<ArgumentValue> arguments);
 
   runtime::CompiledGraph& graph() { return *graph_; }
   const runtime::CompiledGraph& graph() const { return *graph_; }
@@ -54,6 +55,7 @@ class CompiledFunction {
 
  private:
   class Runner;
+  class Lender;
   CompiledFunction() = default;
   // The device of inputs and outputs, null when all are on the host.
   device::TorchDevice* torch_device_ = nullptr;

@@ -111,7 +111,7 @@ Result<std::vector<at::Tensor>> run(CompiledFunction& function, std::vector<at::
   arguments.reserve(inputs.size() + class_values.size());
   for (at::Tensor& input : inputs) arguments.emplace_back(std::move(input));
   for (const std::int64_t value : class_values) arguments.emplace_back(value);
-  BP_ASSIGN_OR_RETURN(std::vector<OutputValue> values, function.call(arguments));
+  BP_ASSIGN_OR_RETURN(std::vector<OutputValue> values, function.call(std::move(arguments)));
   std::vector<at::Tensor> outputs;
   outputs.reserve(values.size());
   for (OutputValue& value : values) outputs.push_back(std::move(std::get<at::Tensor>(value)));
@@ -161,6 +161,8 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     }
     BP_ASSIGN_OR_RETURN(cut, partition::cut_joint(recorded.graph, recorded.border, cutting));
     entry->explanation_ = partition::explain(recorded.graph, *cut);
+    entry->saved_bytes_ = cut->saved_bytes;
+    entry->recompute_seconds_ = cut->recompute_seconds;
     if (log_enabled("joint")) log_topic("joint", ir::print(recorded.graph));
     if (log_enabled("autograd"))
       log_topic("autograd", ir::print(cut->forward) + "\n" + ir::print(cut->backward) + "\n" +
@@ -237,7 +239,8 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
 std::vector<Stage> CutEntry::stages() const {
   if (!backward_ && signature.tangent_count == 0)
     return {{runtime::Role::kInference, forward_, ""}};
-  std::vector<Stage> stages{{runtime::Role::kForward, forward_, explanation_}};
+  std::vector<Stage> stages{
+      {runtime::Role::kForward, forward_, explanation_, saved_bytes_, recompute_seconds_}};
   if (backward_) stages.push_back({runtime::Role::kBackward, backward_, ""});
   return stages;
 }

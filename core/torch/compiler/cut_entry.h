@@ -27,7 +27,10 @@ std::string role_name(runtime::Role role);  // "inference", "forward", "backward
 struct Stage {
   runtime::Role role = runtime::Role::kInference;
   std::shared_ptr<CompiledFunction> function;
-  std::string cut;  // of a forward, for people: what is saved and what is computed twice
+  // Of a forward: what is saved and what is computed twice, for people and as numbers.
+  std::string cut;
+  std::int64_t saved_bytes = 0;  // without static arguments
+  double recompute_seconds = 0;  // predicted
 };
 
 class CutEntry final : public autograd::CutProgram {
@@ -53,6 +56,8 @@ class CutEntry final : public autograd::CutProgram {
 
   Eager eager_;
   std::string explanation_;
+  std::int64_t saved_bytes_ = 0;
+  double recompute_seconds_ = 0;
   std::shared_ptr<CompiledFunction> forward_, backward_;  // backward_: null without gradients
 };
 

@@ -9,6 +9,7 @@
 #include "core/ir/op_table.h"
 #include "core/ir/text.h"
 #include "core/runtime/device.h"
+#include "core/runtime/host_arena.h"
 #include "core/runtime/host_services.h"
 #include "core/runtime/pack_cache.h"
 #include "core/runtime/plugin.h"
@@ -19,6 +20,7 @@
 #include "core/torch/python/device_bindings.h"
 #include "core/torch/python/devices.h"
 #include "core/torch/python/frontend_bindings.h"
+#include "core/torch/python/memory_bindings.h"
 #include "core/torch/python/record_bindings.h"
 #include "core/torch/python/recorded_bindings.h"
 
@@ -55,8 +57,7 @@ py::list call_boxed(compiler::CompiledFunction& function, const py::list& list) 
   std::optional<Result<std::vector<compiler::OutputValue>>> results;
   {
     const py::gil_scoped_release no_gil;
-    results.emplace(function.call(arguments));
-    arguments.clear();
+    results.emplace(function.call(std::move(arguments)));
   }
   if (!results->ok()) raise(results->status());
   py::list out;
@@ -230,6 +231,7 @@ PYBIND11_MODULE(_C, m) {
   register_device_bindings(m);
   register_frontend(m);
   register_recorded(m);
+  register_memory(m);
   m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
     if (const Status status = runtime::Registry::instance().add_path(path, origin); !status.ok())
       raise(status);
@@ -242,7 +244,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset_device_counters", [](const std::string& name, int index) {
     find_devices({{name, index}}).front()->counters().reset();
   });
-  m.def("clear_packs", [] { runtime::PackCache::instance().clear(); });
+  m.def("clear_packs", [] { runtime::PackCache::instance().clear(); runtime::HostArena::release_unused(); });
   m.def("resident_weight_bytes", [] { return runtime::PackCache::instance().resident_bytes(); });
   m.attr("abi_version") = std::to_string(BP_VERSION_MAJOR(BP_ABI_VERSION)) + "." +
                           std::to_string(BP_VERSION_MINOR(BP_ABI_VERSION));

@@ -183,6 +183,9 @@ typedef struct bp_compile_args {
 /* bp_executable_info.flags */
 #define BP_EXECUTABLE_ONE_CALL (UINT64_C(1) << 0) /* execute is [one at a time] on it */
 #define BP_EXECUTABLE_SYNCHRONOUS (UINT64_C(1) << 1) /* execute returns when the work is done */
+/* execute takes the memory of outputs and intermediates, and gives that of inputs back, through
+ * bp_lending where the host has one. Only together with SYNCHRONOUS. */
+#define BP_EXECUTABLE_LENDING (UINT64_C(1) << 2)
 
 /* Arrays and strings are kept by the executable. (grows) */
 typedef struct bp_executable_info {
@@ -212,6 +215,30 @@ typedef struct bp_binding {
   uint64_t flags;
 } bp_binding;
 
+/* What lent memory is for. Unknown: as INTERMEDIATE. */
+typedef uint32_t bp_workspace_kind;
+enum {
+  BP_WORKSPACE_INTERMEDIATE = 1, /* a value of the graph */
+  BP_WORKSPACE_SCRATCH = 2       /* what a kernel needs while it runs */
+};
+
+/* Memory that comes late and goes early. The entries are called in the thread of execute and before
+ * it returns. (grows) */
+typedef struct bp_lending {
+  size_t struct_size;
+  void* user;
+  /* Memory of an output, before its first write; asked for once. Outputs whose range in the bindings
+   * has a size and neither buffer nor address are lent; all others are bound as ever. */
+  bp_error* (*lend_output)(void* user, uint32_t output, bp_range* out_range);
+  /* An input is not read any more: the host may reuse its memory at once. At most once each. */
+  void (*input_done)(void* user, uint32_t input);
+  /* More memory beside args.workspace, aligned as that is. Everything lent is given back, with its
+   * kind, before execute returns. */
+  bp_error* (*lend_workspace)(void* user, uint64_t bytes, bp_workspace_kind kind,
+                              bp_range* out_range);
+  void (*workspace_done)(void* user, const bp_range* range, bp_workspace_kind kind);
+} bp_lending;
+
 /* Everything but buffers, out_dims and outputs of an UNBOUNDED kind is read before execute
  * returns. (grows) */
 typedef struct bp_execute_args {
@@ -224,6 +251,7 @@ typedef struct bp_execute_args {
   int64_t* out_dims; /* (nullable) written before signal completes */
   bp_order order;
   uint64_t call_id; /* for profile ranges and messages */
+  const bp_lending* lending; /* (nullable) set only for executables that say LENDING */
 } bp_execute_args;
 
 /* ---- Blobs ------------------------------------------------------------------------------- */

@@ -65,6 +65,7 @@ class Range {
     return reinterpret_cast<T*>(at);
   }
   std::uint64_t bytes() const { return range_.size_bytes; }
+  const bp_range& raw() const { return range_; }
   std::uint64_t offset_bytes() const { return range_.offset_bytes; }
 
  private:
@@ -192,6 +193,33 @@ class CompileOptions {
   const bp_compile_args* args_;
 };
 
+// The host's memory that comes late and goes early; on executables that say BP_EXECUTABLE_LENDING.
+class Lending {
+ public:
+  explicit Lending(const bp_lending* lending) : lending_(lending) {}
+  explicit operator bool() const { return lending_ != nullptr; }
+  // Once per output, before it is written.
+  Result<Range> lend_output(std::uint32_t output) const {
+    bp_range range{};
+    if (bp_error* error = lending_->lend_output(lending_->user, output, &range)) return Status::adopt(error);
+    return Range(range);
+  }
+  void input_done(std::uint32_t input) const { lending_->input_done(lending_->user, input); }
+  // To be given back by workspace_done before execute returns.
+  Result<Range> lend_workspace(std::uint64_t bytes, bp_workspace_kind kind) const {
+    bp_range range{};
+    if (bp_error* error = lending_->lend_workspace(lending_->user, bytes, kind, &range))
+      return Status::adopt(error);
+    return Range(range);
+  }
+  void workspace_done(const Range& range, bp_workspace_kind kind) const {
+    lending_->workspace_done(lending_->user, &range.raw(), kind);
+  }
+
+ private:
+  const bp_lending* lending_;
+};
+
 // The arguments of one execute call; valid until it returns.
 class Execution {
  public:
@@ -207,6 +235,7 @@ class Execution {
   std::int64_t dim(bp_dim d) const { return d < 0 ? args_.dims[-1 - d] : d; }
   Order order() const { return Order(args_.order); }
   std::uint64_t call_id() const { return args_.call_id; }
+  Lending lending() const { return Lending(args_.lending); }
   const bp_execute_args& raw() const { return args_; }
 
  private:

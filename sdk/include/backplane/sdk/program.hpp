@@ -222,15 +222,18 @@ class Instance {
     instance->place(graph, dims);
     BP_SDK_RETURN_IF_ERROR(instance->prepare(graph, steps, dims, factory));
     instance->plan_workspace(graph);
+    instance->find_lifetimes(graph);
     return std::shared_ptr<const Instance>(std::move(instance));
   }
 
   std::uint64_t workspace_bytes() const { return workspace_bytes_; }
   const std::vector<TensorSpec>& specs() const { return specs_; }
 
-  // `inputs` and `outputs` are addresses in binding order; workspace is aligned to kAlignment.
+  // `inputs` and `outputs` are addresses in binding order; workspace is aligned to kAlignment. Where
+  // memory is lent, outputs without an address come when they are first written, and without a
+  // workspace so do intermediates.
   Status run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs,
-             std::byte* workspace) const {
+             std::byte* workspace, const Lending& lending = Lending(nullptr)) const {
     thread_local std::vector<std::byte*> addresses;  // grows to the largest program, then stays
     addresses.resize(pointer_count_);
     for (std::size_t i = 0; i < bound_.size(); ++i) {
@@ -246,7 +249,7 @@ class Instance {
           base = outputs[b.index];
           break;
         case Place::kWorkspace:
-          base = workspace;
+          base = workspace ? workspace + storages_[b.index].offset : nullptr;
           break;
         case Place::kConstant:
           base = b.constant;
@@ -254,12 +257,22 @@ class Instance {
       }
       addresses[i] = base ? base + b.offset : nullptr;
     }
-    std::byte* scratch = workspace ? workspace + scratch_offset_ : nullptr;
+    Lent lent(lending, lending && workspace == nullptr ? storages_.size() : 0);
+    if (lending)
+      for (const std::uint32_t input : unread_) lending.input_done(input);
     for (const Prepared& p : prepared_) {
+      std::byte* scratch = workspace ? workspace + scratch_offset_ : nullptr;
+      if (lending) {
+        BP_SDK_RETURN_IF_ERROR(lend_outputs(p, outputs, lending, addresses));
+        if (!workspace) BP_SDK_RETURN_IF_ERROR(lend_intermediates(p, lent, addresses, scratch));
+      }
       std::byte* const* first = addresses.data() + p.first;
       const std::uint64_t span = host().span_begin(host().host, raw(p.name));
       BP_SDK_RETURN_IF_ERROR(p.kernel->run({first, first + p.operand_count, scratch}));
       if (span != 0) host().span_end(host().host, span);
+      if (!lending) continue;
+      for (const std::uint32_t input : p.last_read) lending.input_done(input);
+      if (!workspace) lent.give_after(p);
     }
     return {};
   }
@@ -283,6 +296,53 @@ class Instance {
     std::unique_ptr<Kernel> kernel;
     std::size_t first = 0, operand_count = 0;  // into bound_
     std::string name;                          // of its span: the ops, "aten.linear+aten.gelu"
+    std::vector<std::uint32_t> first_written;  // outputs
+    std::vector<std::uint32_t> last_read;      // inputs
+    std::vector<std::uint32_t> begins, ends;   // storages in the workspace
+    std::uint64_t scratch_bytes = 0;
+  };
+  // Memory of intermediates during one call, given back also when the call fails.
+  class Lent {
+   public:
+    Lent(const Lending& lending, std::size_t storage_count)
+        : lending_(lending), ranges_(storage_count) {}
+    ~Lent() {
+      for (Range& range : ranges_) give(range, BP_WORKSPACE_INTERMEDIATE);
+      give(scratch_, BP_WORKSPACE_SCRATCH);
+    }
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+
+    Status take(std::uint32_t storage, std::int64_t bytes, std::byte*& out_address) {
+      return take(ranges_[storage], static_cast<std::uint64_t>(bytes), BP_WORKSPACE_INTERMEDIATE,
+                  out_address);
+    }
+    Status take_scratch(std::uint64_t bytes, std::byte*& out_address) {
+      return bytes == 0 ? Status() : take(scratch_, bytes, BP_WORKSPACE_SCRATCH, out_address);
+    }
+    void give_after(const Prepared& step) {
+      for (const std::uint32_t storage : step.ends)
+        give(ranges_[storage], BP_WORKSPACE_INTERMEDIATE);
+      give(scratch_, BP_WORKSPACE_SCRATCH);
+    }
+
+   private:
+    Status take(Range& range, std::uint64_t bytes, bp_workspace_kind kind,
+                std::byte*& out_address) {
+      auto taken = lending_.lend_workspace(bytes, kind);
+      if (!taken.ok()) return taken.status();
+      range = *taken;
+      out_address = range.data();
+      return {};
+    }
+    void give(Range& range, bp_workspace_kind kind) {
+      if (range.bytes() != 0) lending_.workspace_done(range, kind);
+      range = Range();
+    }
+
+    const Lending& lending_;
+    std::vector<Range> ranges_;  // by storage
+    Range scratch_;
   };
   struct Bound {
     Place place = Place::kNone;
@@ -290,6 +350,58 @@ class Instance {
     std::int64_t offset = 0;
     std::byte* constant = nullptr;
   };
+
+  Status lend_outputs(const Prepared& step, std::span<std::byte* const> outputs,
+                      const Lending& lending, std::vector<std::byte*>& addresses) const {
+    for (const std::uint32_t output : step.first_written) {
+      if (outputs[output] != nullptr) continue;
+      auto range = lending.lend_output(output);
+      if (!range.ok()) return range.status();
+      for (const std::size_t at : bound_to_output_[output])
+        addresses[at] = range->data() + bound_[at].offset;
+    }
+    return {};
+  }
+
+  Status lend_intermediates(const Prepared& step, Lent& lent, std::vector<std::byte*>& addresses,
+                            std::byte*& out_scratch) const {
+    for (const std::uint32_t storage : step.begins) {
+      std::byte* base = nullptr;
+      BP_SDK_RETURN_IF_ERROR(lent.take(storage, storages_[storage].bytes, base));
+      for (const std::size_t at : bound_to_storage_[storage])
+        addresses[at] = base + bound_[at].offset;
+    }
+    return lent.take_scratch(step.scratch_bytes, out_scratch);
+  }
+
+  // When memory is first written and last read, by step.
+  void find_lifetimes(const GraphView& graph) {
+    bound_to_output_.resize(graph.outputs().size());
+    bound_to_storage_.resize(storages_.size());
+    for (std::size_t i = 0; i < bound_.size(); ++i) {
+      if (bound_[i].place == Place::kOutput) bound_to_output_[bound_[i].index].push_back(i);
+      if (bound_[i].place == Place::kWorkspace) bound_to_storage_[bound_[i].index].push_back(i);
+    }
+    for (std::uint32_t id = 0; id < storages_.size(); ++id) {
+      const Storage& s = storages_[id];
+      if (s.place != Place::kWorkspace || s.first_step == SIZE_MAX) continue;
+      prepared_[s.first_step].begins.push_back(id);
+      prepared_[s.last_step].ends.push_back(id);
+    }
+    std::vector<bool> lent(graph.outputs().size(), false);
+    for (std::size_t p = 0; p < prepared_.size(); ++p) {
+      const std::size_t end = p + 1 < prepared_.size() ? prepared_[p + 1].first : bound_.size();
+      for (std::size_t i = prepared_[p].first; i < end; ++i) {
+        if (bound_[i].place != Place::kOutput || lent[bound_[i].index]) continue;
+        lent[bound_[i].index] = true;
+        prepared_[p].first_written.push_back(bound_[i].index);
+      }
+    }
+    for (const Storage& s : storages_) {
+      if (s.place != Place::kInput) continue;
+      (s.first_step == SIZE_MAX ? unread_ : prepared_[s.last_step].last_read).push_back(s.index);
+    }
+  }
 
   void resolve(const GraphView& graph, std::span<const bp_layout> layouts, const Dims& dims) {
     specs_.resize(graph.value_count());
@@ -380,7 +492,8 @@ class Instance {
     p.operand_count = step.operands.size();
     for (std::uint32_t v : step.operands) bind(v);
     for (std::uint32_t v : step.results) bind(v);
-    scratch_bytes_ = std::max(scratch_bytes_, (*kernel)->scratch_bytes());
+    p.scratch_bytes = (*kernel)->scratch_bytes();
+    scratch_bytes_ = std::max(scratch_bytes_, p.scratch_bytes);
     p.kernel = std::move(*kernel);
     for (std::size_t i = 0; i < step.nodes.size(); ++i)
       (p.name += i ? "+" : "") += graph[step.nodes[i]].op();
@@ -434,9 +547,6 @@ class Instance {
                                      }),
                     id);
     }
-    for (Bound& b : bound_)
-      if (b.place == Place::kWorkspace)
-        b.offset += static_cast<std::int64_t>(storages_[b.index].offset);
     scratch_offset_ = total;
     workspace_bytes_ = total + align(scratch_bytes_);
     pointer_count_ = bound_.size();
@@ -451,6 +561,8 @@ class Instance {
   std::vector<bool> output_copied_;
   std::vector<Prepared> prepared_;
   std::vector<Bound> bound_;
+  std::vector<std::vector<std::size_t>> bound_to_output_, bound_to_storage_;  // into bound_
+  std::vector<std::uint32_t> unread_;  // inputs that no step reads
   std::size_t pointer_count_ = 0;
   std::uint64_t scratch_bytes_ = 0, scratch_offset_ = 0, workspace_bytes_ = 0;
 };
@@ -489,7 +601,12 @@ class ProgramExecutable : public Executable {
     for (std::size_t i = 0; i < layouts_.size(); ++i) inputs[i].layout = layouts_[i];
   }
 
+  // Intermediates come from bp_lending one by one instead of one workspace for the whole call. Costs
+  // two calls of the host for each; worth it where much else is alive meanwhile.
+  void lend_intermediates() { lends_intermediates_ = true; }
+
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
+    if (lends_intermediates_) return std::uint64_t{0};
     auto found = instance(dims);
     if (!found.ok()) return found.status();
     return (*found)->workspace_bytes();
@@ -508,16 +625,18 @@ class ProgramExecutable : public Executable {
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) at[i] = address(call.input(i));
     for (std::size_t i = 0; i < outputs.size(); ++i)
-      at[inputs.size() + i] = address(call.output(i));
+      at[inputs.size() + i] = Range(call.output(i).range).data();
     std::byte* workspace = call.workspace().data();
-    // The host asked for the size at another variant: this call brings its own.
+    const bool lent = lends_intermediates_ && call.lending();
+    // The host asked for the size at another variant, or lends nothing: this call brings its own.
     std::unique_ptr<std::byte[]> own;
-    if ((*found)->workspace_bytes() > call.workspace().bytes()) {
+    if (!lent && (*found)->workspace_bytes() > call.workspace().bytes()) {
       own.reset(new std::byte[(*found)->workspace_bytes() + Instance::kAlignment]);
       const auto base = reinterpret_cast<std::uintptr_t>(own.get());
       workspace = own.get() + (Instance::kAlignment - base % Instance::kAlignment);
     }
-    return (*found)->run({at, inputs.size()}, {at + inputs.size(), outputs.size()}, workspace);
+    return (*found)->run({at, inputs.size()}, {at + inputs.size(), outputs.size()}, workspace,
+                         call.lending());
   }
 
   const GraphView& graph() const { return view_; }
@@ -565,6 +684,7 @@ class ProgramExecutable : public Executable {
   KernelFactory factory_;
   std::vector<bp_layout> layouts_;
   Relayout relayout_;
+  bool lends_intermediates_ = false;
   std::mutex mutex_;
   std::list<Entry> instances_;
 };
