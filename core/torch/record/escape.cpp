@@ -72,12 +72,12 @@ Verdict judge(const Escape& escape, PyObject* self, PyObject* argument) {
       if (!is_value(self) && !is_value(argument)) return Verdict::kPass;
       reason += "reads the memory of a tensor while the program is being recorded";
       break;
-    case What::kState:
-      if (session && has_state(self, argument)) return Verdict::kNothingToDo;
-      [[fallthrough]];
     case What::kOffset:
       if (session && is_value(self)) session->reads_offsets = true;
       return Verdict::kPass;
+    case What::kState:
+      if (session && has_state(self, argument)) return Verdict::kNothingToDo;
+      [[fallthrough]];
     case What::kSeed:
       if (!session) return Verdict::kPass;
       reason += "sets a random generator while the program is being recorded";
