@@ -227,3 +227,12 @@ def test_draws_send_numbers_and_read_none(npu: torch.device) -> None:
         torch.manual_seed(3)
         draw(again)
         assert torch.equal(there.cpu(), again.cpu()) and there.cpu().count_nonzero() > 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64, torch.bool])
+def test_reductions_over_nothing(npu: torch.device, dtype: torch.dtype) -> None:
+    for host in (torch.empty(0, dtype=dtype), torch.empty(0, 3, dtype=dtype)):
+        for name in ("any", "all", "sum", "prod", "count_nonzero"):
+            for arguments in ((), (0,)):
+                expected = getattr(host, name)(*arguments)
+                assert torch.equal(getattr(host.to(npu), name)(*arguments).cpu(), expected), name

@@ -101,7 +101,9 @@ Results mean_fold(Expressions& e, OperatorSource& s) {
 template <Reduction kHow>
 Results truth(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {e.cast(e.reduce(kHow, e.cast(m.in(0, Type::kBool), Type::kI32)), m.type())};
+  const Expr found = e.reduce(kHow, e.cast(m.in(0, Type::kBool), Type::kI32));
+  // Over nothing the largest is below 0, and nothing is true.
+  return {e.cast(e.binary(Op::kMax, found, e.integer(Type::kI32, 0)), m.type())};
 }
 // Values and positions along one dim.
 template <Reduction kValue, Reduction kPosition>
