@@ -100,9 +100,10 @@ def compile(
     """Captures ``target`` (a function, a method or a module) when it is called, and runs the graph.
 
     A call with other types, sizes, globals, attributes or switches than any entry was captured with
-    is captured again, up to ``entry_limit`` entries. What cannot be captured as a whole runs as plain
-    Python, counted with its reason in ``counters(compiled)`` and ``stats()``; with ``strict`` it
-    raises instead. Usable as a decorator, with arguments too.
+    is captured again, up to ``entry_limit`` compiled programs; sizes of one structure share one. What
+    cannot be captured as a whole breaks: graphs before and behind run, and Python in between. What
+    cannot break runs as plain Python. Both are counted with their reasons in ``counters(compiled)``
+    and ``stats()``; with ``strict`` they raise instead. Usable as a decorator, with arguments too.
 
     Args:
         backend: ``"eager"`` runs the captured graph with ATen; the name of a plugin, with or without
@@ -159,13 +160,16 @@ def _handle(compiled: Any) -> Any:
 
 
 def entries(compiled: Any) -> list[dict[str, Any]]:
-    """The entries of a compiled function: ``guards`` and ``graph`` as text, ``nodes``, ``hits``, the
-    bytecode instructions and frames it took to capture, and the time."""
+    """The entries of a compiled function: ``guards`` and ``graph`` as text, ``nodes``, ``hits``,
+    ``program`` (equal where a compiled program is shared), the bytecode instructions and frames it
+    took to capture, and the time. Of a function that breaks also ``frame``, its ``code``, the code
+    that runs in its place (``modified``) and why it breaks (``break``)."""
     return _C.frontend.entries(_handle(compiled))
 
 
 def counters(compiled: Any) -> dict[str, Any]:
-    """``entries``, ``hits``, ``plain_calls`` and, for those, ``plain_reasons`` with their counts."""
+    """``entries``, the ``programs`` they share, ``hits``, ``breaks`` with their counts, ``plain_calls``
+    (of the function, of frames and of resume functions) and for those ``plain_reasons``."""
     return _C.frontend.counters(_handle(compiled))
 
 

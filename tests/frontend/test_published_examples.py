@@ -29,7 +29,7 @@ def log_of(example: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     text = re.sub(r"0x[0-9a-f]+", "ADDRESS", done.stderr)
-    text = re.sub(r"from '[^']*/torch/__init__\.py'", "from 'torch/__init__.py'", text)
+    text = re.sub(r"from '[^']*/(torch/[^']*)'", r"from '\1'", text)
     text = re.sub(r"(?<=\()/[^ ()]*/(?=\w+\.py:\d+\))", "", text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 

@@ -1,5 +1,8 @@
 #include "core/torch/call/frame_log.h"
 
+#include <opcode.h>
+
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -34,14 +37,20 @@ std::string hint_for(const std::string& reason) {
   return "";
 }
 
-std::string find_frame_reader(PyCodeObject* code) {
-  constexpr std::array<std::string_view, 9> kReaders{
-      "locals", "eval", "exec", "dir", "vars", "_getframe", "currentframe", "stack", "getlocals"};
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
-    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
+std::string find_frame_reader(const cpython::OriginalCode& original) {
+  constexpr std::array<std::string_view, 5> kBuiltins{"locals", "eval", "exec", "dir", "vars"};
+  constexpr std::array<std::string_view, 2> kOthers{"_getframe", "currentframe"};
+  for (const cpython::Instruction& it : original.code.instructions) {
+    const bool is_global = it.opcode == LOAD_GLOBAL;
+    if (!is_global && it.opcode != LOAD_ATTR && it.opcode != LOAD_METHOD) continue;
+    const Py_ssize_t index = is_global ? it.argument >> 1 : it.argument;
+    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(original.object()->co_names, index));
     if (!name) PyErr_Clear();
-    for (const std::string_view reader : kReaders)
-      if (name && reader == name) return name;
+    if (!name) continue;
+    if (std::ranges::find(kOthers, std::string_view(name)) != kOthers.end()) return name;
+    // As a method, `eval` is that of a module.
+    if (is_global && std::ranges::find(kBuiltins, std::string_view(name)) != kBuiltins.end())
+      return name;
   }
   return "";
 }

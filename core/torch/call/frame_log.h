@@ -5,6 +5,8 @@
 //
 #include <string>
 
+#include "core/cpython/bytecode/rewrite.h"
+
 namespace backplane::call {
 
 // As the module dis prints it.
@@ -15,6 +17,6 @@ std::string hint_for(const std::string& reason);
 
 // The name of a function that the code may call to look at its own frame: "locals". Such a frame
 // shows what it is made of. Empty where there is none.
-std::string find_frame_reader(PyCodeObject* code);
+std::string find_frame_reader(const cpython::OriginalCode& original);
 
 }  // namespace backplane::call

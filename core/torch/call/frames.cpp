@@ -241,7 +241,7 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
   if (!code.original) {
     BP_ASSIGN_OR_RETURN(cpython::OriginalCode original,
                         cpython::OriginalCode::make(code.own.object()));
-    if (const std::string name = find_frame_reader(original.object()); !name.empty())
+    if (const std::string name = find_frame_reader(original); !name.empty())
       return unsupported("the frame is looked at by " + name + "()");
     code.own = cpython::FrameCode::of(original);
     code.original = std::make_shared<const cpython::OriginalCode>(std::move(original));

@@ -71,6 +71,11 @@ Result<SizeFamily::Member> SizeFamily::add(record::Recorded recorded,
         values = std::move(*general);
     if (values) member.entry = structure.entry;
   } else {
+    // The same sizes again, with other guards.
+    if (!known->general && known->entry && known->samples[0]->numbers == flat->numbers) {
+      values.emplace();
+      member.is_new = false;
+    }
     if (known->general)
       if (auto matched = known->general->match(*flat); matched.ok()) {
         values = std::move(*matched);
@@ -88,6 +93,7 @@ Result<SizeFamily::Member> SizeFamily::add(record::Recorded recorded,
     sizes->class_values = std::move(*values);
   } else {
     BP_ASSIGN_OR_RETURN(member.entry, compile(std::move(recorded)));
+    if (member.new_structure) structures_.front().entry = member.entry;
   }
   member.sizes = std::move(sizes);
   return member;
