@@ -34,6 +34,10 @@ def batch_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tenso
     return F.batch_norm(x, torch.zeros(5), torch.ones(5), w, b, training=True)
 
 
+def conv_block(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    return (F.batch_norm(F.conv2d(x, w, padding=1), m, m.abs() + 1) + r).relu()
+
+
 # Name -> function, inputs, whether gradients are taken as well.
 PROGRAMS: dict[str, tuple[Call, tuple[Any, ...], bool]] = {
     "points": (lambda x, y: F.gelu(x * y + 0.5) * torch.tanh(x), (rand(5, 37), rand(37)), True),
@@ -52,6 +56,7 @@ PROGRAMS: dict[str, tuple[Call, tuple[Any, ...], bool]] = {
     "vectors": (torch.mv, (rand(20, 33), rand(33)), True),
     "attention": (flash, (rand(1, 2, 11, 8), rand(1, 2, 11, 8), rand(1, 2, 11, 8)), True),
     "conv": (lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), (rand(2, 3, 9, 11), rand(20, 3, 3, 3), rand(20)), True),
+    "conv block": (conv_block, (rand(1, 3, 6, 9), rand(5, 3, 3, 3), rand(5), rand(1, 5, 6, 9)), False),
     "conv 1x1": (F.conv2d, (rand(2, 5, 6, 9), rand(7, 5, 1, 1)), True),
     "conv strided": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), (rand(1, 4, 9, 8), rand(6, 4, 3, 3)), True),
     "conv groups": (lambda x, w: F.conv2d(x, w, groups=2, dilation=2), (rand(1, 4, 9, 8), rand(6, 2, 3, 3)), True),
