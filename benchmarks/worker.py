@@ -15,7 +15,6 @@ import roofline
 import subjects
 import torch
 
-
 BUDGETS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
 
 
@@ -249,7 +248,9 @@ def calibrate(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["steady", "first", "overhead", "calibrate", "group", "memory", "budget"])
+    parser.add_argument(
+        "what", choices=["steady", "first", "overhead", "calibrate", "group", "memory", "budget"]
+    )
     parser.add_argument("--model", default="bert")
     parser.add_argument("--group", default="mm 512")
     parser.add_argument("--mode", default="inference", choices=subjects.MODES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import re
@@ -17,9 +18,7 @@ PLUGIN = "cpu_onednn"
 
 
 def compiled(function: object, **options: object) -> object:
-    return torch.compile(
-        function, backend=f"plugin:{PLUGIN}", options={"report": False, **options}
-    )
+    return torch.compile(function, backend=f"plugin:{PLUGIN}", options={"report": False, **options})
 
 
 def test_measures_what_is_allocated() -> None:
@@ -71,7 +70,7 @@ def test_saved_values_go_one_by_one() -> None:
     # Beside the saved values: the gradient that comes and the one that goes.
     assert found.peak <= saved + 3 * x.nbytes
     backward = found.live[found.forward_changes :]
-    falls = [a - b for a, b in zip(backward, backward[1:], strict=False) if a > b]
+    falls = [a - b for a, b in itertools.pairwise(backward) if a > b]
     assert sum(fall == x.nbytes for fall in falls) >= layers - 1
 
 
@@ -81,7 +80,7 @@ def test_gradients_are_allocated_as_they_are_made() -> None:
     found = trace(model, x)
     backward = found.live[found.forward_changes :]
     weight = width * width * 4
-    rises = [b - a for a, b in zip(backward, backward[1:], strict=False) if b > a]
+    rises = [b - a for a, b in itertools.pairwise(backward) if b > a]
     assert sum(rise == weight for rise in rises) == layers
     assert found.after_backward >= layers * weight
 
@@ -168,9 +167,7 @@ example_inputs = torch.ones(512, 64)
 """
 
 
-def test_command_explain_train(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_explain_train(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, svg = tmp_path / "model.py", tmp_path / "memory.svg"
     file.write_text(MODEL)
     command = ["explain", str(file), "--plugin", PLUGIN, "--train", "--svg", str(svg)]
