@@ -15,7 +15,6 @@ import roofline
 import subjects
 import torch
 
-
 BUDGETS = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
 
 

@@ -159,8 +159,8 @@ TEST(JointCut, WhatIsComputedTwiceComesJustBeforeItsReader) {
 
 // What the forward computes for the backward alone does not keep its operands to the end.
 TEST(JointCut, WhatOnlyTheBackwardReadsIsComputedEarly) {
-  const ir::Graph joint =
-      parse(R"(graph @joint(%x: f32[8, 64], %w: f32[64, 1] static, %g: f32[8, 1]) -> (f32[8, 64], f32[8, 1]) {
+  const ir::Graph joint = parse(
+      R"(graph @joint(%x: f32[8, 64], %w: f32[64, 1] static, %g: f32[8, 1]) -> (f32[8, 64], f32[8, 1]) {
   %s = aten.sin(%x) : f32[8, 64]
   %y = aten.cos(%s) : f32[8, 64]
   %z = aten.cos(%y) : f32[8, 64]

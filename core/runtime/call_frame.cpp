@@ -215,8 +215,8 @@ Status Frame::execute(const CompiledGraph::Step& step) {
     inputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
   }
   const bool lends = call_->lender != nullptr && p.place == 0 && p.executable->lends();
-  bp_lending lending{sizeof lending, this, &lend_output, &input_done, &lend_workspace,
-                     &workspace_done};
+  bp_lending lending{sizeof lending,  this,           &lend_output, &input_done,
+                     &lend_workspace, &workspace_done};
   if (lends) {
     lending_partition_ = step.index;
     for (const CompiledGraph::Bound& bound : p.inputs) open_bindings_[bound.slot] = 0;

@@ -69,9 +69,9 @@ class Frame final : public FallbackRunner::Memory {
   std::uint64_t call_id_ = 0;
   HostArena host_arena_;  // while a call runs
   std::vector<PlaceState> places_;
-  std::vector<void*> fallback_address_;  // by slot
-  std::vector<void*> lent_;              // by export
-  std::vector<bool> released_;           // by slot
+  std::vector<void*> fallback_address_;       // by slot
+  std::vector<void*> lent_;                   // by export
+  std::vector<bool> released_;                // by slot
   std::vector<std::uint32_t> open_bindings_;  // by slot, of the partition that is lent memory
   std::uint32_t lending_partition_ = 0;
   std::vector<bp_binding> inputs_, outputs_;

@@ -231,7 +231,8 @@ TEST(CallFrame, MemoryComesLateAndGoesEarly) {
   Device* device = scripted_device("scripted_serial");
   ASSERT_NE(device, nullptr);
   if (!device->binds_host_memory()) GTEST_SKIP() << "a plugin was loaded before";
-  const auto compiled = compile(R"(graph @late(%x: f32[4], %y: f32[4], %z: f32[4]) -> (f32[4], f32[4], f32[2]) {
+  const auto compiled =
+      compile(R"(graph @late(%x: f32[4], %y: f32[4], %z: f32[4]) -> (f32[4], f32[4], f32[2]) {
   %a = aten.relu(%x) : f32[4]
   %b = aten.add.Tensor(%a, %y) : f32[4]
   %c = aten.neg(%b) : f32[4]
@@ -240,7 +241,7 @@ TEST(CallFrame, MemoryComesLateAndGoesEarly) {
   return %b, %d, %e
 }
 )",
-                                {device});
+              {device});
   ASSERT_TRUE(compiled.ok()) << compiled.status().message();
   Inputs inputs = Inputs::random((*compiled)->graph());
   const auto expected = evaluate((*compiled)->graph(), inputs);

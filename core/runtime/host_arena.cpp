@@ -14,7 +14,6 @@ namespace {
 struct Pool {
   std::mutex mutex;
   std::multimap<std::uint64_t, char*> unused;
-  std::uint64_t reserved_bytes = 0;
 };
 
 Pool& pool() {
@@ -54,7 +53,6 @@ Result<HostArena> HostArena::take(std::uint64_t bytes) {
       // One block grows, instead of one more.
       found = std::prev(blocks.unused.end());
       std::free(found->second);
-      blocks.reserved_bytes -= found->first;
       blocks.unused.erase(found);
     }
   }
@@ -65,8 +63,6 @@ Result<HostArena> HostArena::take(std::uint64_t bytes) {
       return Status(Code::kOutOfMemory,
                     "no host memory for an arena of " + std::to_string(bytes) + " bytes");
     arena.block_bytes_ = rounded;
-    const std::lock_guard lock(blocks.mutex);
-    blocks.reserved_bytes += rounded;
   }
   arena.bytes_ = bytes;
   report_memory(arena.data_, static_cast<std::int64_t>(bytes), MemoryUse::kValues);
@@ -88,19 +84,10 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
   return *this;
 }
 
-std::uint64_t HostArena::reserved_bytes() {
-  Pool& blocks = pool();
-  const std::lock_guard lock(blocks.mutex);
-  return blocks.reserved_bytes;
-}
-
 void HostArena::release_unused() {
   Pool& blocks = pool();
   const std::lock_guard lock(blocks.mutex);
-  for (const auto& [bytes, data] : blocks.unused) {
-    std::free(data);
-    blocks.reserved_bytes -= bytes;
-  }
+  for (const auto& [bytes, data] : blocks.unused) std::free(data);
   blocks.unused.clear();
 }
 

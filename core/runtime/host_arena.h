@@ -28,8 +28,6 @@ class HostArena {
   HostArena& operator=(const HostArena&) = delete;
 
   char* data() const { return data_; }
-  // Of all blocks, in use or not.
-  static std::uint64_t reserved_bytes();
   static void release_unused();
 
  private:

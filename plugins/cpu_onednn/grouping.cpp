@@ -115,8 +115,8 @@ class Grouper {
     const std::uint32_t v = node.result_index(result);
     return v != BP_NONE && (!groups_.users(v).empty() || groups_.is_output(v));
   }
-  // A product that took this sum would wait for another kernel, with its operands alive: as gradients
-  // are summed up. Of two products the later one takes the sum.
+  // A product that took this sum would wait for another kernel, with its operands alive: as
+  // gradients are summed up. Of two products the later one takes the sum.
   bool would_wait(const NodeView& user, std::uint32_t value, std::size_t product) const {
     for (std::size_t i = 0; i < user.operand_count(); ++i) {
       const std::uint32_t other = user.operand_index(i);
@@ -183,7 +183,8 @@ class Grouper {
     if (graph_[sum].op() != "aten.add.Tensor" || user.op() != "aten.add.Tensor") return false;
     for (std::size_t i = 0; i < user.operand_count(); ++i) {
       const std::size_t p = user.has_operand(i) ? groups_.producer(user.operand_index(i)) : kNone;
-      if (p != kNone && p > sum && !is_program_group(p) && groups_.group_of(p) != kNone) return true;
+      if (p != kNone && p > sum && !is_program_group(p) && groups_.group_of(p) != kNone)
+        return true;
     }
     return false;
   }

@@ -113,9 +113,9 @@ def trace_step(forward: Callable[[], torch.Tensor], leaves: Sequence[torch.Tenso
 
 def pytorch_partitioner(function: Any) -> Any:
     """The function under PyTorch's own ahead-of-time autograd with its minimum cut."""
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.backends.debugging import boxed_nop
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     backend = aot_autograd(fw_compiler=boxed_nop, partition_fn=min_cut_rematerialization_partition)
     return torch.compile(function, backend=backend)

@@ -61,9 +61,8 @@ def draw(
     *,
     unit: str,
     x_marks: Sequence[tuple[float, str]],
-    y_factor: float = 1,
 ) -> str:
-    """A picture of the lines. ``y_factor``: what the y values are divided by for the axis."""
+    """A picture of the lines, with a legend; ``unit`` is that of the y values."""
     scale = scale_of(lines)
     parts = [f'<text x="8" y="17" font-size="13">{html.escape(title)}</text>']
     for i in range(6):
@@ -71,7 +70,7 @@ def draw(
         y = scale.y(value)
         parts.append(
             f'<path d="M{LEFT} {y:.1f}h{WIDTH}" stroke="#ddd"/>'
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value / y_factor:.3g}</text>'
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>'
         )
     parts.append(
         f'<text x="{LEFT - 6}" y="{TOP - 10}" text-anchor="end">{html.escape(unit)}</text>'

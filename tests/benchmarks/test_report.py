@@ -94,7 +94,19 @@ def test_memory_table():
         {"model": "y", "error": "exit status 1"},
     ]
     lines = report.memory_table(rows, "us").splitlines()
-    assert lines[2].split() == "x 4.00 4.00 3.00 0.75 0.75 2.00 2.00 1.00 5.00 0.00".split()
+    assert lines[2].split() == [
+        "x",
+        "4.00",
+        "4.00",
+        "3.00",
+        "0.75",
+        "0.75",
+        "2.00",
+        "2.00",
+        "1.00",
+        "5.00",
+        "0.00",
+    ]
     assert lines[3].endswith("exit status 1")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import re
@@ -69,7 +70,7 @@ def test_saved_values_go_one_by_one() -> None:
     # Beside the saved values: the gradient that comes and the one that goes.
     assert found.peak <= saved + 3 * x.nbytes
     backward = found.live[found.forward_changes :]
-    falls = [a - b for a, b in zip(backward, backward[1:], strict=False) if a > b]
+    falls = [a - b for a, b in itertools.pairwise(backward) if a > b]
     assert sum(fall == x.nbytes for fall in falls) >= layers - 1
 
 
@@ -79,7 +80,7 @@ def test_gradients_are_allocated_as_they_are_made() -> None:
     found = trace(model, x)
     backward = found.live[found.forward_changes :]
     weight = width * width * 4
-    rises = [b - a for a, b in zip(backward, backward[1:], strict=False) if b > a]
+    rises = [b - a for a, b in itertools.pairwise(backward) if b > a]
     assert sum(rise == weight for rise in rises) == layers
     assert found.after_backward >= layers * weight
 

@@ -125,9 +125,7 @@ class HostRunner final : public FallbackRunner {
     return {};
   }
 
-  void release(ir::ValueId root) override {
-    std::ranges::fill(*store_of_.at(root), std::nanf(""));
-  }
+  void release(ir::ValueId root) override { std::ranges::fill(*store_of_.at(root), std::nanf("")); }
 
   int nodes_run = 0;
 

@@ -123,22 +123,6 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
   std::vector<at::Tensor>& roots_;  // by value: inputs, outputs and results of fallback nodes
 };
 
-void CompiledFunction::find_kept_outputs(const runtime::Residence& residence) {
-  const ir::Graph& graph = graph_->graph();
-  for (std::size_t i = 0; i < residence.kept_where_made.size(); ++i)
-    for (const auto& one : graph_->exports())
-      if (residence.kept_where_made[i] && ir::view_root(graph, graph.outputs[i]) == one.root)
-        outputs_on_device_[i] = outputs_on_device_[i] && one.on_device;
-}
-
-// Hooks for saved tensors were given a copy on the host instead of what the device had kept.
-at::Tensor CompiledFunction::bring_back(const at::Tensor& saved) const {
-  const device::CauseScope cause(runtime::CopyCause::kSaved);
-  at::Tensor kept = device::make_empty_like(*torch_device_, saved);
-  device::copy_from(saved, kept, /*non_blocking=*/false);
-  return kept;
-}
-
 // Outputs on the host as they are first written; inputs only as long as they are read.
 class CompiledFunction::Lender final : public runtime::MemoryLender {
  public:
@@ -170,6 +154,22 @@ class CompiledFunction::Lender final : public runtime::MemoryLender {
   std::vector<at::Tensor>& roots_;  // by value
   std::span<const std::int64_t> classes_;
 };
+
+void CompiledFunction::find_kept_outputs(const runtime::Residence& residence) {
+  const ir::Graph& graph = graph_->graph();
+  for (std::size_t i = 0; i < residence.kept_where_made.size(); ++i)
+    for (const auto& one : graph_->exports())
+      if (residence.kept_where_made[i] && ir::view_root(graph, graph.outputs[i]) == one.root)
+        outputs_on_device_[i] = outputs_on_device_[i] && one.on_device;
+}
+
+// Hooks for saved tensors were given a copy on the host instead of what the device had kept.
+at::Tensor CompiledFunction::bring_back(const at::Tensor& saved) const {
+  const device::CauseScope cause(runtime::CopyCause::kSaved);
+  at::Tensor kept = device::make_empty_like(*torch_device_, saved);
+  device::copy_from(saved, kept, /*non_blocking=*/false);
+  return kept;
+}
 
 bool CompiledFunction::is_on_device(ir::ValueId root) const {
   const ir::Graph& graph = graph_->graph();
@@ -298,12 +298,12 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
       return Status(Code::kInvalidArgument,
                     "argument " + std::to_string(i) + " (%" + graph.values[id].name +
                         ") has another rank, dtype or device than the graph was compiled for");
-    if (on_device && tensor->device().is_cpu()) {
+    if (on_device && tensor->device().is_cpu())
       roots[id] = bring_back(*tensor);
-    } else {
-      const bool is_lazy = tensor->is_conj() || tensor->is_neg();
-      roots[id] = is_lazy ? tensor->resolve_conj().resolve_neg() : std::move(*tensor);
-    }
+    else if (tensor->is_conj() || tensor->is_neg())
+      roots[id] = tensor->resolve_conj().resolve_neg();
+    else
+      roots[id] = std::move(*tensor);
     input_sizes[expected.index] = roots[id].sizes();
   }
   std::vector<std::int64_t> classes(graph.dim_classes.size());

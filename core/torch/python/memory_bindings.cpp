@@ -1,6 +1,5 @@
 #include "core/torch/python/memory_bindings.h"
 
-#include "core/runtime/host_arena.h"
 #include "core/torch/bridge/memory_meter.h"
 
 namespace py = pybind11;
@@ -29,8 +28,6 @@ void register_memory(py::module_& module) {
   module.def("measure_memory", measure,
              "Calls each function; per function the changes of memory meanwhile: (nanoseconds, "
              "bytes, use).");
-  module.def("arena_bytes", runtime::HostArena::reserved_bytes,
-             "Host memory kept for calls, in use or not.");
 }
 
 }  // namespace backplane::python

@@ -244,7 +244,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset_device_counters", [](const std::string& name, int index) {
     find_devices({{name, index}}).front()->counters().reset();
   });
-  m.def("clear_packs", [] { runtime::PackCache::instance().clear(); runtime::HostArena::release_unused(); });
+  m.def("clear_packs", [] {
+    runtime::PackCache::instance().clear();
+    runtime::HostArena::release_unused();
+  });
   m.def("resident_weight_bytes", [] { return runtime::PackCache::instance().resident_bytes(); });
   m.attr("abi_version") = std::to_string(BP_VERSION_MAJOR(BP_ABI_VERSION)) + "." +
                           std::to_string(BP_VERSION_MINOR(BP_ABI_VERSION));

@@ -78,8 +78,7 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
   py::list out;
   for (compiler::Stage& stage : unwrap(std::move(*stages)))
     out.append(py::make_tuple(compiler::role_name(stage.role), std::move(stage.function),
-                              std::move(stage.cut), stage.saved_bytes,
-                              stage.recompute_seconds));
+                              std::move(stage.cut), stage.saved_bytes, stage.recompute_seconds));
   return out;
 }
 

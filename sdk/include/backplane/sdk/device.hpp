@@ -201,7 +201,8 @@ class Lending {
   // Once per output, before it is written.
   Result<Range> lend_output(std::uint32_t output) const {
     bp_range range{};
-    if (bp_error* error = lending_->lend_output(lending_->user, output, &range)) return Status::adopt(error);
+    if (bp_error* error = lending_->lend_output(lending_->user, output, &range))
+      return Status::adopt(error);
     return Range(range);
   }
   void input_done(std::uint32_t input) const { lending_->input_done(lending_->user, input); }

@@ -229,9 +229,9 @@ class Instance {
   std::uint64_t workspace_bytes() const { return workspace_bytes_; }
   const std::vector<TensorSpec>& specs() const { return specs_; }
 
-  // `inputs` and `outputs` are addresses in binding order; workspace is aligned to kAlignment. Where
-  // memory is lent, outputs without an address come when they are first written, and without a
-  // workspace so do intermediates.
+  // `inputs` and `outputs` are addresses in binding order; workspace is aligned to kAlignment.
+  // Where memory is lent, outputs without an address come when they are first written, and without
+  // a workspace so do intermediates.
   Status run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs,
              std::byte* workspace, const Lending& lending = Lending(nullptr)) const {
     thread_local std::vector<std::byte*> addresses;  // grows to the largest program, then stays
@@ -601,8 +601,8 @@ class ProgramExecutable : public Executable {
     for (std::size_t i = 0; i < layouts_.size(); ++i) inputs[i].layout = layouts_[i];
   }
 
-  // Intermediates come from bp_lending one by one instead of one workspace for the whole call. Costs
-  // two calls of the host for each; worth it where much else is alive meanwhile.
+  // Intermediates come from bp_lending one by one instead of one workspace for the whole call.
+  // Costs two calls of the host for each; worth it where much else is alive meanwhile.
   void lend_intermediates() { lends_intermediates_ = true; }
 
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
