@@ -47,7 +47,9 @@ def live_bytes() -> int:
 def saved_bytes(leaves: list[torch.Tensor]) -> tuple[int, int]:
     """Of arguments, and of what the forward computes."""
     saved = _C.record(program, leaves).cut().saved
-    return tuple(sum(s["bytes"] for s in saved if s["is_argument"] is kind) for kind in (True, False))
+    return tuple(
+        sum(s["bytes"] for s in saved if s["is_argument"] is kind) for kind in (True, False)
+    )
 
 
 def gradients(run: Callable[..., Any], leaves: list[torch.Tensor]) -> list[torch.Tensor]:
