@@ -6,29 +6,44 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "op_db_device.py"
 LIMIT_SECONDS = 600
 # Shares of the calls that the plugin runs itself. Only upwards.
-FLOORS = {"reference": 0.90, "cpu_onednn": 0.70}
+FLOORS = {"reference": 0.90, "cpu_onednn": 0.70, "opencl": 0.75}
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("plugin", FLOORS)
-def test_no_result_is_wrong(plugin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CI", "true")  # PyTorch's test runner must not behave otherwise there
-    path = tmp_path / "outcome.json"
-    command = [sys.executable, str(SCRIPT), "--plugin", plugin, "--json", str(path)]
+def run(path: Path, *options: str) -> dict[str, Any]:
+    """The outcome, none of it wrong."""
+    command = [sys.executable, str(SCRIPT), "--json", str(path), *options]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
     )
     assert path.exists(), done.stderr
     outcome = json.loads(path.read_text())
     assert not outcome["failed"], done.stdout
-    assert outcome["passed"] > 550, done.stdout
+    return outcome
+
+
+@pytest.mark.parametrize("plugin", FLOORS)
+def test_no_result_is_wrong(plugin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")  # PyTorch's test runner must not behave otherwise there
+    outcome = run(tmp_path / "outcome.json", "--plugin", plugin)
+    assert outcome["passed"] > 550
     on_plugin, on_cpu = outcome["plugin_calls"], outcome["fallback_calls"]
     assert on_cpu == sum(outcome["fallbacks"].values())
     assert on_plugin / (on_plugin + on_cpu) >= FLOORS[plugin], outcome["fallbacks"]
+
+
+def test_other_types_are_right(tmp_path: Path) -> None:
+    outcome = run(
+        tmp_path / "outcome.json",
+        *("--plugin", "cpu_onednn", "--samples", "1"),
+        *("--dtypes", "float64,int64,bool,bfloat16,float16"),
+    )
+    assert outcome["passed"] > 2400

@@ -83,6 +83,8 @@ Result<record::Placement> place_forward(const record::Recorded& recorded, const 
     out.outputs[i] = !is_kept || (root == forward.outputs[i] && !shown.contains(root) &&
                                   forward.values[root].kind == ir::ValueKind::kResult);
   }
+  if (is_kept && std::ranges::find(out.outputs, true) == out.outputs.end())
+    return record::Placement();
   return out;
 }
 
@@ -148,6 +150,10 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
                                                     const CutOptions& options, Eager eager) {
   std::shared_ptr<CutEntry> entry(new CutEntry);
   entry->eager_ = std::move(eager);
+  if (const auto index = recorded.placement.device; index && !device::find_device(*index))
+    return Status(Code::kUnsupported, "the program's tensors are on " +
+                                          c10::Device(device::kDeviceType, *index).str() +
+                                          ", which is no plugin's device");
   BP_RETURN_IF_ERROR(passes::run_pipeline(recorded.graph, kBeforeCut));
   const bool with_backward = recorded.graph.inputs.size() > recorded.border.argument_count;
   std::optional<partition::JointCut> cut;

@@ -43,9 +43,9 @@ class TorchDevice {
 
 // The index of a plugin's device, new at its first request.
 Result<c10::DeviceIndex> add_device(runtime::Device& device);
-// The same plugin's device under an index of its own that is not counted: for values of CPU programs
-// that stay in its memory. Such tensors are bound and copied by functions of this folder, and reach
-// no dispatcher: the torch device may not be registered, or be another package's.
+// The same plugin's device under an index of its own that is not counted: for values of CPU
+// programs that stay in its memory. Such tensors are bound and copied by functions of this folder,
+// and reach no dispatcher: the torch device may not be registered, or be another package's.
 Result<TorchDevice*> hidden_device(runtime::Device& device);
 int device_count() noexcept;  // without hidden ones
 // Null where no device has that index. No hidden ones.
