@@ -33,6 +33,8 @@ enum class Role : std::uint8_t { kInference, kForward, kBackward };
 struct Residence {
   Device* device = nullptr;           // null: everything is on the host
   std::vector<bool> inputs, outputs;  // by position in the graph's
+  // Of the outputs: those that stay on the host if a fallback makes them. May be empty.
+  std::vector<bool> kept_where_made;
 };
 
 struct CompileOptions {

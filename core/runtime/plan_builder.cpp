@@ -59,10 +59,10 @@ void PlanBuilder::find_needed_roots() {
 void PlanBuilder::find_exports() {
   for (std::size_t position = 0; position < graph_.outputs.size(); ++position) {
     const ir::ValueId root = ir::view_root(graph_, graph_.outputs[position]);
-    const bool on_device = out_.resident_place_ != 0 && options_.residence.outputs[position];
     if (const auto known = export_of_root_.find(root); known != export_of_root_.end()) {
       // Wanted in both places: the caller copies from the device.
-      out_.exports_[known->second].on_device |= on_device;
+      CompiledGraph::Export& e = out_.exports_[known->second];
+      e.on_device = e.on_device || is_resident_output(position, e.source);
       continue;
     }
     export_of_root_[root] = static_cast<std::uint32_t>(out_.exports_.size());
@@ -77,8 +77,15 @@ void PlanBuilder::find_exports() {
       if (cut_.partitions[cut_.of_node[v.producer]].target != partition::kHost)
         source = CompiledGraph::Source::kPlugin;
     }
-    out_.exports_.push_back({root, source, on_device});
+    out_.exports_.push_back({root, source, is_resident_output(position, source)});
   }
+}
+
+bool PlanBuilder::is_resident_output(std::size_t position, CompiledGraph::Source source) const {
+  const Residence& residence = options_.residence;
+  if (out_.resident_place_ == 0 || !residence.outputs[position]) return false;
+  return source != CompiledGraph::Source::kFallback || residence.kept_where_made.empty() ||
+         !residence.kept_where_made[position];
 }
 
 void PlanBuilder::find_inputs() {
@@ -400,8 +407,10 @@ void PlanBuilder::mark_signals() {
                                (i + 1 == out_.steps_.size() ||
                                 out_.steps_[i + 1].kind != CompiledGraph::StepKind::kDownload ||
                                 place_of_step(out_.steps_[i + 1]) != place);
-    // What stays on the resident device is waited for by whoever reads it.
-    step.signals = last_download || (!seen[place] && place != out_.resident_place_);
+    // What stays on the resident device is waited for by whoever reads it. A pack may be released
+    // after the call.
+    const bool waits = place != out_.resident_place_ || !out_.pack_wishes_.empty();
+    step.signals = last_download || (!seen[place] && waits);
     seen[place] = true;
   }
 }

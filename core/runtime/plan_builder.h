@@ -49,6 +49,7 @@ class PlanBuilder {
                            bp_layout layout);
   void find_needed_roots();
   void find_exports();
+  bool is_resident_output(std::size_t position, CompiledGraph::Source source) const;
   void find_inputs();
   std::uint32_t place_of(const Device* device);
   std::uint32_t host_slot(ir::ValueId root);

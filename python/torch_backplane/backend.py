@@ -144,11 +144,10 @@ class FrameCompiler:
         names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
         return [names[i] for i in indices if i < len(names)]
 
-    def _device_index(self, graph_module: Any) -> int:
+    def device_index(self, placeholders: list[Any], values: list[Any]) -> int:
         """Of the plugin's device: where the tensors are, else what the options say."""
         index = self.options.device
-        for node in graph_module.graph.nodes:
-            value = node.meta.get("val") if node.op == "placeholder" else None
+        for node, value in zip(placeholders, values, strict=True):
             if not isinstance(value, torch.Tensor):
                 continue
             there = torch_device.find_plugin_device(value.device)
@@ -166,10 +165,12 @@ class FrameCompiler:
     def _compile(self, graph_module: Any, role: str) -> Callable[..., Any]:
         pack = self.options.pack_weights
         name = f"graph_{self.number}_{role}"
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        device = self.device_index(placeholders, [node.meta.get("val") for node in placeholders])
         try:
             function = _C.compile_fx(
                 graph_module,
-                [(self.plugin, self._device_index(graph_module))],
+                [(self.plugin, device)],
                 name,
                 role,
                 self.static_names,
@@ -284,7 +285,7 @@ class RecordedFrame:
         self.function = _C.RecordedGraph(
             graph_module,
             len(placeholders),
-            [(compiler.plugin, options.device)],
+            [(compiler.plugin, compiler.device_index(placeholders, examples))],
             f"graph_{compiler.number}",
             pack is not False,
             pack is True,

@@ -189,10 +189,11 @@ def _make_module() -> types.ModuleType:
     def device_context(where: Any) -> Any:
         return torch.accelerator.device_index(_index_of(where))
 
-    functions: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "is_available": _constant(is_available),
         "device_count": _constant(device_count),
         "is_initialized": lambda: True,
+        "_initialized": True,  # what checkpoint asks, to keep the device's random numbers
         "init": lambda: None,
         "_lazy_init": lambda: None,
         "_is_in_bad_fork": lambda: False,
@@ -218,7 +219,7 @@ def _make_module() -> types.ModuleType:
         "Stream": torch.Stream,
         "Event": torch.Event,
     }
-    for name, value in functions.items():
+    for name, value in attributes.items():
         setattr(module, name, value)
     return module
 

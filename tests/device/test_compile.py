@@ -10,6 +10,7 @@ import torch_backplane
 from device.helpers import PLUGINS, close, counting
 from integration.helpers import backplane_error, compile_for, mlp
 from torch import nn
+from torch_backplane import _C
 
 
 @pytest.fixture(params=PLUGINS)
@@ -88,6 +89,76 @@ def test_tensors_made_in_the_graph(plugin: str, npu: torch.device) -> None:
 
     x = torch.randn(2, 3)
     close(compile_for(plugin, program, fullgraph=True)(x.to(npu)), program(x))
+
+
+def test_draws_are_those_of_eager(plugin: str, npu: torch.device) -> None:
+    def program(t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        dropped = nn.functional.dropout(t, 0.3)
+        return dropped, torch.rand_like(t), torch.bernoulli(t.sigmoid()), dropped * 2
+
+    x = torch.randn(50, 8).to(npu)
+    found = []
+    for run in (program, compile_for(plugin, program)):
+        torch.manual_seed(7)
+        leaf = x.clone().requires_grad_()
+        results = run(leaf)
+        results[-1].sum().backward()
+        found.append([t.detach().cpu() for t in (*results, leaf.grad)])
+    for actual, expected in zip(*found, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    assert 0.1 < (found[0][0] == 0).float().mean() < 0.5
+
+
+def test_numbers_on_the_cpu_beside_tensors(plugin: str, npu: torch.device) -> None:
+    def program(t: torch.Tensor, scale: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+        return (t * scale + t.new_ones(3))[where] + torch.full((), 2.0)
+
+    x, scale, where = torch.randn(4, 3), torch.tensor(3.0), torch.tensor([2, 0])
+    wanted, actual = [], []
+    for values, into in (((x, scale), wanted), ((x.to(npu), scale), actual)):
+        leaves = [v.clone().requires_grad_() for v in values]
+        run = program if into is wanted else compile_for(plugin, program)
+        with counting() as found:
+            result = run(*leaves, where)
+            result.square().sum().backward()
+        into += [result.detach(), *(leaf.grad for leaf in leaves)]
+    assert found["aot_graphs"] == 0 and found["recordings"] > 0
+    assert [t.device.type for t in actual] == ["backplane", "backplane", "cpu"]
+    for a, e in zip(actual, wanted, strict=True):
+        torch.testing.assert_close(a.cpu(), e, rtol=2e-5, atol=2e-6)
+
+
+def test_two_devices_in_one_operator_are_the_users_error(plugin: str, npu: torch.device) -> None:
+    there, here = torch.ones(3, device=npu), torch.ones(3)
+    with pytest.raises(RuntimeError, match="device"):
+        compile_for(plugin, lambda a, b: a + b)(there, here)
+    recorded = _C.record(lambda a, b: a * 2 + b, [there, here])
+    assert not recorded.ok and "aten.add.Tensor reads tensors of two devices" in recorded.reason
+
+
+def test_a_device_without_index_is_the_current_one() -> None:
+    indices = [torch_backplane.device(name) for name in ("reference", "cpu_onednn")]
+    recorded = _C.RecordedGraph(
+        lambda x: torch.ones(2, device="backplane") + x,
+        1,
+        [("reference", 0)],
+        name="program",
+        pack_inference=False,
+        pack_training=False,
+        memory_budget=1.0,
+        argument_names=[],
+        static_arguments=[],
+    )
+    for index in indices:
+        with torch.accelerator.device_index(index.index):
+            assert recorded(torch.tensor(1.0)) is None, "made for another device"
+            if index == indices[0]:
+                recorded.add(torch.tensor(1.0))
+                (result,) = recorded(torch.tensor(1.0))
+                assert result.device == index
+            else:
+                with pytest.raises(_C.StatusError, match="not compiled for it"):
+                    recorded.add(torch.tensor(1.0))
 
 
 def test_mutation_in_the_graph(plugin: str, npu: torch.device) -> None:

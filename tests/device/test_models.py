@@ -77,7 +77,9 @@ def test_training_follows_eager(plugin: str, name: str) -> None:
         eager, module = case.build().train(), case.build().train()
         module = module.to(npu)
         expected = train(eager, eager, inputs, "adamw")
-        actual = train(compile_for(plugin, module), module, moved(inputs, npu), "adamw")
+        with counting() as found:
+            actual = train(compile_for(plugin, module), module, moved(inputs, npu), "adamw")
+        assert found["aot_graphs"] == 0 and found["recordings"] > 0
         change = abs(expected[0] - expected[-1])
         assert change > 1e-3
         gaps = [abs(a - b) for a, b in zip(actual, expected, strict=True)]
@@ -127,8 +129,10 @@ def test_a_training_step_moves_the_batch_and_the_loss(
             optimizer.zero_grad()
             return loss.item() if read else None
 
-        for _ in range(2):
-            step(read=True)
+        with counting() as found:
+            for _ in range(2):
+                step(read=True)
+        assert found["aot_graphs"] == 0 and (found["recordings"] > 0) == compiled
         with torch_backplane.record() as graphs:
             for read in (True, False, True):
                 with counting() as found:

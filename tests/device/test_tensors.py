@@ -207,3 +207,23 @@ def test_many_threads_at_once(npu: torch.device) -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
+
+
+def test_draws_send_numbers_and_read_none(npu: torch.device) -> None:
+    draws = {
+        "uniform_": lambda t: t.uniform_(-1, 2),
+        "normal_": lambda t: t.normal_(1, 2),
+        "bernoulli_": lambda t: t.bernoulli_(0.3),
+        "exponential_": lambda t: t.exponential_(),
+        "strided": lambda t: t.t()[1:].normal_(),
+    }
+    for name, draw in draws.items():
+        there, again = torch.zeros(30, 40, device=npu), torch.zeros(30, 40, device=npu)
+        torch.manual_seed(3)
+        with counting() as found:
+            draw(there)
+        assert found["device_to_host_bytes"] == 0 or name == "strided"
+        assert sum(count for count, _ in found["eager_fallbacks"].values()) == 1
+        torch.manual_seed(3)
+        draw(again)
+        assert torch.equal(there.cpu(), again.cpu()) and there.cpu().count_nonzero() > 100

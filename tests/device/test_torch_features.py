@@ -235,7 +235,16 @@ OPTIMIZERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
     "adamw_single": lambda p: torch.optim.AdamW(p, lr=1e-2, foreach=False, amsgrad=True),
     "adamw_fused": lambda p: torch.optim.AdamW(p, lr=1e-2, fused=True),
+    "adam_fused": lambda p: torch.optim.Adam(
+        p, lr=torch.tensor(1e-2), weight_decay=0.1, amsgrad=True, maximize=True, fused=True
+    ),
     "sgd": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, weight_decay=0.1),
+    "sgd_fused": lambda p: torch.optim.SGD(
+        p, lr=1e-2, momentum=0.9, weight_decay=0.1, dampening=0.1, fused=True
+    ),
+    "nesterov_fused": lambda p: torch.optim.SGD(
+        p, lr=1e-2, momentum=0.9, nesterov=True, fused=True
+    ),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-2),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2),
 }
@@ -252,8 +261,28 @@ def test_optimizers_follow_those_of_the_cpu(npu: torch.device, name: str) -> Non
             optimizer.zero_grad()
             module(value).square().mean().backward()
             nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-            optimizer.step()
+            with counting() as found:
+                optimizer.step()
     close(there.weight.detach(), host.weight.detach())
+    if name.endswith("_fused"):
+        assert not found["eager_fallbacks"] and not found["device_to_host_bytes"]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_fused_step_with_an_overflow_changes_nothing(fused: bool) -> None:
+    npu = torch_backplane.device("reference")
+    host = nn.Linear(4, 1)
+    there = copy.deepcopy(host).to(npu)
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=0.1, fused=fused) for m in (host, there)]
+    scalers = [torch.amp.GradScaler(kind, init_scale=4.0) for kind in ("cpu", "backplane")]
+    for value in (1.0, float("inf"), 2.0):
+        for module, optimizer, scaler in zip((host, there), optimizers, scalers, strict=True):
+            optimizer.zero_grad()
+            x = torch.full((2, 4), value, device=module.weight.device)
+            scaler.scale(module(x).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        close(there.weight.detach(), host.weight.detach())
 
 
 def test_a_step_size_that_changes_needs_no_new_executable() -> None:

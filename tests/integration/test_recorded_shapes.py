@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
+from autograd.helpers import record
 from integration.helpers import compile_for, mlp
 from models import zoo
 
@@ -153,3 +154,40 @@ def test_size_that_changes_the_graph(program: Any, dynamic: bool | None) -> None
             y.backward(weights)
             expected.backward(weights)
             torch.testing.assert_close(x.grad, copy.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_slices_of_one_tensor_are_one_program() -> None:
+    base = torch.randn(100, 3, 4, requires_grad=True)
+
+    def program(t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (t @ t.t()).exp(), t[1:].transpose(0, 1)
+
+    torch_backplane.reset()
+    compiled = compile_for("cpu_onednn", program)
+    for i in range(100):
+        for actual, expected in zip(compiled(base[i]), program(base[i]), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+        (gradient,) = torch.autograd.grad(compiled(base[i])[0].sum(), base)
+        if i % 30 == 0:
+            expected = torch.autograd.grad(program(base[i])[0].sum(), base)[0]
+            torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)
+    stats = torch_backplane.stats()
+    assert stats["recordings"] == 1 and stats["structures"] == 1, stats
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda t: t + t.storage_offset(),
+        lambda t: t * 2 if t.storage_offset() % 8 == 0 else t * 3,
+        lambda t: torch.as_strided(t, (2, 2), (1, 1), t.storage_offset() + 1) + 1,
+        lambda t: torch.as_strided(t, (4,), (1,)) + 1,
+        lambda t: torch.view_as_complex(t.view(2, 2)).real + 1,
+    ],
+)
+def test_programs_that_read_the_offset(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    function = record(program, 1, "cpu_onednn")
+    base = torch.arange(40.0)
+    for start in (0, 4, 8, 4, 0):
+        slice_ = base[start : start + 4]
+        torch.testing.assert_close(function(slice_)[0], program(slice_))

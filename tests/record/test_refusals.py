@@ -35,6 +35,11 @@ def reseed(x: torch.Tensor) -> torch.Tensor:
     return x + torch.rand(6)
 
 
+def restate(x: torch.Tensor) -> torch.Tensor:
+    torch.set_rng_state(STATE)
+    return x + torch.rand(6)
+
+
 def call_backward(x: torch.Tensor) -> torch.Tensor:
     w = x.detach().requires_grad_()
     (w * x).sum().backward()
@@ -45,6 +50,7 @@ def raise_error(x: torch.Tensor) -> torch.Tensor:
     raise ValueError("the program's own")
 
 
+STATE = torch.Generator().manual_seed(12345).get_state()
 MEMORY = "reads the memory of a tensor while the program is being recorded"
 VALUES = "needs the values of a tensor that depends on inputs"
 REFUSED = {
@@ -67,6 +73,7 @@ REFUSED = {
     "write outside": (lambda x: OUTSIDE.add_(1) + x, ""),
     "returns outside": (lambda x: OUTSIDE, "neither an argument nor made by the program"),
     "reseed": (reseed, "manual_seed() sets a random generator"),
+    "restate": (restate, "set_state() sets a random generator"),
     "generator": (
         lambda x: x + torch.rand(6, generator=torch.Generator()),
         "draws from a generator of its own",

@@ -1,3 +1,4 @@
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
@@ -12,6 +13,8 @@
 
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
+#include "core/torch/device/copy.h"
+#include "core/torch/device/memory.h"
 
 namespace backplane::autograd {
 
@@ -178,9 +181,19 @@ class Call {
         impl::set_version_counter(value, impl::version_counter(outputs_[saved.shared_with]));
         node_->save(value, /*is_output=*/false);
       } else {
-        node_->save(values_[saved.position], /*is_output=*/false);
+        node_->save(as_hooks_see(values_[saved.position]), /*is_output=*/false);
       }
     }
+  }
+
+  // Hooks for saved tensors get tensors of the kind that the program has: what a device keeps for
+  // programs on the host is brought to it.
+  static at::Tensor as_hooks_see(const at::Tensor& saved) {
+    if (!device::is_on_device(saved) || !device::owner_of(saved).is_hidden() ||
+        !at::SavedTensorDefaultHooks::get_hooks())
+      return saved;
+    const device::CauseScope cause(runtime::CopyCause::kSaved);
+    return device::download(saved);
   }
 
   const std::shared_ptr<CutProgram>& program_;

@@ -1,6 +1,7 @@
 #include "core/torch/bridge/aten_node.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/enum_tag.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -82,9 +83,25 @@ const c10::Type& strip_optional(const c10::Type& type) {
   return type;
 }
 
+// The overload that takes a generator as well: rand_like, rand_like.generator;
+// randint_like.low_dtype, randint_like.low_generator_dtype. Null where there is none, or no need of
+// one.
+std::optional<c10::OperatorHandle> find_with_generator(const c10::OperatorHandle& op) {
+  const auto is_generator = [](const c10::Argument& a) { return a.name() == "generator"; };
+  if (!op.hasTag(at::Tag::nondeterministic_seeded) ||
+      std::ranges::any_of(op.schema().arguments(), is_generator))
+    return std::nullopt;
+  std::string overload = op.schema().overload_name();
+  if (overload.empty())
+    overload = "generator";
+  else
+    overload.insert(std::min(overload.find('_'), overload.size()), "_generator");
+  return c10::Dispatcher::singleton().findSchema({op.schema().name(), overload});
+}
+
 }  // namespace
 
-Result<AtenNode> AtenNode::prepare(const ir::Node& node) {
+Result<AtenNode> AtenNode::prepare(const ir::Node& node, const at::Generator& generator) {
   // "aten.add.Tensor" is operator aten::add, overload Tensor.
   const std::string_view name = node.op->name;
   const std::size_t first = name.find('.');
@@ -94,8 +111,10 @@ Result<AtenNode> AtenNode::prepare(const ir::Node& node) {
                          "::" + std::string(name.substr(first + 1, second - first - 1));
   const std::string overload =
       second == std::string_view::npos ? "" : std::string(name.substr(second + 1));
-  const auto handle = c10::Dispatcher::singleton().findSchema({op, overload});
+  auto handle = c10::Dispatcher::singleton().findSchema({op, overload});
   if (!handle) return unsupported(node, "this build of torch has no such operator");
+  if (generator.defined())
+    if (const auto with_generator = find_with_generator(*handle)) handle = with_generator;
 
   AtenNode made(*handle);
   made.result_count_ = node.results.size();
@@ -116,6 +135,8 @@ Result<AtenNode> AtenNode::prepare(const ir::Node& node) {
       out.first = operand;
       out.count = node.list_count;
       operand += node.list_count;
+    } else if (generator.defined() && in.name() == "generator") {
+      out.constant = generator;
     } else if (const ir::Attribute* a = node.find_attribute(in.name())) {
       if (auto value = std::visit(ToIValue{inner}, a->value)) {
         out.constant = std::move(*value);

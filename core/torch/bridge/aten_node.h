@@ -1,6 +1,7 @@
 // One node run by ATen: the operator looked up once, its arguments laid out as a boxed call.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -15,7 +16,8 @@ namespace backplane::bridge {
 class AtenNode {
  public:
   // Fails when the operator or one of its argument types is unknown to this build of torch.
-  static Result<AtenNode> prepare(const ir::Node& node);
+  // Random numbers come from `generator`, by default from that of the CPU.
+  static Result<AtenNode> prepare(const ir::Node& node, const at::Generator& generator = {});
 
   // `operands` in the node's order, undefined where absent. Runs below autograd. The results, one
   // per result of the node; undefined where the operator gave none. ATen's own exceptions pass.

@@ -9,6 +9,8 @@
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
 #include "core/torch/bridge/dtype.h"
+#include "core/torch/device/copy.h"
+#include "core/torch/device/generator.h"
 #include "core/torch/device/memory.h"
 
 namespace backplane::compiler {
@@ -119,6 +121,22 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
   std::vector<at::Tensor>& roots_;  // by value: inputs, outputs and results of fallback nodes
 };
 
+void CompiledFunction::find_kept_outputs(const runtime::Residence& residence) {
+  const ir::Graph& graph = graph_->graph();
+  for (std::size_t i = 0; i < residence.kept_where_made.size(); ++i)
+    for (const auto& one : graph_->exports())
+      if (residence.kept_where_made[i] && ir::view_root(graph, graph.outputs[i]) == one.root)
+        outputs_on_device_[i] = outputs_on_device_[i] && one.on_device;
+}
+
+// Hooks for saved tensors were given a copy on the host instead of what the device had kept.
+at::Tensor CompiledFunction::bring_back(const at::Tensor& saved) const {
+  const device::CauseScope cause(runtime::CopyCause::kSaved);
+  at::Tensor kept = device::make_empty_like(*torch_device_, saved);
+  device::copy_from(saved, kept, /*non_blocking=*/false);
+  return kept;
+}
+
 bool CompiledFunction::is_on_device(ir::ValueId root) const {
   const ir::Graph& graph = graph_->graph();
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)
@@ -154,7 +172,7 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   std::unique_ptr<CompiledFunction> made(new CompiledFunction);
   FunctionOptions chosen = options;
   if (imported.device_index) {
-    made->torch_device_ = &device::device_at(*imported.device_index);
+    made->torch_device_ = &device::owner_at(*imported.device_index);
     if (std::ranges::find(devices, &made->torch_device_->device()) == devices.end())
       return Status(Code::kInvalidArgument,
                     "the tensors are on " + made->torch_device_->torch_device().str() +
@@ -162,26 +180,34 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
                         ", and the graph is not compiled " + "for it");
     made->inputs_on_device_ = imported.inputs_on_device;
     made->outputs_on_device_ = imported.outputs_on_device;
-    chosen.compile.residence = {&made->torch_device_->device(), imported.inputs_on_device,
-                                imported.outputs_on_device};
+    runtime::Residence& residence = chosen.compile.residence;
+    residence.device = &made->torch_device_->device();
+    residence.inputs = imported.inputs_on_device;
+    residence.outputs = imported.outputs_on_device;
   }
   BP_ASSIGN_OR_RETURN(made->graph_,
                       runtime::CompiledGraph::compile(std::move(imported.graph), devices,
                                                       chosen.compile, imported.integer_arguments));
-  if (made->torch_device_ != nullptr)
+  if (made->torch_device_ != nullptr) {
+    made->find_kept_outputs(chosen.compile.residence);
     for (const auto& one : made->graph_->exports())
       made->exports_on_device_.push_back(made->is_on_device(one.root));
+  }
   made->arguments_ = std::move(imported.arguments);
   made->outputs_ = std::move(imported.outputs);
   made->integer_count_ = imported.integer_arguments.size();
   const ir::Graph& graph = made->graph_->graph();
   made->fallback_.resize(graph.nodes.size());
+  at::Generator generator;  // undefined: the CPU's
+  if (made->torch_device_ != nullptr && !made->torch_device_->is_hidden())
+    generator = device::host_generator(device::default_generator(made->torch_device_->index()));
   std::vector<bool> on_plugin(graph.nodes.size(), false);
   for (const auto& report : made->graph_->partitions())
     for (const ir::NodeId n : report->nodes) on_plugin[n] = true;
   for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
     if (on_plugin[n] || graph.nodes[n].op->op_class == ir::OpClass::kView) continue;
-    BP_ASSIGN_OR_RETURN(bridge::AtenNode node, bridge::AtenNode::prepare(graph.nodes[n]));
+    BP_ASSIGN_OR_RETURN(bridge::AtenNode node,
+                        bridge::AtenNode::prepare(graph.nodes[n], generator));
     made->fallback_[n] = std::make_unique<bridge::AtenNode>(std::move(node));
   }
   made->constants_.resize(graph.values.size());
@@ -232,12 +258,13 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::span<const Argument
     const bool on_device = torch_device_ != nullptr && inputs_on_device_[expected.index];
     if (tensor->dim() != static_cast<std::int64_t>(type.rank()) ||
         tensor->scalar_type() != bridge::to_scalar_type(type.dtype) ||
-        (on_device ? tensor->device() != torch_device_->torch_device()
-                   : !tensor->device().is_cpu()))
+        (on_device && tensor->device() != torch_device_->torch_device() &&
+         !(torch_device_->is_hidden() && tensor->device().is_cpu())) ||
+        (!on_device && !tensor->device().is_cpu()))
       return Status(Code::kInvalidArgument,
                     "argument " + std::to_string(i) + " (%" + graph.values[id].name +
                         ") has another rank, dtype or device than the graph was compiled for");
-    roots[id] = *tensor;
+    roots[id] = on_device && tensor->device().is_cpu() ? bring_back(*tensor) : *tensor;
     input_sizes[expected.index] = tensor->sizes();
   }
   std::vector<std::int64_t> classes(graph.dim_classes.size());

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -41,6 +42,12 @@ class CompiledFunction {
 
   runtime::CompiledGraph& graph() { return *graph_; }
   const runtime::CompiledGraph& graph() const { return *graph_; }
+  // Where inputs and outputs are, by position in the graph's; none: all on the host.
+  std::optional<c10::DeviceIndex> device_index() const {
+    return torch_device_ ? std::optional(torch_device_->index()) : std::nullopt;
+  }
+  bool is_input_on_device(std::size_t position) const { return inputs_on_device_[position]; }
+  bool is_output_on_device(std::size_t position) const { return outputs_on_device_[position]; }
   // Calls so far, and inputs that came in other strides than compiled for and were copied.
   std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
   std::uint64_t restrided_inputs() const { return restrided_.load(std::memory_order_relaxed); }
@@ -53,6 +60,8 @@ class CompiledFunction {
   std::vector<bool> inputs_on_device_, outputs_on_device_;  // by position in the graph's
   std::vector<bool> exports_on_device_;
   bool is_on_device(ir::ValueId root) const;  // some output of that root is
+  void find_kept_outputs(const runtime::Residence& residence);
+  at::Tensor bring_back(const at::Tensor& saved) const;
   at::Tensor view_of(const at::Tensor& root, ir::ValueId root_id, ir::ValueId value,
                      std::span<const std::int64_t> classes) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
 #include "core/runtime/claims.h"
+#include "core/runtime/plan_builder.h"
+#include "core/torch/device/devices.h"
 
 namespace backplane::compiler {
 
@@ -23,6 +26,7 @@ using record::OutputKind;
 constexpr const char* kBeforeCut = "remove-noop,cse,dead-code";
 
 Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime::Role role,
+                                                        record::Placement placement,
                                                         const record::Recorded& recorded,
                                                         const CutOptions& options) {
   graph.name = options.name + "_" + role_name(role);
@@ -31,14 +35,74 @@ Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime
   function.compile.pack_weights =
       role == runtime::Role::kInference ? options.pack_inference : options.pack_training;
   function.numbers = recorded.numbers;
-  BP_ASSIGN_OR_RETURN(
-      std::unique_ptr<CompiledFunction> made,
-      CompiledFunction::compile(fx::wrap_graph(std::move(graph)), options.devices, function));
+  if (role == runtime::Role::kForward) {
+    auto& kept = function.compile.residence.kept_where_made;
+    kept.assign(graph.outputs.size(), true);
+    std::fill_n(kept.begin(), recorded.border.forward_output_count, false);
+  }
+  fx::Imported imported = fx::wrap_graph(std::move(graph));
+  imported.device_index = placement.device;
+  imported.inputs_on_device = std::move(placement.inputs);
+  imported.outputs_on_device = std::move(placement.outputs);
+  BP_ASSIGN_OR_RETURN(std::unique_ptr<CompiledFunction> made,
+                      CompiledFunction::compile(std::move(imported), options.devices, function));
   return std::shared_ptr<CompiledFunction>(std::move(made));
 }
 
 ir::ValueId root_of_output(const ir::Graph& graph, std::uint32_t position) {
   return ir::view_root(graph, graph.outputs[position]);
+}
+
+// Where the forward's values are. What it computes for the backward alone stays on the device, also
+// where the program's own tensors are on the host.
+Result<record::Placement> place_forward(const record::Recorded& recorded, const ir::Graph& forward,
+                                        const CutOptions& options) {
+  const record::Placement& joint = recorded.placement;
+  record::Placement out;
+  out.device = joint.device;
+  const bool is_kept =
+      !out.device && options.devices.size() == 1 && runtime::is_place(*options.devices.front());
+  if (is_kept) {
+    BP_ASSIGN_OR_RETURN(const device::TorchDevice* hidden,
+                        device::hidden_device(*options.devices.front()));
+    out.device = hidden->index();
+  }
+  if (!out.device) return out;
+  out.inputs.assign(forward.inputs.size(), false);
+  out.outputs.assign(forward.outputs.size(), false);
+  if (!is_kept) {
+    std::copy_n(joint.inputs.begin(), out.inputs.size(), out.inputs.begin());
+    std::copy_n(joint.outputs.begin(), recorded.border.forward_output_count, out.outputs.begin());
+  }
+  std::set<ir::ValueId> shown;  // roots of the program's outputs
+  for (std::uint32_t i = 0; i < recorded.border.forward_output_count; ++i)
+    shown.insert(root_of_output(forward, i));
+  for (auto i = static_cast<std::uint32_t>(recorded.border.forward_output_count);
+       i < forward.outputs.size(); ++i) {
+    const ir::ValueId root = root_of_output(forward, i);
+    out.outputs[i] = !is_kept || (root == forward.outputs[i] && !shown.contains(root) &&
+                                  forward.values[root].kind == ir::ValueKind::kResult);
+  }
+  return out;
+}
+
+// Saved values are where the forward left them.
+record::Placement place_backward(const record::Recorded& recorded, const partition::JointCut& cut,
+                                 const CompiledFunction& forward) {
+  const record::Placement& joint = recorded.placement;
+  record::Placement out;
+  out.device = forward.device_index();
+  if (!out.device) return out;
+  for (const partition::SavedValue& saved : cut.saved)
+    out.inputs.push_back(saved.is_argument ? forward.is_input_on_device(saved.forward_position)
+                                           : forward.is_output_on_device(saved.forward_position));
+  const std::size_t arguments = recorded.border.argument_count;
+  const std::size_t tangents = recorded.graph.inputs.size() - arguments;
+  for (std::size_t i = 0; i < tangents; ++i)
+    out.inputs.push_back(joint.device && joint.inputs[arguments + i]);
+  for (std::size_t i = recorded.border.forward_output_count; i < recorded.graph.outputs.size(); ++i)
+    out.outputs.push_back(joint.device && joint.outputs[i]);
+  return out;
 }
 
 Result<std::vector<at::Tensor>> run(CompiledFunction& function, std::vector<at::Tensor> inputs,
@@ -101,17 +165,21 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     if (log_enabled("autograd"))
       log_topic("autograd", ir::print(cut->forward) + "\n" + ir::print(cut->backward) + "\n" +
                                 entry->explanation_);
-    BP_ASSIGN_OR_RETURN(entry->forward_, compile_stage(std::move(cut->forward),
-                                                       runtime::Role::kForward, recorded, options));
+    BP_ASSIGN_OR_RETURN(record::Placement placement,
+                        place_forward(recorded, cut->forward, options));
+    BP_ASSIGN_OR_RETURN(entry->forward_,
+                        compile_stage(std::move(cut->forward), runtime::Role::kForward,
+                                      std::move(placement), recorded, options));
     if (!cut->backward.outputs.empty()) {
-      BP_ASSIGN_OR_RETURN(
-          entry->backward_,
-          compile_stage(std::move(cut->backward), runtime::Role::kBackward, recorded, options));
+      placement = place_backward(recorded, *cut, *entry->forward_);
+      BP_ASSIGN_OR_RETURN(entry->backward_,
+                          compile_stage(std::move(cut->backward), runtime::Role::kBackward,
+                                        std::move(placement), recorded, options));
     }
   } else {
-    BP_ASSIGN_OR_RETURN(
-        entry->forward_,
-        compile_stage(std::move(recorded.graph), runtime::Role::kInference, recorded, options));
+    BP_ASSIGN_OR_RETURN(entry->forward_,
+                        compile_stage(std::move(recorded.graph), runtime::Role::kInference,
+                                      recorded.placement, recorded, options));
   }
   entry->describe(recorded, cut ? &*cut : nullptr);
   return entry;

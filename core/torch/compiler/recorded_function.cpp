@@ -10,6 +10,9 @@
 #include <numeric>
 #include <utility>
 
+#include "core/torch/device/devices.h"
+#include "core/torch/device/memory.h"
+
 namespace backplane::compiler {
 
 namespace {
@@ -32,6 +35,9 @@ void add_border(const record::Recorded& recorded, std::vector<std::uint64_t>& st
   structure.push_back(recorded.border.argument_count);
   structure.push_back(recorded.border.forward_output_count);
   structure.push_back(recorded.grad_mode_after);
+  structure.push_back(static_cast<std::uint64_t>(recorded.placement.device.value_or(-1)));
+  for (const bool on_device : recorded.placement.inputs) structure.push_back(on_device);
+  for (const bool on_device : recorded.placement.outputs) structure.push_back(on_device);
   for (const record::ArgumentInfo& info : recorded.arguments)
     structure.insert(structure.end(),
                      {info.graph_input, info.requires_grad, info.is_mutated, info.new_value,
@@ -79,37 +85,42 @@ RecordedFunction::Counts RecordedFunction::counts() const {
 }
 
 void RecordedFunction::make_key(std::span<const c10::IValue> arguments, Key& out_key) {
-  out_key.clear();
-  out_key.push_back(at::GradMode::is_enabled() | (c10::InferenceMode::is_enabled() << 1));
+  std::vector<std::int64_t>& words = out_key.words;
+  words.clear();
+  out_key.offsets.clear();
+  // "backplane" alone is the current device.
+  words.push_back(at::GradMode::is_enabled() | (c10::InferenceMode::is_enabled() << 1) |
+                  (device::current_device() << 2));
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
       if (!tensor.defined() || tensor.layout() != at::kStrided) {
-        out_key.push_back(-2);
+        words.push_back(-2);
         continue;
       }
-      out_key.push_back(static_cast<std::int64_t>(tensor.scalar_type()) |
-                        (static_cast<std::int64_t>(tensor.requires_grad()) << 8) |
-                        (static_cast<std::int64_t>(tensor.is_leaf()) << 9) |
-                        (static_cast<std::int64_t>(tensor.is_conj()) << 10) |
-                        (static_cast<std::int64_t>(tensor.is_neg()) << 11) |
-                        (static_cast<std::int64_t>(tensor.device().type()) << 16) |
-                        (tensor.dim() << 32));
+      words.push_back(static_cast<std::int64_t>(tensor.scalar_type()) |
+                      (static_cast<std::int64_t>(tensor.requires_grad()) << 8) |
+                      (static_cast<std::int64_t>(tensor.is_leaf()) << 9) |
+                      (static_cast<std::int64_t>(tensor.is_conj()) << 10) |
+                      (static_cast<std::int64_t>(tensor.is_neg()) << 11) |
+                      (static_cast<std::int64_t>(tensor.device().type()) << 16) |
+                      (std::int64_t{static_cast<std::uint8_t>(tensor.device().index())} << 24) |
+                      (tensor.dim() << 32));
       const auto sizes = tensor.sizes(), strides = tensor.strides();
-      out_key.insert(out_key.end(), sizes.begin(), sizes.end());
-      out_key.insert(out_key.end(), strides.begin(), strides.end());
-      out_key.push_back(tensor.storage_offset());
+      words.insert(words.end(), sizes.begin(), sizes.end());
+      words.insert(words.end(), strides.begin(), strides.end());
+      out_key.offsets.push_back(tensor.storage_offset());
     } else if (argument.isInt()) {
-      out_key.insert(out_key.end(), {-3, argument.toInt()});
+      words.insert(words.end(), {-3, argument.toInt()});
     } else if (argument.isBool()) {
-      out_key.insert(out_key.end(), {-4, argument.toBool()});
+      words.insert(words.end(), {-4, argument.toBool()});
     } else if (argument.isDouble()) {
       std::int64_t bits = 0;
       const double number = argument.toDouble();
       std::memcpy(&bits, &number, sizeof bits);
-      out_key.insert(out_key.end(), {-5, bits});
+      words.insert(words.end(), {-5, bits});
     } else {
-      out_key.push_back(-6);  // None: nothing else is taken
+      words.push_back(-6);  // None: nothing else is taken
     }
   }
 }
@@ -117,10 +128,10 @@ void RecordedFunction::make_key(std::span<const c10::IValue> arguments, Key& out
 std::shared_ptr<const RecordedFunction::Hit> RecordedFunction::find(const Key& key) {
   const std::lock_guard lock(mutex_);
   if (hits_.empty()) return nullptr;
-  if (hits_.front()->key == key) return hits_.front();
-  const auto [first, last] = by_hash_.equal_range(hash_of(key));
+  if (hits_.front()->serves(key)) return hits_.front();
+  const auto [first, last] = by_hash_.equal_range(hash_of(key.words));
   for (auto it = first; it != last; ++it) {
-    if ((*it->second)->key != key) continue;
+    if (!(*it->second)->serves(key)) continue;
     hits_.splice(hits_.begin(), hits_, it->second);
     return hits_.front();
   }
@@ -219,7 +230,11 @@ std::optional<std::vector<c10::IValue>> RecordedFunction::invent(
       strides[d] = next;
       next *= changed[d];
     }
-    at::Tensor made = at::detail::empty_strided_cpu(changed, strides, tensor.scalar_type());
+    // Below the dispatcher: PyTorch's fake mode may be on here.
+    at::Tensor made =
+        device::is_on_device(tensor)
+            ? device::make_empty(device::owner_of(tensor), changed, strides, tensor.scalar_type())
+            : at::detail::empty_strided_cpu(changed, strides, tensor.scalar_type());
     if (tensor.requires_grad()) {
       made.set_requires_grad(true);
       if (!tensor.is_leaf()) made = made.clone();
@@ -274,8 +289,11 @@ Result<std::vector<Stage>> RecordedFunction::add(std::span<const c10::IValue> ar
   BP_ASSIGN_OR_RETURN(Sample sample, record(arguments));
   auto sizes = std::make_shared<autograd::SizeRecord>(size_record(sample.recorded));
   auto hit = std::make_shared<Hit>();
-  make_key(arguments, hit->key);
-  hit->hash = hash_of(hit->key);
+  Key key;
+  make_key(arguments, key);
+  hit->words = std::move(key.words);
+  if (sample.recorded.reads_offsets) hit->offsets = std::move(key.offsets);
+  hit->hash = hash_of(hit->words);
 
   const auto known = std::ranges::find_if(structures_, [&](const Structure& s) {
     return s.samples[0]->structure == sample.flat->structure;

@@ -70,9 +70,16 @@ class RecordedFunction {
 
  private:
   // Everything that a program can depend on besides the contents of tensors.
-  using Key = std::vector<std::int64_t>;
+  struct Key {
+    std::vector<std::int64_t> words;
+    std::vector<std::int64_t> offsets;  // of the tensors, which most programs do not depend on
+  };
   struct Hit {
-    Key key;
+    bool serves(const Key& call) const {
+      return words == call.words && (!offsets || *offsets == call.offsets);
+    }
+    std::vector<std::int64_t> words;
+    std::optional<std::vector<std::int64_t>> offsets;  // none: any
     std::uint64_t hash = 0;
     std::shared_ptr<CutEntry> entry;
     std::shared_ptr<const autograd::SizeRecord> sizes;

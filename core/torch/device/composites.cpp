@@ -14,6 +14,8 @@
 #include <optional>
 #include <tuple>
 
+#include "core/torch/record/decompositions.h"
+
 namespace backplane::device {
 
 namespace {
@@ -102,9 +104,10 @@ void register_composites() {
     cells.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
     cells.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   }
-  torch::Library& norms = make_library(c10::DispatchKey::PrivateUse1);
-  norms.impl("native_batch_norm", TORCH_FN(batch_norm));
-  norms.impl("_native_batch_norm_legit", TORCH_FN(batch_norm_legit));
+  torch::Library& composites = make_library(c10::DispatchKey::PrivateUse1);
+  composites.impl("native_batch_norm", TORCH_FN(batch_norm));
+  composites.impl("_native_batch_norm_legit", TORCH_FN(batch_norm_legit));
+  composites.impl("native_dropout", TORCH_FN(record::dropout));
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
   // Else resolving a conjugation copies, and the copy resolves it first, without end.
   for (const c10::DispatchKey key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative})

@@ -16,7 +16,8 @@ namespace {
 struct Table {
   std::array<TorchDevice*, kDeviceLimit> devices{};
   std::atomic<int> count{0};
-  std::mutex mutex;  // of writers
+  std::atomic<int> hidden_count{0};  // from the end of the array
+  std::mutex mutex;                  // of writers
 };
 Table& table() {
   static Table& table = *new Table;
@@ -25,13 +26,24 @@ Table& table() {
 
 thread_local c10::DeviceIndex t_current = 0;
 
+// Under the table's lock.
+Status check_room(const Table& table) {
+  if (table.count.load(std::memory_order_relaxed) +
+          table.hidden_count.load(std::memory_order_relaxed) <
+      kDeviceLimit)
+    return {};
+  return {Code::kUnsupported,
+          "all " + std::to_string(kDeviceLimit) + " indices of the torch device are taken"};
+}
+
 }  // namespace
 
 TorchDevice::TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue,
-                         c10::DeviceIndex index)
+                         c10::DeviceIndex index, bool is_hidden)
     : device_(device),
       queue_(queue),
       index_(index),
+      is_hidden_(is_hidden),
       shares_host_memory_(device.binds_host_memory() && !device.has_streams()),
       pool_(device, queue, shares_host_memory_) {}
 
@@ -41,14 +53,32 @@ Result<c10::DeviceIndex> add_device(runtime::Device& device) {
   const std::lock_guard lock(all.mutex);
   if (const TorchDevice* known = find_device(device)) return known->index();
   const int index = all.count.load(std::memory_order_relaxed);
-  if (index == kDeviceLimit)
-    return Status(Code::kUnsupported,
-                  "all " + std::to_string(kDeviceLimit) + " indices of the torch device are taken");
-  const auto at = static_cast<std::size_t>(index);
-  all.devices[at] =
-      std::make_unique<TorchDevice>(device, *queue, static_cast<c10::DeviceIndex>(index)).release();
+  BP_RETURN_IF_ERROR(check_room(all));
+  all.devices[static_cast<std::size_t>(index)] =
+      std::make_unique<TorchDevice>(device, *queue, static_cast<c10::DeviceIndex>(index),
+                                    /*is_hidden=*/false)
+          .release();
   all.count.store(index + 1, std::memory_order_release);
   return static_cast<c10::DeviceIndex>(index);
+}
+
+Result<TorchDevice*> hidden_device(runtime::Device& device) {
+  Table& all = table();
+  BP_ASSIGN_OR_RETURN(runtime::DeviceQueue* const queue, device.queue());
+  const std::lock_guard lock(all.mutex);
+  const int count = all.hidden_count.load(std::memory_order_relaxed);
+  for (int i = 1; i <= count; ++i)
+    if (TorchDevice* known = all.devices[static_cast<std::size_t>(kDeviceLimit - i)];
+        &known->device() == &device)
+      return known;
+  BP_RETURN_IF_ERROR(check_room(all));
+  const int index = kDeviceLimit - 1 - count;
+  TorchDevice* made = std::make_unique<TorchDevice>(
+                          device, *queue, static_cast<c10::DeviceIndex>(index), /*is_hidden=*/true)
+                          .release();
+  all.devices[static_cast<std::size_t>(index)] = made;
+  all.hidden_count.store(count + 1, std::memory_order_release);
+  return made;
 }
 
 int device_count() noexcept { return table().count.load(std::memory_order_acquire); }
@@ -78,6 +108,13 @@ TorchDevice& device_at(c10::DeviceIndex index) {
             table().devices[static_cast<std::size_t>(i)]->device().label();
   TORCH_CHECK(false, "there is no device backplane:", static_cast<int>(wanted), "; ", list,
               ". Further ones come with torch_backplane.device(plugin, index)");
+}
+
+TorchDevice& owner_at(c10::DeviceIndex index) {
+  const int hidden = table().hidden_count.load(std::memory_order_acquire);
+  if (index >= kDeviceLimit - hidden && index < kDeviceLimit)
+    return *table().devices[static_cast<std::size_t>(index)];
+  return device_at(index);
 }
 
 c10::DeviceIndex current_device() noexcept { return t_current; }

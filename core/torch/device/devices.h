@@ -18,12 +18,15 @@ inline constexpr int kDeviceLimit = 64;
 // A plugin's device as torch sees it. Lives until the process ends.
 class TorchDevice {
  public:
-  TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue, c10::DeviceIndex index);
+  TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue, c10::DeviceIndex index,
+              bool is_hidden);
 
   runtime::Device& device() const { return device_; }
   runtime::DeviceQueue& queue() const { return queue_; }
   c10::Device torch_device() const { return {kDeviceType, index_}; }
   c10::DeviceIndex index() const { return index_; }
+  // Its tensors are never seen outside: see hidden_device().
+  bool is_hidden() const { return is_hidden_; }
   Pool& pool() { return pool_; }
   // Kernels work on host memory in place, and every call is over when it returns: what is on the
   // device is on the host as well.
@@ -33,19 +36,26 @@ class TorchDevice {
   runtime::Device& device_;
   runtime::DeviceQueue& queue_;
   c10::DeviceIndex index_;
+  bool is_hidden_;
   bool shares_host_memory_;
   Pool pool_;
 };
 
 // The index of a plugin's device, new at its first request.
 Result<c10::DeviceIndex> add_device(runtime::Device& device);
-int device_count() noexcept;
-// Null where no device has that index.
+// The same plugin's device under an index of its own that is not counted: for values of CPU programs
+// that stay in its memory. Such tensors are bound and copied by functions of this folder, and reach
+// no dispatcher: the torch device may not be registered, or be another package's.
+Result<TorchDevice*> hidden_device(runtime::Device& device);
+int device_count() noexcept;  // without hidden ones
+// Null where no device has that index. No hidden ones.
 TorchDevice* find_device(c10::DeviceIndex index) noexcept;
 TorchDevice* find_device(const runtime::Device& device) noexcept;
 // As find_device, but an unknown index is a c10::Error that says which there are. -1 is the current
 // one.
 TorchDevice& device_at(c10::DeviceIndex index);
+// As device_at, of a tensor's index, which may be a hidden one.
+TorchDevice& owner_at(c10::DeviceIndex index);
 
 // The calling thread's.
 c10::DeviceIndex current_device() noexcept;

@@ -1,14 +1,18 @@
 #include "core/torch/device/fallback.h"
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/CPUFallback.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
+#include <vector>
 
+#include "core/torch/device/copy.h"
 #include "core/torch/device/counters.h"
 #include "core/torch/device/generator.h"
 #include "core/torch/device/memory.h"
+#include "core/torch/record/operator_info.h"
 
 namespace backplane::device {
 
@@ -19,18 +23,6 @@ using torch::jit::Stack;
 std::string name_of(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-}
-
-// CPU indices may select from a tensor of any device.
-bool takes_host_indices(std::string_view name) {
-  constexpr std::array kNames{"aten::index",
-                              "aten::index_put",
-                              "aten::index_put_",
-                              "aten::_index_put_impl",
-                              "aten::_index_put_impl_",
-                              "aten::_unsafe_index",
-                              "aten::_unsafe_index_put"};
-  return std::ranges::any_of(kNames, [&](const char* one) { return name == one; });
 }
 
 template <class Visit>
@@ -71,14 +63,34 @@ void replace_generator(const c10::OperatorHandle& op, Stack& stack) {
   }
 }
 
+// Writes every element of its one tensor and reads none: uniform_, normal_, bernoulli_ with a
+// number.
+bool fills(const c10::OperatorHandle& op) {
+  const record::OperatorInfo& info = record::operator_info(op);
+  const auto tensors = std::ranges::count_if(info.arguments, [](record::ArgumentKind kind) {
+    return kind != record::ArgumentKind::kPlain;
+  });
+  return info.is_random && info.writes && info.out_count == 0 && tensors == 1;
+}
+
+void fill_from_cpu(const c10::OperatorHandle& op, Stack& stack) {
+  const std::size_t base = stack.size() - op.schema().arguments().size();
+  const at::Tensor target = stack[base].toTensor();
+  const std::vector<std::int64_t> strides =
+      at::infer_dense_strides(target.sizes(), target.strides());
+  const at::Tensor host =
+      at::detail::empty_strided_cpu(target.sizes(), strides, target.scalar_type());
+  stack[base] = host;
+  op.callBoxed(&stack);
+  copy_from(host, target, /*non_blocking=*/false);
+  stack.back() = target;
+}
+
 }  // namespace
 
 void check_devices(const c10::OperatorHandle& op, const Stack& stack) {
   const std::string& name = op.schema().name();
-  // Steps of optimizers are kept on the CPU beside parameters of any device.
-  if (takes_host_indices(name) || name.starts_with("aten::_fused_") ||
-      name.starts_with("aten::_foreach_"))
-    return;
+  if (record::device_mix(name) != record::DeviceMix::kNone) return;
   const std::size_t base = stack.size() - op.schema().arguments().size();
   at::Tensor first;
   for (std::size_t i = base; i < stack.size(); ++i)
@@ -96,6 +108,7 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack* stack, std::string_view re
   count_fallback(name_of(op), reason);
   replace_generator(op, *stack);
   const CauseScope cause(runtime::CopyCause::kFallback);
+  if (fills(op)) return fill_from_cpu(op, *stack);
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }
 

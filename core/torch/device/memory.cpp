@@ -77,7 +77,7 @@ void differentiate_in_this_thread() noexcept {
 }
 
 c10::DataPtr allocate(TorchDevice& device, std::uint64_t bytes) {
-  differentiate_in_this_thread();
+  if (!device.is_hidden()) differentiate_in_this_thread();
   Block* block = unwrap(device.pool().take(bytes));
   return {block ? block->address : nullptr, block, &give_back, device.torch_device()};
 }
@@ -86,14 +86,14 @@ bool is_on_device(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kDeviceType;
 }
 
-TorchDevice& owner_of(const at::Tensor& tensor) { return device_at(tensor.device().index()); }
+TorchDevice& owner_of(const at::Tensor& tensor) { return owner_at(tensor.device().index()); }
 
 Memory memory_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   if (data.get() == nullptr) return {};
   if (data.get_deleter() == &give_back) [[likely]]
     return {static_cast<Block*>(data.get_context()), 0};
-  Block* block = device_at(storage.device().index()).pool().find(data.get());
+  Block* block = owner_at(storage.device().index()).pool().find(data.get());
   TORCH_CHECK(block != nullptr, "a tensor on ", storage.device(),
               " has memory that the backplane device did not allocate; copy the data into a tensor "
               "made with torch.empty(..., device=...)");

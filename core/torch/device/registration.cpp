@@ -18,6 +18,7 @@
 #include "core/torch/device/fallback.h"
 #include "core/torch/device/guard.h"
 #include "core/torch/device/memory.h"
+#include "core/torch/device/optimizers.h"
 #include "core/torch/record/dispatch.h"
 
 namespace backplane::device {
@@ -63,6 +64,7 @@ Status do_register() {
   static auto& kernels = *new torch::Library(torch::Library::IMPL, "aten",
                                              c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   register_memory_kernels(kernels);
+  register_optimizers(kernels);
   register_eager_kernels(kernels);
   c10::SetAllocator(kDeviceType, allocator(), /*priority=*/255);
   register_guard();

@@ -71,9 +71,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
 
 }  // namespace
 
+std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double probability,
+                                           std::optional<bool> train) {
+  const at::TensorOptions as_mask = input.options().dtype(at::kBool);
+  if (train && !*train) return {input.clone(), at::ones_like(input, as_mask)};
+  const double kept = 1.0 - probability;
+  const at::Tensor mask = at::bernoulli(at::empty_like(input, as_mask), kept);
+  return {input.mul(mask).mul(kept == 0 ? 0.0 : 1.0 / kept), mask};
+}
+
 void register_decompositions(torch::Library& library) {
   library.impl("native_batch_norm", TORCH_FN(batch_norm));
   library.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
+  library.impl("native_dropout", TORCH_FN(dropout));
 }
 
 }  // namespace backplane::record

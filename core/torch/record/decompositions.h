@@ -2,9 +2,17 @@
 // only form is private to one CPU library, and those that write arguments without saying so.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include <optional>
+#include <tuple>
+
 namespace backplane::record {
+
+// What `native_dropout` computes, from operators that say where their random numbers come from.
+std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double probability,
+                                           std::optional<bool> train);
 
 // Into a library for "aten" on kDecomposeKey.
 void register_decompositions(torch::Library& library);

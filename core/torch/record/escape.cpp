@@ -24,6 +24,7 @@ enum class What : std::uint8_t {
   kMemory,  // of a tensor: the object of the method, or the first argument of the function
   kSeed,    // of a generator, whichever it is
   kState,   // the same, unless it is the state that the generator has: a checkpoint restores it
+  kOffset,  // of a tensor in its storage: allowed, and remembered
 };
 
 struct Escape {
@@ -31,9 +32,10 @@ struct Escape {
   const char* name;
   What what;
 };
-constexpr std::array<Escape, 8> kEscapes{{
+constexpr std::array<Escape, 9> kEscapes{{
     {"TensorBase", "numpy", What::kMemory},
     {"TensorBase", "data_ptr", What::kMemory},
+    {"TensorBase", "storage_offset", What::kOffset},
     {"", "_to_dlpack", What::kMemory},
     {"", "_to_dlpack_versioned", What::kMemory},
     {"Generator", "manual_seed", What::kSeed},
@@ -70,6 +72,9 @@ Verdict judge(const Escape& escape, PyObject* self, PyObject* argument) {
       if (!is_value(self) && !is_value(argument)) return Verdict::kPass;
       reason += "reads the memory of a tensor while the program is being recorded";
       break;
+    case What::kOffset:
+      if (session && is_value(self)) session->reads_offsets = true;
+      return Verdict::kPass;
     case What::kState:
       if (session && has_state(self, argument)) return Verdict::kNothingToDo;
       [[fallthrough]];

@@ -1,5 +1,7 @@
 #include "core/torch/record/fallback.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <exception>
 #include <optional>
 #include <string>
@@ -133,12 +135,23 @@ class Recorder {
     call_.operands.push_back(number);
     const TapeValue& value = session_.tape.values[number];
     constant_ = constant_ && value.is_constant;
-    // A tensor without dimensions may live elsewhere than the others.
-    if (!device_ || (device_is_of_scalar_ && value.meta.dim() > 0)) {
-      device_ = value.device;
-      device_is_of_scalar_ = value.meta.dim() == 0;
-    }
+    see_device(value);
     return value.meta;
+  }
+
+  // As PyTorch does, which raises where this refuses.
+  void see_device(const TapeValue& value) {
+    const bool is_host_scalar = value.meta.dim() == 0 && value.device.is_cpu();
+    const bool first_decides = info_.device_mix != DeviceMix::kNone;
+    if (!device_ || (device_is_of_host_scalar_ && !is_host_scalar && !first_decides)) {
+      device_ = value.device;
+      device_is_of_host_scalar_ = is_host_scalar;
+      return;
+    }
+    if (is_host_scalar || value.device == *device_ || info_.device_mix == DeviceMix::kAny) return;
+    if (info_.device_mix == DeviceMix::kIndices && value.device.is_cpu()) return;
+    session_.refuse(info_.name + " reads tensors of two devices, " + device_->str() + " and " +
+                    value.device.str());
   }
 
   // To meta tensors on the stack, and to the call as it will be on the tape.
@@ -186,8 +199,14 @@ class Recorder {
   void move_to_meta() {
     if (info_.device_argument < 0) return;
     IValue& device = stack_[base_ + static_cast<std::size_t>(info_.device_argument)];
-    if (device.isDevice()) device_ = device.toDevice();
+    if (device.isDevice()) device_ = with_index(device.toDevice());
     if (device.isDevice() || !device_) device = c10::Device(c10::kMeta);
+  }
+
+  // "backplane" alone is the current one.
+  static c10::Device with_index(c10::Device device) {
+    if (device.is_cpu() || device.has_index()) return device;
+    return c10::impl::VirtualGuardImpl(device.type()).getDevice();
   }
 
   void count(ShapeSource source) {
@@ -243,7 +262,7 @@ class Recorder {
   const std::size_t base_;
   Call call_;
   std::optional<c10::Device> device_;
-  bool device_is_of_scalar_ = false;
+  bool device_is_of_host_scalar_ = false;
   bool constant_ = true;
 };
 
@@ -256,6 +275,7 @@ void record_call(const c10::OperatorHandle& handle, c10::DispatchKeySet /*keys*/
   const OperatorInfo& info = called.recorded_as();
   Session* session = Session::current();
   if (!session) throw Refusal(info.name + " reads a tensor whose recording has ended");
+  session->reads_offsets = session->reads_offsets || info.reads_offset;
   // Decomposes back into this function: the Meta entry of such an operator is its one kernel.
   if (info.is_composite)
     return info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), stack);

@@ -94,7 +94,7 @@ class Lowering {
 
   Result<ir::ValueId> add_constant(const at::Tensor& data, const at::Tensor& original) {
     const BelowRecording below;
-    const at::Tensor dense = data.contiguous();
+    const at::Tensor dense = data.cpu().contiguous();
     BP_ASSIGN_OR_RETURN(ir::TensorType type, lower_type(dense, dense.device()));
     auto bytes = std::make_shared<ir::ConstantData>();
     bytes->bytes.resize(dense.nbytes());
@@ -228,9 +228,9 @@ class Lowering {
 
 Result<ir::TensorType> lower_type(const at::Tensor& meta, c10::Device device) {
   if (meta.layout() != at::kStrided) return Status(Code::kUnsupported, "a sparse or opaque tensor");
-  if (device.type() != at::kCPU)
-    return Status(Code::kUnsupported,
-                  "a tensor on device '" + device.str() + "' (CPU tensors only)");
+  if (device.type() != at::kCPU && device.type() != c10::DeviceType::PrivateUse1)
+    return Status(Code::kUnsupported, "a tensor on device '" + device.str() +
+                                          "' (tensors of the CPU and of plugins' devices only)");
   const auto dtype = bridge::find_dtype(meta.scalar_type());
   if (!dtype)
     return Status(Code::kUnsupported, std::string("dtype ") + c10::toString(meta.scalar_type()));

@@ -87,7 +87,25 @@ const OperatorInfo* find_substitute(std::string_view name) {
   return nullptr;
 }
 
+constexpr std::array kIndexing{"aten::index",
+                               "aten::index_put",
+                               "aten::index_put_",
+                               "aten::_index_put_impl",
+                               "aten::_index_put_impl_",
+                               "aten::_unsafe_index",
+                               "aten::_unsafe_index_put"};
+
 }  // namespace
+
+DeviceMix device_mix(std::string_view schema_name) {
+  // Steps of optimizers are kept on the CPU beside parameters of any device.
+  if (schema_name.starts_with("aten::_fused_") || schema_name.starts_with("aten::_foreach_") ||
+      schema_name == "aten::copy" || schema_name == "aten::copy_")
+    return DeviceMix::kAny;
+  const bool indexes =
+      std::ranges::any_of(kIndexing, [&](const char* one) { return schema_name == one; });
+  return indexes ? DeviceMix::kIndices : DeviceMix::kNone;
+}
 
 OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
     : handle(h),
@@ -118,6 +136,10 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
   is_random =
       handle.hasTag(at::Tag::nondeterministic_seeded) || op->op_class == ir::OpClass::kRandom;
 
+  device_mix = record::device_mix(schema_name);
+  reads_offset = schema_name.starts_with("aten::as_strided") || name == "aten.view.dtype" ||
+                 name == "aten.view_as_complex" || name == "aten.sym_storage_offset" ||
+                 name == "aten.storage_offset";
   substitute = find_substitute(name);
   rule = find_shape_rule(name);
   if (rule)

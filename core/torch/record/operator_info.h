@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/ir/op_table.h"
@@ -22,6 +23,14 @@ enum class ShapeRoute : std::uint8_t {
   kComposite,   // the C++ kernel for any device, on meta tensors
   kMeta,        // the Meta key's kernel, which may be Python
   kRunOnZeros,  // PyTorch has none: the operator runs on zeros, its values thrown away
+};
+
+// Operators that take tensors of several devices. The others take one device's, and tensors without
+// dimensions on the CPU beside them.
+enum class DeviceMix : std::uint8_t {
+  kNone,
+  kIndices,  // what is indexed decides; index tensors may be on the CPU
+  kAny,
 };
 
 // Replaces the arguments on top of the stack by results, or leaves them and returns false.
@@ -44,6 +53,8 @@ struct OperatorInfo {
   bool is_composite = false;       // has only a CompositeImplicitAutograd kernel
   bool depends_on_values = false;  // numbers or shapes of results come from values
   bool is_random = false;
+  bool reads_offset = false;  // takes a storage offset as a number, or refuses some
+  DeviceMix device_mix = DeviceMix::kNone;
   bool meta_is_python = false;  // the Meta key's kernel
   ShapeRule rule = nullptr;
   ShapeRoute route = ShapeRoute::kMeta;
@@ -55,6 +66,8 @@ struct OperatorInfo {
   const OperatorInfo& recorded_as() const { return substitute ? *substitute : *this; }
   std::size_t argument_count() const { return arguments.size(); }
 };
+
+DeviceMix device_mix(std::string_view schema_name);  // "aten::index"
 
 // Thread-safe; the reference is good for ever.
 const OperatorInfo& operator_info(const c10::OperatorHandle& handle);

@@ -3,6 +3,7 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -75,6 +76,19 @@ class WithoutSavedTensorHooks {
   const at::impl::SavedTensorDefaultHooksTLS state_ = at::SavedTensorDefaultHooks::get_tls_state();
 };
 
+// Autograd's engine gives each device a thread, which knows nothing of the caller's dispatch keys.
+class InThisThread {
+ public:
+  InThisThread() { state().set_multithreading_enabled(false); }
+  ~InThisThread() { state().set_multithreading_enabled(was_enabled_); }
+  InThisThread(const InThisThread&) = delete;
+  InThisThread& operator=(const InThisThread&) = delete;
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+  const bool was_enabled_ = state().get_multithreading_enabled();
+};
+
 Status check_environment() {
   if (Session::current()) return unsupported("a recording inside of another");
   if (c10::impl::TorchDispatchModeTLS::any_modes_set())
@@ -145,6 +159,7 @@ class Recording {
       const at::AutoGradMode grad(!in_inference && had_grad_);
       const WithoutAnomalyMode without_anomaly_mode;
       const WithoutSavedTensorHooks without_saved_tensor_hooks;
+      const InThisThread in_this_thread;
       const SessionScope session(session_);
       const RecordingScope recording;
       std::vector<at::Tensor> given;
@@ -392,6 +407,7 @@ class Recording {
     }
     for (const std::size_t handed : handed_of_) recorded_.arguments.push_back(infos[handed]);
 
+    BP_RETURN_IF_ERROR(place(lowering));
     BP_ASSIGN_OR_RETURN(Lowered lowered, lower(session_->tape, lowering));
     for (const std::uint32_t i : options_.static_arguments)
       if (i < recorded_.arguments.size())
@@ -406,12 +422,33 @@ class Recording {
         recorded_.numbers.emplace(recorded_.graph.values[v].constant, recorded_.constants[v]);
     recorded_.draws = std::ranges::any_of(
         recorded_.graph.nodes, [](const ir::Node& node) { return ir::has_effects(*node.op); });
+    recorded_.reads_offsets = session_->reads_offsets;
     recorded_.call_count = session_->tape.calls.size();
     recorded_.shapes = session_->shapes;
     for (const OperatorInfo* info : session_->python_shapes)
       recorded_.python_shapes.push_back(info->name);
     std::sort(recorded_.python_shapes.begin(), recorded_.python_shapes.end());
     return std::move(recorded_);
+  }
+
+  Status place(const LowerOptions& border) {
+    const std::vector<TapeValue>& values = session_->tape.values;
+    Placement& out = recorded_.placement;
+    for (const TapeValue& value : values) {
+      if (value.device.is_cpu()) continue;
+      if (out.device && *out.device != value.device.index())
+        return unsupported("tensors of two devices, '" + value.device.str() + "' and another");
+      out.device = value.device.index();
+    }
+    if (!out.device) return {};
+    // Which generator a node draws from follows from where the graph is.
+    for (const Call& call : session_->tape.calls)
+      if (call.info->is_random && values[call.results[0]].device.is_cpu())
+        return unsupported(call.info->name +
+                           " draws on the CPU in a program with tensors of another device");
+    for (const ValueNumber v : border.inputs) out.inputs.push_back(!values[v].device.is_cpu());
+    for (const ValueNumber v : border.outputs) out.outputs.push_back(!values[v].device.is_cpu());
+    return {};
   }
 
   const Program& program_;

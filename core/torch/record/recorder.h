@@ -4,11 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -58,6 +60,12 @@ struct OutputInfo {
   std::uint32_t tangent = kAbsent;  // requires_grad: position in graph.inputs
 };
 
+// Where the inputs and outputs of a graph are: on the host, or on torch's device of one index.
+struct Placement {
+  std::optional<c10::DeviceIndex> device;  // none: everything is on the host
+  std::vector<bool> inputs, outputs;       // on the device; by position in the graph's
+};
+
 struct Recorded {
   ir::Graph graph;
   std::size_t forward_node_count = 0;  // nodes before it are the forward
@@ -66,6 +74,8 @@ struct Recorded {
   std::vector<OutputInfo> outputs;
   bool grad_mode_after = true;        // what the program leaves the thread's grad mode at
   bool draws = false;                 // random numbers
+  bool reads_offsets = false;         // holds for the storage offsets of these arguments only
+  Placement placement;                // of the joint graph
   std::vector<at::Tensor> constants;  // as Lowered::constants
   // The numbers among them, by the content of their constant, which passes keep.
   std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor> numbers;

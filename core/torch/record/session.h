@@ -44,6 +44,7 @@ class Session final : public c10::DebugInfoBase {
   Tape tape;
   ShapeCounts shapes;
   bool in_backward = false;
+  bool reads_offsets = false;  // where an argument starts in its storage may show in the program
   Locate locate;                                          // may be empty
   std::unordered_set<const OperatorInfo*> python_shapes;  // those that shapes.python counts
 

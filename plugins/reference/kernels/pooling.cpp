@@ -8,14 +8,6 @@
 namespace backplane::reference {
 namespace {
 
-template <class F>
-void in_real_domain(Type type, F&& f) {
-  if (is_integral(type))
-    f(int64_t{});
-  else
-    f(double{});
-}
-
 // calls window(result position, range per dimension before clipping) for each result of a plane
 template <class F>
 void each_output(const Triple& out, F&& visit) {

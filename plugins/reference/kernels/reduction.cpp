@@ -68,13 +68,6 @@ int64_t extreme(const T* v, int64_t n) {
   }
   return best;
 }
-template <class F>
-void in_real_domain(Type type, F&& f) {
-  if (is_integral(type))
-    f(int64_t{});
-  else
-    f(double{});
-}
 template <bool kMax>
 void write_extreme(const Frame& f, const Reduction& r, int64_t values, int64_t indices) {
   if (r.length == 0) {

@@ -11,6 +11,12 @@ namespace {
 
 int64_t count_of(const Shape& batch) { return product(batch); }
 
+// The pivots of each matrix of the batch, one row after the other.
+std::vector<int64_t> load_rows(const Tensor& pivots, Shape batch) {
+  batch.push_back(pivots.dims.back());
+  return load<int64_t>(pivots.broadcast(batch));
+}
+
 // LU, pivots, B
 void run_lu_solve(const Frame& f) {
   const Tensor out = f.out(), pivots = f.in(1);
@@ -18,9 +24,7 @@ void run_lu_solve(const Frame& f) {
   in_field(f, [&]<class T>(T) {
     const Shape batch = batch_of(out);
     const Matrices<T> factors(f.in(0), batch), sides(f.in(2), batch);
-    Shape wide = batch;
-    wide.push_back(pivots.dims.back());
-    const std::vector<int64_t> orders = load<int64_t>(pivots.broadcast(wide));
+    const std::vector<int64_t> orders = load_rows(pivots, batch);
     const int64_t k = pivots.dims.back();
     Results<T> x;
     for (int64_t i = 0; i < count_of(batch); ++i) {
@@ -310,9 +314,7 @@ void run_ldl_solve(const Frame& f) {
   in_field(f, [&]<class T>(T) {
     const Shape batch = batch_of(out);
     const Matrices<T> factors(f.in(0), batch), sides(f.in(2), batch);
-    Shape wide = batch;
-    wide.push_back(pivots.dims.back());
-    const std::vector<int64_t> orders = load<int64_t>(pivots.broadcast(wide));
+    const std::vector<int64_t> orders = load_rows(pivots, batch);
     const int64_t n = pivots.dims.back();
     Results<T> x;
     for (int64_t i = 0; i < count_of(batch); ++i) {

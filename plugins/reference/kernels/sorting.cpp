@@ -12,13 +12,6 @@ namespace {
 using std::int64_t;
 using Order = std::vector<int64_t>;
 
-template <class F>
-void in_real_domain(Type type, F&& f) {
-  if (is_integral(type))
-    f(int64_t{});
-  else
-    f(double{});
-}
 template <class T>
 bool before(T a, T b) {
   return a < b || (b != b && a == a);

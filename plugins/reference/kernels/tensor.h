@@ -104,5 +104,11 @@ void in_domain(std::initializer_list<Type> types, F&& f) {
   if (real) return f(double{});
   f(std::int64_t{});
 }
+// The same for kernels that need an order, which complex numbers have not.
+template <class F>
+void in_real_domain(Type type, F&& f) {
+  if (is_integral(type)) return f(std::int64_t{});
+  f(double{});
+}
 
 }  // namespace backplane::reference
