@@ -67,6 +67,8 @@ class World {
   PyObject* read_of_input(PyObject* traced, PyObject* descriptor);
   // The program asks whether `object` is among others, by its address: all such stay distinct.
   void note_identity(PyObject* object);
+  // The program looks for `object` in `container`, which compares it with what is inside.
+  void note_search(PyObject* object, PyObject* container);
   // Once the program has ended: guards which objects are one, and that attributes which it set and
   // set back again are what they were. Stops where something set stays.
   bool settle();
