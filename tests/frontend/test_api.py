@@ -42,6 +42,20 @@ def test_stats_join_both_sides(backend: str) -> None:
     assert torch_backplane.stats()["captured_calls"] == 1
 
 
+def test_weights_stay_on_the_device() -> None:
+    torch_backplane.reset()
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+    compiled = torch_backplane.compile(model, backend="reference", options=QUIET)
+    a = torch.rand(2, 64)
+    with torch.no_grad():
+        compiled(a)
+        before = torch_backplane.stats()
+        assert torch.equal(compiled(a), compiled(a))
+        after = torch_backplane.stats()
+    assert after["resident_weight_bytes"] >= 4 * 64 * 64
+    assert after["host_to_device_bytes"] - before["host_to_device_bytes"] == 2 * 4 * a.numel()
+
+
 def test_plain_calls_have_reasons_in_stats() -> None:
     torch_backplane.reset()
     compiled = torch_backplane.compile(lambda a: a if a.sum() > 0 else -a)

@@ -193,6 +193,19 @@ def test_captures_after_torchdynamo() -> None:
     assert captured(compiled), frontend.counters(compiled)
 
 
+def test_captures_after_torchdynamo_failed() -> None:
+    def function(a, b):
+        return a + b
+
+    with pytest.raises(Exception, match="size"):  # leaves its frame hook behind
+        dynamo(function)(x(3), x(4))
+    compiled = frontend.compile(function)
+    for _ in range(2):
+        assert torch.equal(compiled(x(3), x(3)), x(3) * 2)
+    assert captured(compiled), frontend.counters(compiled)
+    assert torch.equal(dynamo(lambda a: a + 1)(x(3)), x(3) + 1)
+
+
 def test_threads_with_torchdynamo() -> None:
     module = Chooser()
     ours, theirs = frontend.compile(module, entry_limit=64), dynamo(module)

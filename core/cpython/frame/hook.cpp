@@ -13,13 +13,21 @@ namespace {
 
 thread_local Evaluator* t_evaluator = nullptr;
 
-// Under the GIL.
+// Under the GIL. What was installed before the first region, where that is not CPython's own.
 int g_active_regions = 0;
+_PyFrameEvalFunction g_foreign = nullptr;
+
+// The frame that the foreign function has in its hands: it may give it back to ours.
+thread_local _PyInterpreterFrame* t_passed_on = nullptr;
 
 PyObject* run_frame(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   // An exception thrown into a suspended frame is the evaluator's too.
-  if (!t_evaluator) return _PyEval_EvalFrameDefault(thread, frame, throwing);
-  return t_evaluator->evaluate(thread, frame, throwing);
+  if (t_evaluator) return t_evaluator->evaluate(thread, frame, throwing);
+  if (!g_foreign || frame == t_passed_on) return _PyEval_EvalFrameDefault(thread, frame, throwing);
+  _PyInterpreterFrame* const outer = std::exchange(t_passed_on, frame);
+  PyObject* result = g_foreign(thread, frame, throwing);
+  t_passed_on = outer;
+  return result;
 }
 
 _PyFrameEvalFunction current() {
@@ -41,15 +49,18 @@ FrameHook installed_frame_hook() {
 Region::Region(Evaluator& evaluator) : outer_(std::exchange(t_evaluator, &evaluator)) {
   ++g_active_regions;
   // Ours already, too, where another hook put it back that had replaced it.
-  if (installed_frame_hook() == FrameHook::kNone)
-    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), run_frame);
-  installed_ = installed_frame_hook() == FrameHook::kOurs;
+  if (installed_frame_hook() == FrameHook::kOurs) return;
+  g_foreign = installed_frame_hook() == FrameHook::kForeign ? current() : nullptr;
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), run_frame);
 }
 
 Region::~Region() {
   t_evaluator = outer_;
-  if (--g_active_regions == 0 && installed_frame_hook() == FrameHook::kOurs)
-    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), _PyEval_EvalFrameDefault);
+  if (--g_active_regions > 0) return;
+  const _PyFrameEvalFunction before = std::exchange(g_foreign, nullptr);
+  if (installed_frame_hook() == FrameHook::kOurs)
+    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(),
+                                         before ? before : _PyEval_EvalFrameDefault);
 }
 
 HookPause::HookPause() : outer_(std::exchange(t_evaluator, nullptr)) {}

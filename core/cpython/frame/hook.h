@@ -18,8 +18,9 @@ class Evaluator {
 };
 
 // While one lives, the calling thread's new frames go to `evaluator`. The process-wide function is
-// set with the first region and reset with the last, and only over CPython's own: of two frame
-// hooks that call each other, one would end in endless recursion.
+// set with the first region and set back with the last, if it is still ours. Where another library
+// has its hook in place (TorchDynamo leaves it behind after an error of its own), the frames of all
+// other threads go on to that one.
 class Region {
  public:
   explicit Region(Evaluator& evaluator);
@@ -27,12 +28,8 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  // False where another library's hook is in place: frames then never reach the evaluator.
-  bool is_installed() const { return installed_; }
-
  private:
   Evaluator* outer_;
-  bool installed_;
 };
 
 // While one lives, the calling thread's frames go to CPython, for code that is none of the

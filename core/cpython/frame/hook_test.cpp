@@ -26,7 +26,12 @@ class Counter final : public Evaluator {
   }
 };
 
+int g_foreign_count = 0;
+_PyFrameEvalFunction g_before_foreign = nullptr;  // that it hands its frames to
+
 PyObject* run_foreign(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  ++g_foreign_count;
+  if (g_before_foreign) return g_before_foreign(thread, frame, throwing);
   return _PyEval_EvalFrameDefault(thread, frame, throwing);
 }
 
@@ -43,7 +48,6 @@ TEST_F(HookTest, FramesGoToTheEvaluatorWhileARegionLives) {
   EXPECT_EQ(installed_frame_hook(), FrameHook::kNone);
   {
     const Region region(counter);
-    EXPECT_TRUE(region.is_installed());
     EXPECT_EQ(installed_frame_hook(), FrameHook::kOurs);
     EXPECT_EQ(call(get(names, "f"), 10), 55);
     EXPECT_EQ(counter.count, 177);
@@ -85,26 +89,53 @@ TEST_F(HookTest, OtherThreadsRunAsAlways) {
   EXPECT_EQ(counter.count, 0);
 }
 
-// A hook that is not ours stays, and is never called by ours.
-TEST_F(HookTest, AForeignHookStays) {
+// A hook that is not ours is put back, and has the frames of other threads meanwhile.
+TEST_F(HookTest, AForeignHookIsPutBack) {
   const Ref names = run(kFibonacci);
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   Counter counter;
   _PyInterpreterState_SetEvalFrameFunc(interpreter, run_foreign);
   {
     const Region region(counter);
-    EXPECT_FALSE(region.is_installed());
     EXPECT_EQ(call(get(names, "f"), 5), 5);
+    EXPECT_EQ(counter.count, 15);
+    g_foreign_count = 0;
+    PyThreadState* saved = PyEval_SaveThread();
+    std::thread([&] {
+      const PyGILState_STATE gil = PyGILState_Ensure();
+      EXPECT_EQ(call(get(names, "f"), 5), 5);
+      PyGILState_Release(gil);
+    }).join();
+    PyEval_RestoreThread(saved);
+    EXPECT_EQ(g_foreign_count, 15);
+    EXPECT_EQ(counter.count, 15);
   }
   EXPECT_EQ(installed_frame_hook(), FrameHook::kForeign);
   _PyInterpreterState_SetEvalFrameFunc(interpreter, _PyEval_EvalFrameDefault);
+}
+
+// A hook that was set over ours stays, also where it hands frames back to ours.
+TEST_F(HookTest, AHookSetOverOursStays) {
+  const Ref names = run(kFibonacci);
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  Counter counter;
   {
     const Region region(counter);
+    g_before_foreign = _PyInterpreterState_GetEvalFrameFunc(interpreter);
     _PyInterpreterState_SetEvalFrameFunc(interpreter, run_foreign);
+    EXPECT_EQ(call(get(names, "f"), 5), 5);
+    EXPECT_EQ(counter.count, 15);
   }
   EXPECT_EQ(installed_frame_hook(), FrameHook::kForeign);
+  EXPECT_EQ(call(get(names, "f"), 5), 5);
+  {
+    const Region region(counter);  // over it in turn: each would call the other
+    const HookPause pause;
+    EXPECT_EQ(call(get(names, "f"), 5), 5);
+  }
+  EXPECT_EQ(counter.count, 15);
+  g_before_foreign = nullptr;
   _PyInterpreterState_SetEvalFrameFunc(interpreter, _PyEval_EvalFrameDefault);
-  EXPECT_EQ(counter.count, 0);
 }
 
 TEST_F(HookTest, ErrorsPass) {

@@ -233,7 +233,6 @@ CFunctionKind method_kind(PyTypeObject* owner, std::string_view name, PyObject* 
   if (owner == &PyBaseObject_Type && (name == "__setattr__" || name == "__delattr__"))
     return CFunctionKind::kStore;
   if (owner == &PyType_Type && name == "__call__") return CFunctionKind::kMake;
-  if (known.locks.count(owner) != 0) return CFunctionKind::kLock;
   if (known.containers.count(owner) != 0 || owner == &PyBaseObject_Type ||
       PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
     return contains_word(kReaders, name) ? CFunctionKind::kReader : CFunctionKind::kWriter;
@@ -273,6 +272,7 @@ CFunctionKind classify(PyObject* callable, PyObject*& out_self) {
         return is_constructible(owner) ? CFunctionKind::kPure : CFunctionKind::kUnknown;
       return known.constructible.count(owner) != 0 ? CFunctionKind::kPure : CFunctionKind::kUnknown;
     }
+    if (known.locks.count(Py_TYPE(self)) != 0) return CFunctionKind::kLock;
     // The class that the method comes from is the first base written in C that has it.
     PyTypeObject* owner = Py_TYPE(self);
     while (owner->tp_base && PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE)) owner = owner->tp_base;

@@ -375,6 +375,8 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
     return world_.stop(std::string("the program calls ") + c_name(callable) + " in an unusual way");
   if (self && !expose_arguments(&self, 1)) return nullptr;
   if (!expose_arguments(arguments, total)) return nullptr;
+  if (self && (kind == CFunctionKind::kReader || kind == CFunctionKind::kWriter))
+    for (std::size_t i = 0; i < total; ++i) world_.note_search(arguments[i], self);
   if ((std::strcmp(c_name(callable), "repr") == 0 || std::strcmp(c_name(callable), "format") == 0 ||
        std::strcmp(c_name(callable), "__repr__") == 0) &&
       (count > 0 || is_bound) && !prints_the_same(is_bound ? self : arguments[0]))

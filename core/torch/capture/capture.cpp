@@ -123,8 +123,6 @@ class Run {
     std::vector<c10::IValue> results;
     {
       const cpython::Region region(interpreter);
-      if (!region.is_installed())
-        throw std::runtime_error("another library has hooked Python's frame evaluation");
       const OwnContext context;
       if (options_.frame_code) {
         interpreter.watch_root(target_, options_.break_step);
@@ -146,7 +144,9 @@ class Run {
     for (const at::Tensor& tensor : out_.recipe.take_tensors()) results.emplace_back(tensor);
     for (const InputTensor& input : world.inputs()) {
       out_.inputs.push_back(input.source);
-      out_.is_parameter.push_back(!THPVariable_CheckExact(input.real.get()));
+      // The exact class: THPVariable_CheckExact takes a parameter for a plain tensor.
+      out_.is_parameter.push_back(reinterpret_cast<PyObject*>(Py_TYPE(input.real.get())) !=
+                                  THPVariableClass);
     }
     out_.instruction_count = interpreter.instruction_count();
     out_.frame_count = interpreter.frame_count();

@@ -94,8 +94,12 @@ PyObject* World::read_back(const Effects::Found& found, PyObject* missing_error,
 }
 
 bool World::settle() {
+  if (!defers_effects_ && !settle_effects()) return false;
   if (identities_.size() > 1) guards_.guard_all_distinct(std::move(identities_));
-  if (defers_effects_) return true;
+  return true;
+}
+
+bool World::settle_effects() {
   for (const Effect& effect : effects_.all()) {
     PyObject* name = effect.key.get();
     guards::Sources& sources = guards_.sources();

@@ -127,6 +127,7 @@ int Interpreter::contains(PyObject* container, PyObject* value) {
     return -1;
   }
   if (!world_.expose(container) || !world_.expose(value)) return -1;
+  world_.note_search(value, container);
   const int found = PySequence_Contains(container, value);
   return world_.stopped() ? -1 : found;
 }

@@ -136,6 +136,22 @@ void World::note_identity(PyObject* object) {
   if (source != kNoSource && has_identity_.insert(source).second) identities_.push_back(source);
 }
 
+void World::note_search(PyObject* object, PyObject* container) {
+  if (path_of(object) == kNoSource || is_primitive(object) || is_fixed(object)) return;
+  note_identity(object);
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  Py_hash_t hash;
+  if (PyDict_Check(container)) {
+    while (PyDict_Next(container, &position, &key, &value)) note_identity(key);
+  } else if (PyAnySet_Check(container)) {
+    while (_PySet_NextEntry(container, &position, &key, &hash)) note_identity(key);
+  } else if (PyList_Check(container) || PyTuple_Check(container)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i)
+      note_identity(PySequence_Fast_GET_ITEM(container, i));
+  }
+}
+
 PyObject* World::read_constant(PyObject* object) {
   return read(object, guards_.sources().add(SourceKind::kConstant, kNoSource, object));
 }
@@ -336,8 +352,6 @@ bool World::expose_elements(PyObject* object) {
   } else if (Py_TYPE(object) == &PyDictProxy_Type) {
     return expose_child(guards::mapping_of(object),
                         sources.add(SourceKind::kProxied, source, nullptr));
-  } else if (Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash) {
-    note_identity(object);
   }
   return true;
 }

@@ -73,6 +73,8 @@ class World {
   PyObject* read_of_input(PyObject* traced, PyObject* descriptor);
   // The program asks whether `object` is among others, by its address: all such stay distinct.
   void note_identity(PyObject* object);
+  // The program looks for `object` in `container`, which compares it with what is inside.
+  void note_search(PyObject* object, PyObject* container);
   // Once the program has ended: guards which objects are one. Where effects are not deferred, also
   // that attributes which it set and set back again are what they were; stops where one is not.
   bool settle();
@@ -110,6 +112,7 @@ class World {
   };
 
   PyObject* copy_elements(PyObject* object);
+  bool settle_effects();
   // As source_of, for tensors of the recording too.
   SourceId path_of(PyObject* object) const;
   PyObject* read_tensor(PyObject* object, SourceId source);

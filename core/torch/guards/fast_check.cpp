@@ -53,44 +53,65 @@ std::vector<bool> GuardProgram::find_leaves() const {
   return is_leaf;
 }
 
+const GuardProgram::Step* GuardProgram::find_step(Kind kind, SourceId source) const {
+  const auto found = steps_of_.find(static_cast<std::uint64_t>(kind) << 32 | source);
+  return found == steps_of_.end() || found->second.empty() ? nullptr
+                                                           : &steps_[found->second.front()];
+}
+
+void GuardProgram::append_load(const Step& step) {
+  const Source& source = sources_[step.source];
+  Fast fast{.kind = source.kind == SourceKind::kPositional     ? FastKind::kPositional
+                    : source.kind == SourceKind::kKeyword      ? FastKind::kKeyword
+                    : source.kind == SourceKind::kConstant     ? FastKind::kConstant
+                    : source.kind == SourceKind::kInstanceDict ? FastKind::kInstanceDict
+                    : source.kind == SourceKind::kDictItem     ? FastKind::kItem
+                                                               : FastKind::kFollow,
+            .source = step.source,
+            .parent = source.parent,
+            .operand = source.key.get(),
+            .number = source.index};
+  if (const Step* type = find_step(Kind::kType, step.source)) {
+    fast.type = reinterpret_cast<PyTypeObject*>(type->operand.get());
+    const Step* length = find_step(Kind::kLength, step.source);
+    if (length && PyType_IsSubtype(fast.type, &PyDict_Type)) fast.length = length->number;
+  }
+  fast_.push_back(fast);
+}
+
 void GuardProgram::append_fast(std::size_t index) {
   const Step& step = steps_[index];
-  Fast fast{FastKind::kStep,    false,
-            step.source,        kNoSource,
-            step.operand.get(), static_cast<std::int64_t>(index)};
+  Fast fast{.kind = FastKind::kStep,
+            .source = step.source,
+            .operand = step.operand.get(),
+            .number = step.number};
   switch (step.kind) {
-    case Kind::kLoad: {
-      const Source& source = sources_[step.source];
-      fast.parent = source.parent;
-      fast.operand = source.key.get();
-      fast.number = source.index;
-      fast.kind = source.kind == SourceKind::kPositional     ? FastKind::kPositional
-                  : source.kind == SourceKind::kKeyword      ? FastKind::kKeyword
-                  : source.kind == SourceKind::kConstant     ? FastKind::kConstant
-                  : source.kind == SourceKind::kInstanceDict ? FastKind::kInstanceDict
-                  : source.kind == SourceKind::kDictItem     ? FastKind::kItem
-                                                             : FastKind::kFollow;
-      break;
-    }
+    case Kind::kLoad:
+      return append_load(step);
     case Kind::kType:
-      // The check of a tensor has its class as well.
-      if (steps_of_.count(static_cast<std::uint64_t>(Kind::kTensor) << 32 | step.source)) return;
-      fast.kind = FastKind::kType;
+      return;  // with the load
+    case Kind::kLength:
+      if (const Step* type = find_step(Kind::kType, step.source);
+          type &&
+          PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type->operand.get()), &PyDict_Type))
+        return;  // with the load, too
       break;
     case Kind::kIdentity:
       fast.kind = FastKind::kIdentity;
       break;
-    case Kind::kTensor: {
-      const auto& types = steps_of_[static_cast<std::uint64_t>(Kind::kType) << 32 | step.source];
-      if (types.empty()) break;
-      fast.kind = FastKind::kTensor;
-      fast.operand = steps_[types.front()].operand.get();
-      fast.number = step.number;
+    case Kind::kSame:
+      fast.kind = FastKind::kSame;
       break;
-    }
+    case Kind::kDistinct:
+      fast.kind = FastKind::kDistinct;
+      break;
+    case Kind::kTensor:
+      if (find_step(Kind::kType, step.source)) fast.kind = FastKind::kTensor;
+      break;
     default:
       break;
   }
+  if (fast.kind == FastKind::kStep) fast.number = static_cast<std::int64_t>(index);
   fast_.push_back(fast);
 }
 
@@ -123,7 +144,7 @@ void GuardProgram::make_fast() {
     dict_sources_.push_back(step.source);
     if (group == grouped.end()) continue;
     const std::size_t skip = fast_.size();
-    fast_.push_back({FastKind::kSkip, false, step.source, kNoSource, nullptr, 0});
+    fast_.push_back({.kind = FastKind::kSkip, .source = step.source});
     for (const std::size_t member : group->second) append_fast(member);
     fast_[skip].number = static_cast<std::int64_t>(fast_.size() - skip - 1);
   }
@@ -137,7 +158,9 @@ void GuardProgram::note_dict(const Fast& fast, PyObject* value) {
   has_stale_dict_ = true;
 }
 
-bool GuardProgram::run_fast(const Fast& fast, const CallArguments& call, Registers& registers) {
+[[gnu::always_inline]] inline bool GuardProgram::run_fast(const Fast& fast,
+                                                          const CallArguments& call,
+                                                          Registers& registers) {
   PyObject** values = registers.values.data();
   PyObject* value = nullptr;
   switch (fast.kind) {
@@ -164,20 +187,23 @@ bool GuardProgram::run_fast(const Fast& fast, const CallArguments& call, Registe
       value = follow(sources_[fast.source],
                      fast.parent == kNoSource ? nullptr : values[fast.parent], registers.owned);
       break;
-    case FastKind::kType:
-      return Py_TYPE(values[fast.source]) == reinterpret_cast<PyTypeObject*>(fast.operand);
     case FastKind::kIdentity:
       return values[fast.source] == fast.operand;
+    case FastKind::kSame:
+      return values[fast.source] == values[fast.number];
+    case FastKind::kDistinct:
+      return values[fast.source] != values[fast.number];
     case FastKind::kTensor:
-      value = values[fast.source];
-      return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(fast.operand) &&
-             tensors_[static_cast<std::size_t>(fast.number)].check(
-                 *THPVariable_Unpack(value).unsafeGetTensorImpl());
-    case FastKind::kSkip:
+      return tensors_[static_cast<std::size_t>(fast.number)].check(
+          *THPVariable_Unpack(values[fast.source]).unsafeGetTensorImpl());
     case FastKind::kStep:
+      return run(steps_[static_cast<std::size_t>(fast.number)], call, registers);
+    case FastKind::kSkip:
       return true;  // the loop's own
   }
-  if (!value) return false;
+  if (!value || (fast.type && Py_TYPE(value) != fast.type) ||
+      (fast.length >= 0 && PyDict_GET_SIZE(value) != fast.length))
+    return false;
   values[fast.source] = value;
   if (fast.is_dict) note_dict(fast, value);
   return true;
@@ -192,8 +218,6 @@ bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
     const Fast& fast = fast_[i];
     if (fast.kind == FastKind::kSkip) {
       if (dicts_[fast.source].is_same) i += static_cast<std::size_t>(fast.number);
-    } else if (fast.kind == FastKind::kStep) {
-      if (!run(steps_[static_cast<std::size_t>(fast.number)], call, out_registers)) return false;
     } else if (!run_fast(fast, call, out_registers)) {
       return false;
     }

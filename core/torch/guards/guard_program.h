@@ -107,7 +107,8 @@ class GuardProgram {
     cpython::Ref code, globals, defaults, keyword_defaults;
   };
 
-  // The steps as `check` takes them: a dict that is as it was answers for all that only it decides.
+  // The steps as `check` takes them: what a source is found by, and the checks that nearly all of
+  // its kind have, are one instruction. A dict that is as it was answers for what it alone decides.
   enum class FastKind : std::uint8_t {
     kPositional,
     kKeyword,
@@ -116,22 +117,27 @@ class GuardProgram {
     kItem,    // of a dict
     kFollow,  // any other source
     kSkip,    // `number` instructions, where the dict `source` is as it was
-    kType,
     kIdentity,
-    kTensor,  // of the class `operand`
-    kStep,    // steps_[number]
+    kSame,
+    kDistinct,
+    kTensor,
+    kStep,  // steps_[number]
   };
   struct Fast {
     FastKind kind;
-    bool is_dict;  // the value of `source`, with items or absent keys among the guards
-    SourceId source, parent;
-    PyObject* operand;  // borrowed from the step or the source
-    std::int64_t number;
+    bool is_dict = false;  // of the value: its items or absent keys are among the guards
+    SourceId source = kNoSource, parent = kNoSource;
+    PyObject* operand = nullptr;   // borrowed from the step or the source
+    PyTypeObject* type = nullptr;  // that the value must have; null: any
+    std::int64_t number = 0;
+    Py_ssize_t length = -1;  // that the value, a dict, must have; -1: any
   };
   void make_fast();
   std::vector<bool> find_leaves() const;
   bool depends_on_dict_alone(const Step& step) const;
+  const Step* find_step(Kind kind, SourceId source) const;
   void append_fast(std::size_t step);
+  void append_load(const Step& step);
   bool run_fast(const Fast& fast, const CallArguments& call, Registers& registers);
   void note_dict(const Fast& fast, PyObject* value);
 

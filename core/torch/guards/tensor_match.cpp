@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <sstream>
 
 namespace backplane::guards {
@@ -43,9 +42,11 @@ bool TensorMatch::check(const c10::TensorImpl& tensor) const {
       tensor.requires_grad() != requires_grad_)
     return false;
   const c10::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
-  return sizes.size() == sizes_.size() && std::equal(sizes.begin(), sizes.end(), sizes_.begin()) &&
-         std::equal(strides.begin(), strides.end(), strides_.begin()) &&
-         (!requires_grad_ || is_leaf(tensor) == is_leaf_);
+  if (sizes.size() != sizes_.size()) return false;
+  // A few numbers: a call of memcmp for each would take longer.
+  for (std::size_t dim = 0; dim < sizes_.size(); ++dim)
+    if (sizes[dim] != sizes_[dim] || strides[dim] != strides_[dim]) return false;
+  return !requires_grad_ || is_leaf(tensor) == is_leaf_;
 }
 
 std::string TensorMatch::explain(const at::Tensor& tensor) const {

@@ -614,3 +614,21 @@ def optimizer_between_calls_program(compile):
         loss.backward()
         optimizer.step()
         yield loss, module.weight
+
+
+@scenario
+def shared_submodule_appears_program(compile):
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(3, 3)
+            self.two = nn.Linear(3, 3)
+
+        def forward(self, a):
+            return self.two(self.one(a)), len(list(self.modules())), len(list(self.parameters()))
+
+    module = seeded(Pair())
+    compiled = compile(module)
+    yield compiled(x(2, 3))
+    module.two = module.one
+    yield compiled(x(2, 3))

@@ -9,12 +9,24 @@ from typing import Any
 
 import torch
 import torch._dynamo
-from frontend.programs import basics, classes, data, flow, functions, networks, operators, outside
+from frontend.programs import (
+    basics,
+    classes,
+    data,
+    exceptions,
+    flow,
+    functions,
+    networks,
+    operators,
+    outside,
+    records,
+)
 from frontend.programs.catalog import PROGRAMS, Program, Trace, run, run_plainly
 from torch_backplane import _C, frontend
 
-GROUPS = [m.__name__.rpartition(".")[2] for m in (basics, flow, functions, classes, data)]
-GROUPS += [m.__name__.rpartition(".")[2] for m in (operators, networks, outside)]
+_MODULES = (basics, flow, exceptions, functions, classes, records)
+_MODULES += (data, operators, networks, outside)
+GROUPS = [module.__name__.rpartition(".")[2] for module in _MODULES]
 
 
 @dataclasses.dataclass
