@@ -20,7 +20,13 @@ from torch_backplane.options import Options
 _numbers = itertools.count()
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()
 _at_reset: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-_NOTHING: dict[str, Any] = {"entries": 0, "hits": 0, "plain_calls": 0, "plain_reasons": {}}
+_NOTHING: dict[str, Any] = {
+    "entries": 0,
+    "hits": 0,
+    "plain_calls": 0,
+    "plain_reasons": {},
+    "breaks": {},
+}
 
 # Backends that run the captured graph with ATen, to find out which stage is at fault.
 _BY_ATEN = ("eager",)
@@ -183,7 +189,7 @@ def forget(compiled: Any) -> None:
 def totals() -> dict[str, Any]:
     """Sums over all compiled functions that are alive, since the last ``reset_totals``."""
     out: dict[str, Any] = {"captured_entries": 0, "captured_calls": 0, "plain_calls": 0}
-    reasons: collections.Counter[str] = collections.Counter()
+    counts = {"plain_reasons": collections.Counter(), "breaks": collections.Counter()}
     for one in list(_compiled):
         now = _C.frontend.counters(one)
         before = _at_reset.get(one, _NOTHING)
@@ -192,9 +198,10 @@ def totals() -> dict[str, Any]:
         for key in ("hits", "entries"):
             out["captured_calls"] += now[key] - before[key]
         out["plain_calls"] += now["plain_calls"] - before["plain_calls"]
-        reasons.update(now["plain_reasons"])
-        reasons.subtract(before["plain_reasons"])
-    out["plain_reasons"] = dict(+reasons)
+        for key, reasons in counts.items():
+            reasons.update(now[key])
+            reasons.subtract(before[key])
+    out.update({key: dict(+reasons) for key, reasons in counts.items()})
     return out
 
 

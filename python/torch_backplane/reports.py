@@ -63,6 +63,7 @@ def stats() -> dict[str, Any]:
     ``captured_calls``          calls that an entry served
     ``plain_calls``             calls that ran as plain Python
     ``plain_reasons``           the latter by reason
+    ``breaks``                  graph breaks by reason
     """
     from torch_backplane import _C, frontend
 
@@ -311,9 +312,10 @@ def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[
             transfers = _difference(before, stats())
         loaded = {report["plugin"] for report in reports}
         transfers = {d: ways for d, ways in transfers.items() if d.rpartition(":")[0] in loaded}
-        breaks = [
-            {"reason": reason, "location": "plain Python"}
-            for reason in frontend.counters(fresh)["plain_reasons"]
+        counters = frontend.counters(fresh)
+        breaks = [{"reason": reason, "location": "graph break"} for reason in counters["breaks"]]
+        breaks += [
+            {"reason": reason, "location": "plain Python"} for reason in counters["plain_reasons"]
         ]
         return Explanation(backend, reports, transfers, breaks)
 

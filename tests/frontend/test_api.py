@@ -58,13 +58,31 @@ def test_weights_stay_on_the_device() -> None:
 
 def test_plain_calls_have_reasons_in_stats() -> None:
     torch_backplane.reset()
-    compiled = torch_backplane.compile(lambda a: a if a.sum() > 0 else -a)
+
+    def branches_while_handling(a):
+        try:
+            raise ValueError
+        except ValueError:
+            return a if a.sum() > 0 else -a
+
+    compiled = torch_backplane.compile(branches_while_handling)
     compiled(torch.ones(3))
     stats = torch_backplane.stats()
     assert stats["plain_calls"] == 1
-    assert sum(stats["plain_reasons"].values()) == 1
+    assert sum(stats["plain_reasons"].values()) == 1 and stats["breaks"] == {}
     torch_backplane.reset()
     assert torch_backplane.stats()["plain_reasons"] == {}
+
+
+def test_breaks_have_reasons_in_stats() -> None:
+    torch_backplane.reset()
+    compiled = torch_backplane.compile(lambda a: a if a.sum() > 0 else -a)
+    compiled(torch.ones(3))
+    stats = torch_backplane.stats()
+    assert stats["plain_calls"] == 0
+    assert sum(stats["breaks"].values()) == 1
+    torch_backplane.reset()
+    assert torch_backplane.stats()["breaks"] == {}
 
 
 def test_disable() -> None:
@@ -74,7 +92,7 @@ def test_disable() -> None:
 
     compiled = torch_backplane.compile(lambda a: plain(a) * 2)
     assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 4.0))
-    (reason,) = frontend.counters(compiled)["plain_reasons"]
+    (reason,) = frontend.counters(compiled)["breaks"]
     assert "plain" in reason and "disabled" in reason
     assert torch.equal(plain(torch.ones(1)), torch.full((1,), 2.0))
     with pytest.raises(BackplaneError, match="BP-0102"):

@@ -81,7 +81,7 @@ constexpr std::string_view kReaders =
     " get keys values items copy index count union intersection difference symmetric_difference "
     "issubset issuperset isdisjoint __contains__ __len__ __getitem__ __iter__ __eq__ __ne__ "
     "__reversed__ "
-    "__repr__ __lt__ __le__ __gt__ __ge__ __or__ __and__ __sub__ __add__ __mul__ __init__ "
+    "__repr__ __lt__ __le__ __gt__ __ge__ __or__ __and__ __sub__ __add__ __mul__ "
     "__init_subclass__ __hash__ __str__ __format__ __reduce_ex__ __dir__ __sizeof__ ";
 
 // Functions of PyTorch that change more than tensors, or look where the recording has nothing.
@@ -233,6 +233,7 @@ CFunctionKind method_kind(PyTypeObject* owner, std::string_view name, PyObject* 
   if (owner == &PyBaseObject_Type && (name == "__setattr__" || name == "__delattr__"))
     return CFunctionKind::kStore;
   if (owner == &PyType_Type && name == "__call__") return CFunctionKind::kMake;
+  if (owner == &PyBaseObject_Type && name == "__init__") return CFunctionKind::kReader;
   if (known.containers.count(owner) != 0 || owner == &PyBaseObject_Type ||
       PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
     return contains_word(kReaders, name) ? CFunctionKind::kReader : CFunctionKind::kWriter;

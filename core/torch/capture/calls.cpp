@@ -30,6 +30,16 @@ std::size_t keyword_count(PyObject* names) {
   return names ? static_cast<std::size_t>(PyTuple_GET_SIZE(names)) : 0;
 }
 
+bool holds_only_primitives(PyObject* object) {
+  if (!PyFrozenSet_CheckExact(object)) return false;
+  Py_ssize_t position = 0;
+  PyObject* item = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(object, &position, &item, &hash))
+    if (!is_primitive(item)) return false;
+  return true;
+}
+
 bool is_c_callable(PyObject* callable) {
   PyTypeObject* type = Py_TYPE(callable);
   return PyCFunction_Check(callable) || type == &PyMethodDescr_Type ||
@@ -280,9 +290,12 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
   if (variable && PyContextVar_CheckExact(variable) && !keyword_names &&
       PyCFunction_Check(callable))
     return call_context_variable(callable, variable, arguments, count);
-  if (is_bound && world_.is_outside(callable) && !is_fixed(callable))
-    return world_.stop(std::string("the program calls the method ") + c_name(callable) +
-                       ", bound outside");
+  if (is_bound && world_.is_outside(callable) && !is_fixed(callable)) {
+    if (!is_primitive(self) && !is_fixed(self) && !holds_only_primitives(self))
+      return world_.stop(std::string("the program calls the method ") + c_name(callable) +
+                         ", bound outside");
+    world_.guards().guard_identity(world_.source_of(callable), callable);
+  }
   if (self && is_bound && kind == CFunctionKind::kWriter && world_.defers_effects() &&
       PyList_CheckExact(self) && world_.is_outside(self) && count == 1 && !keyword_names &&
       std::strcmp(c_name(callable), "append") == 0)

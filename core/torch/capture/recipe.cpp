@@ -37,10 +37,21 @@ bool find_slots(PyObject* object, std::vector<PyObject*>& out_names) {
   return true;
 }
 
+// Classes of C may keep a state of their own, those on the heap too.
+bool is_made_by_python(PyTypeObject* type) {
+  static const destructor own = [] {
+    const Ref made = Ref::steal(
+        PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "Any"));
+    return made ? reinterpret_cast<PyTypeObject*>(made.get())->tp_dealloc : nullptr;
+  }();
+  return own && type->tp_dealloc == own;
+}
+
 // An instance whose whole state is its __dict__, its __slots__ and, perhaps, items of a dict.
 bool is_plain_instance(PyObject* object) {
   PyTypeObject* base = Py_TYPE(object);
-  while (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) base = base->tp_base;
+  for (; PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE); base = base->tp_base)
+    if (!is_made_by_python(base)) return false;
   if (std::strcmp(base->tp_name, "types.SimpleNamespace") == 0) return true;
   return Py_TYPE(object) != base &&
          (base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyODict_Type);

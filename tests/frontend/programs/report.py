@@ -51,7 +51,7 @@ def run_ours(program: Program) -> Result:
     result.wrong = run(program, compile).difference(expected)
     for one in compiled:
         counters = frontend.counters(one)
-        result.reasons += counters["plain_reasons"]
+        result.reasons += [*counters["plain_reasons"], *counters["breaks"]]
         result.operators += sum(e["calls"] * e["hits"] for e in frontend.entries(one))
     result.whole = not result.reasons
     return result
