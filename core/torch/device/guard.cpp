@@ -30,7 +30,7 @@ c10::StreamId& current_stream_id(DeviceIndex index) {
 }
 
 // How long an idle device may take to pass a marker.
-constexpr std::uint64_t kMarkerNs = 1'000'000;
+constexpr std::uint64_t kMarkerNs = 20'000'000;
 
 // A marker in the queue. Timed events wait for the work before them when they are recorded.
 struct Event {
