@@ -133,7 +133,7 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
       } else {
         place = locate(a);
       }
-      code |= clSetKernelArg(*kernel, at++, sizeof place.memory, &place.memory);
+      code |= clSetKernelArg(*kernel, at++, sizeof(cl_mem), &place.memory);
       code |= clSetKernelArg(*kernel, at++, sizeof place.offset, &place.offset);
     }
     if (status.ok())

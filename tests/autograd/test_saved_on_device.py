@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -196,3 +198,16 @@ def test_the_device_is_not_taken_for_it() -> None:
     before = _C.device_count()
     check_gradients(record(program, 2, PLUGIN), arguments())
     assert _C.device_count() == before
+
+
+def test_saved_values_are_laid_out_anew_without_the_torch_device() -> None:
+    """In a process of its own: PyTorch knows no copy between such tensors there."""
+    code = (
+        "import torch, torch_backplane\n"
+        "run = torch.compile(torch.angle, backend='plugin:reference', options={'report': False})\n"
+        "x = torch.tensor([-1.0, 2.0], requires_grad=True)\n"
+        "run(x).sum().backward()\n"
+        "assert x.grad.tolist() == [0.0, 0.0]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -72,7 +72,7 @@ def check_run(name: str, number: int, sample: entries.Sample, grad: bool, plugin
             out.status, out.reason = "excluded" if data else "refused", error.args[1]
             return out
         eager = run_once(program, sample.tensors, None, helpers.SEED)
-    reports = [function.report() for _, function, _ in run.stages]
+    reports = [function.report() for _, function, *_ in run.stages]
     out.nodes = sum(report["nodes"] for report in reports)
     out.on_plugin = sum(report["plugin_nodes"] for report in reports)
     # PyTorch's shape functions do not know the strides of every kernel.

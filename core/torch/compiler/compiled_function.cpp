@@ -163,11 +163,11 @@ void CompiledFunction::find_kept_outputs(const runtime::Residence& residence) {
         outputs_on_device_[i] = outputs_on_device_[i] && one.on_device;
 }
 
-// Hooks for saved tensors were given a copy on the host instead of what the device had kept.
-at::Tensor CompiledFunction::bring_back(const at::Tensor& saved) const {
+// For a saved value of which hooks were given a copy on the host, and for constants.
+at::Tensor CompiledFunction::bring_back(const at::Tensor& host) const {
   const device::CauseScope cause(runtime::CopyCause::kSaved);
-  at::Tensor kept = device::make_empty_like(*torch_device_, saved);
-  device::copy_from(saved, kept, /*non_blocking=*/false);
+  at::Tensor kept = device::make_empty_like(*torch_device_, host);
+  device::copy_from(host, kept, /*non_blocking=*/false);
   return kept;
 }
 
@@ -321,7 +321,11 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
     if (tensor.numel() > 0 && (!has_strides(tensor, strides, input_sizes[i]) ||
                                (on_device && !device::is_aligned(tensor)))) {
       at::Tensor laid = make_tensor(type, classes, on_device ? torch_device_ : nullptr);
-      laid.copy_(tensor);
+      // A hidden device has no operators in the dispatcher.
+      if (on_device)
+        device::copy_from(tensor, laid, /*non_blocking=*/false);
+      else
+        laid.copy_(tensor);
       tensor = std::move(laid);
       restrided_.fetch_add(1, std::memory_order_relaxed);
     }
@@ -385,8 +389,10 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
       at::Tensor made =
           view_of(constant ? constants_[root].clone() : roots[root], root, value, classes);
       const bool on_device = torch_device_ != nullptr && outputs_on_device_[*position];
-      if (on_device != device::is_on_device(made))
-        made = on_device ? made.to(torch_device_->torch_device()) : made.cpu();
+      if (on_device && !device::is_on_device(made))
+        made = bring_back(made);
+      else if (!on_device && device::is_on_device(made))
+        made = device::download(made);
       results.emplace_back(std::move(made));
     } else if (const auto* dim = std::get_if<ir::Dim>(&output)) {
       results.emplace_back(ir::resolve(*dim, classes));

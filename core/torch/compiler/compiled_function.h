@@ -63,7 +63,7 @@ class CompiledFunction {
   std::vector<bool> exports_on_device_;
   bool is_on_device(ir::ValueId root) const;  // some output of that root is
   void find_kept_outputs(const runtime::Residence& residence);
-  at::Tensor bring_back(const at::Tensor& saved) const;
+  at::Tensor bring_back(const at::Tensor& host) const;
   at::Tensor view_of(const at::Tensor& root, ir::ValueId root_id, ir::ValueId value,
                      std::span<const std::int64_t> classes) const;
 

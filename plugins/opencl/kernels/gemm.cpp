@@ -96,10 +96,11 @@ std::string split(const Shape& dims, std::size_t first, const std::string& flat,
   for (std::size_t i = dims.size(); i-- > 0;) {
     const std::string axis = "a" + number(static_cast<std::int64_t>(first + i));
     if (i == 0) {
-      out += "  const int " + axis + " = " + name + ";\n";
+      out.append("  const int ").append(axis).append(" = ").append(name).append(";\n");
     } else {
-      out += "  const int " + axis + " = " + name + " % " + number(dims[i]) + "; " + name +
-             " /= " + number(dims[i]) + ";\n";
+      const std::string size = number(dims[i]);
+      out.append("  const int ").append(axis).append(" = ").append(name).append(" % ");
+      out.append(size).append("; ").append(name).append(" /= ").append(size).append(";\n");
     }
   }
   return out;
@@ -178,7 +179,8 @@ std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Fa
          load_element(a.tensor->storage, "p" + number(r) + "[" + at + "]") + ";";
     for (std::int64_t v = 0; v < t.vectors; ++v) {
       const std::string c = "c" + number(r) + "_" + number(v);
-      s += " " + c + " = fma((" + vector + ")(a), b" + number(v) + ", " + c + ");";
+      s.append(" ").append(c).append(" = fma((").append(vector).append(")(a), b");
+      s.append(number(v)).append(", ").append(c).append(");");
     }
     s += " }\n";
   }
