@@ -46,12 +46,13 @@ std::string PointPrinter::ref(Expr e, bool wide) {
   if (wide && !varies(e)) return splat(n.type, ref(e, false));
   if (n.op == Op::kAxis && !wide) return axis_name(static_cast<std::size_t>(n.index));
   if (n.op == Op::kExternal) return variable("x", n.index);
+  // NOLINTNEXTLINE(modernize-loop-convert): clang 14 does not compile std::views::reverse
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
     if (const auto found = scope->find({e, wide}); found != scope->end()) return found->second;
   const std::int32_t keeper = kept_[static_cast<std::size_t>(e)];
   const bool is_kept = keeper != 0 && pass_ != keeper;
   const std::string value = is_kept ? kept_value(e, wide) : text(e, wide);
-  const std::string name = variable(wide ? "w" : "v", e);
+  std::string name = variable(wide ? "w" : "v", e);
   line(type_name(n.type, wide ? lanes_ : 1) + " " + name + " = " + value + ";");
   if (keeper != 0 && pass_ == keeper) keep_value(e, name, wide);
   scopes_.back()[{e, wide}] = name;
