@@ -296,6 +296,18 @@ def _original(model: Callable[..., Any]) -> tuple[Callable[..., Any], str | None
     return original, None
 
 
+def _transfers_of_second_call(
+    compiled: Callable[..., Any], args: Any, kwargs: Any, reports: list[Report]
+) -> Report:
+    """What a call copies once the first has compiled, on the devices of the plugins in ``reports``."""
+    compiled(*args, **kwargs)
+    before = stats()
+    compiled(*args, **kwargs)
+    transfers = _difference(before, stats())
+    loaded = {report["plugin"] for report in reports}
+    return {d: ways for d, ways in transfers.items() if d.rpartition(":")[0] in loaded}
+
+
 def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
     """As ``explain``, through our own front end."""
     from torch_backplane import frontend
@@ -306,12 +318,7 @@ def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[
         settings = {"timing": True, "report": False, **options}
         with record() as reports:
             fresh = frontend.compile(target, backend=backend, options=settings)
-            fresh(*args, **kwargs)
-            before = stats()
-            fresh(*args, **kwargs)
-            transfers = _difference(before, stats())
-        loaded = {report["plugin"] for report in reports}
-        transfers = {d: ways for d, ways in transfers.items() if d.rpartition(":")[0] in loaded}
+            transfers = _transfers_of_second_call(fresh, args, kwargs, reports)
         counters = frontend.counters(fresh)
         breaks = [{"reason": reason, "location": "graph break"} for reason in counters["breaks"]]
         breaks += [
@@ -345,12 +352,7 @@ def explain(
         settings = {"timing": True, "report": False, **options}
         with record() as reports:
             compiled = torch.compile(model, backend=f"plugin:{plugin}", options=settings)
-            compiled(*args, **kwargs)
-            before = stats()
-            compiled(*args, **kwargs)
-            transfers = _difference(before, stats())
-        loaded = {report["plugin"] for report in reports}
-        transfers = {d: ways for d, ways in transfers.items() if d.rpartition(":")[0] in loaded}
+            transfers = _transfers_of_second_call(compiled, args, kwargs, reports)
         return Explanation(plugin, reports, transfers, breaks, error)
 
     return run
