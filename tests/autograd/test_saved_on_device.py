@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch_backplane
 from autograd.helpers import Recorded, record
+from integration.helpers import moved
 from torch_backplane import _C
 
 PLUGIN = "reference"
@@ -30,16 +31,6 @@ def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def arguments(rows: int = 12) -> list[torch.Tensor]:
     torch.manual_seed(0)
     return [torch.randn(rows, 8, requires_grad=True), torch.randn(8, 16, requires_grad=True)]
-
-
-def transfers() -> dict[str, int]:
-    counters = torch_backplane.stats()["transfers"][DEVICE]
-    return {
-        f"{way} {cause}": amount
-        for way in ("host_to_device", "device_to_host")
-        for cause, (amount, _) in counters[way].items()
-        if amount
-    }
 
 
 def live_bytes() -> int:
@@ -77,15 +68,15 @@ def test_no_saved_byte_crosses() -> None:
     (result,) = function(*leaves)
     own = sum(t.nbytes for t in leaves)
     # The result is saved as well, and is the program's.
-    assert transfers() == {
+    assert moved(DEVICE) == {
         "host_to_device input": own,
         "device_to_host output": result.nbytes,
     }
     torch_backplane.reset()
     found = torch.autograd.grad(result, leaves, torch.ones_like(result))
-    moved = transfers()
-    assert moved.pop("device_to_host output") == sum(t.nbytes for t in found)
-    assert moved == {"host_to_device input": of_arguments + 2 * result.nbytes}
+    crossed = moved(DEVICE)
+    assert crossed.pop("device_to_host output") == sum(t.nbytes for t in found)
+    assert crossed == {"host_to_device input": of_arguments + 2 * result.nbytes}
     assert computed > result.nbytes, "nothing but the result was saved"
     check_gradients(function, leaves)
 
@@ -140,9 +131,9 @@ def test_hooks_see_tensors_on_the_host() -> None:
     # Of the program's own are the arguments and the result, which is saved as well.
     computed = [t for t in seen if t.untyped_storage().data_ptr() not in shared]
     kept = sum(t.nbytes for t in computed) - result.nbytes
-    moved = transfers()
+    crossed = moved(DEVICE)
     assert kept > 0
-    assert moved["device_to_host saved"] == moved["host_to_device saved"] == kept
+    assert crossed["device_to_host saved"] == crossed["host_to_device saved"] == kept
     with torch.autograd.graph.save_on_cpu():
         check_gradients(function, leaves)
 
@@ -190,7 +181,7 @@ def test_what_the_cpu_makes_stays_there() -> None:
     torch.testing.assert_close(
         gradient, torch.autograd.grad(mixed(x).sum(), x)[0], rtol=1e-4, atol=1e-5
     )
-    assert not {"device_to_host saved", "host_to_device saved"} & set(transfers())
+    assert not {"device_to_host saved", "host_to_device saved"} & set(moved(DEVICE))
 
 
 def test_the_device_is_not_taken_for_it() -> None:

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 import torch_backplane
+from autograd.helpers import Recorded
 from device.helpers import PLUGINS, close, counting
 from integration.helpers import backplane_error, compile_for, mlp
 from torch import nn
@@ -138,17 +139,7 @@ def test_two_devices_in_one_operator_are_the_users_error(plugin: str, npu: torch
 
 def test_a_device_without_index_is_the_current_one() -> None:
     indices = [torch_backplane.device(name) for name in ("reference", "cpu_onednn")]
-    recorded = _C.RecordedGraph(
-        lambda x: torch.ones(2, device="backplane") + x,
-        1,
-        [("reference", 0)],
-        name="program",
-        pack_inference=False,
-        pack_training=False,
-        memory_budget=1.0,
-        argument_names=[],
-        static_arguments=[],
-    )
+    recorded = Recorded(lambda x: torch.ones(2, device="backplane") + x, 1, "reference").function
     for index in indices:
         with torch.accelerator.device_index(index.index):
             assert recorded(torch.tensor(1.0)) is None, "made for another device"

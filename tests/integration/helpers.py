@@ -15,6 +15,17 @@ from torch import nn
 PLUGINS = ("cpu_onednn", "opencl", "reference")
 
 
+def moved(device: str = "reference:0") -> dict[str, int]:
+    """Bytes copied so far, by way and cause, where not zero."""
+    counters = torch_backplane.stats()["transfers"][device]
+    return {
+        f"{way} {cause}": amount
+        for way in ("host_to_device", "device_to_host")
+        for cause, (amount, _) in counters[way].items()
+        if amount
+    }
+
+
 def compile_for(plugin: str, target: Callable[..., Any], **settings: Any) -> Any:
     """torch.compile for a plugin, without the coverage line. `options` go to the plugin."""
     options = {"report": False, **settings.pop("options", {})}

@@ -8,20 +8,9 @@ from collections.abc import Callable, Iterable
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import PLUGINS, close, compile_for, mlp
+from integration.helpers import PLUGINS, close, compile_for, mlp, moved
 from models import zoo
 from torch import nn
-
-
-def moved(device: str = "reference:0") -> dict[str, int]:
-    """Bytes copied so far, by way and cause, where not zero."""
-    counters = torch_backplane.stats()["transfers"][device]
-    return {
-        f"{way} {cause}": amount
-        for way in ("host_to_device", "device_to_host")
-        for cause, (amount, _) in counters[way].items()
-        if amount
-    }
 
 
 def size(tensors: Iterable[torch.Tensor]) -> int:
