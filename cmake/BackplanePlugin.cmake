@@ -38,6 +38,9 @@ function(backplane_add_plugin name)
   # g++ merges unique symbols of all libraries in the process, and pins the library that has them.
   target_compile_options(${target}_objects PRIVATE
     "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>")
+  # Integers of tensors wrap around where they overflow, as PyTorch's do.
+  target_compile_options(${target}_objects PRIVATE
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-fwrapv>")
   if(COMMAND backplane_warnings)
     backplane_warnings(${target}_objects)
   endif()

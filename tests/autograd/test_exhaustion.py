@@ -51,6 +51,7 @@ print(message)
 """
 
 
+@pytest.mark.host_memory
 @pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
 def test_while_saving(plugin: str) -> None:
     done = subprocess.run(

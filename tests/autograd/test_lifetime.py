@@ -29,6 +29,7 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+@pytest.mark.host_memory
 @pytest.mark.parametrize("plugin", ["", "cpu_onednn", "reference"])
 def test_ten_thousand_calls_do_not_grow(plugin: str) -> None:
     if plugin:

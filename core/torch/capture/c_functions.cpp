@@ -319,12 +319,17 @@ const char* c_name(PyObject* callable) {
   if (Py_TYPE(callable) == &PyMethodDescr_Type)
     return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
   PyTypeObject* type = Py_TYPE(callable);
-  if (type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type) {
-    // The descriptor owns the name, and the class the descriptor.
-    const Ref name = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
-    const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
-    if (text) return text;
-    PyErr_Clear();
+  // A name that is asked for by `__name__` is a new string each time.
+  if (type == &PyWrapperDescr_Type)
+    return reinterpret_cast<PyWrapperDescrObject*>(callable)->d_base->name;
+  if (type == &_PyMethodWrapper_Type) {
+    // The whole of CPython's wrapperobject, which no header declares.
+    struct MethodWrapper {
+      PyObject ob_base;
+      PyWrapperDescrObject* descriptor;
+      PyObject* self;
+    };
+    return reinterpret_cast<MethodWrapper*>(callable)->descriptor->d_base->name;
   }
   return type->tp_name;
 }
