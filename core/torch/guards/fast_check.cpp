@@ -10,13 +10,12 @@ namespace backplane::guards {
 
 namespace {
 
+// Deprecated in 3.12, where it still changes with the dict.
 std::uint64_t version_of_dict(PyObject* dict) {
-#if PY_VERSION_HEX < 0x030C0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#else
-  (void)dict;
-  return 0;
-#endif
+#pragma GCC diagnostic pop
 }
 
 // A class whose instances cannot be given another.
