@@ -10,20 +10,25 @@ execute_process(
 if(NOT BACKPLANE_TORCH_DIR)
   message(FATAL_ERROR "torch is not installed for ${Python3_EXECUTABLE}.\n"
     "Install it first, then build without isolation:\n"
-    "  pip install torch==2.13.0\n"
+    "  pip install 'torch>=2.13,<2.14'\n"
     "  pip install --no-build-isolation .\n"
     "or configure with -DBACKPLANE_WITH_TORCH=OFF for the core alone.")
 endif()
 
-find_package(Torch REQUIRED CONFIG PATHS "${BACKPLANE_TORCH_DIR}/share/cmake/Torch" NO_DEFAULT_PATH)
-find_library(BACKPLANE_TORCH_PYTHON torch_python PATHS "${BACKPLANE_TORCH_DIR}/lib"
-  REQUIRED NO_DEFAULT_PATH NO_CACHE)
+# Not by torch's own CMake package: that of a wheel with CUDA asks for a CUDA toolkit, of which
+# nothing here needs a part. The definitions are those that it would give.
+set(libraries)
+foreach(library IN ITEMS torch_cpu c10 torch_python)
+  find_library(BACKPLANE_LIB_${library} ${library} PATHS "${BACKPLANE_TORCH_DIR}/lib"
+    REQUIRED NO_DEFAULT_PATH NO_CACHE)
+  list(APPEND libraries "${BACKPLANE_LIB_${library}}")
+endforeach()
 
 add_library(backplane_libtorch INTERFACE)
-target_link_libraries(backplane_libtorch INTERFACE ${TORCH_LIBRARIES} "${BACKPLANE_TORCH_PYTHON}")
-target_include_directories(backplane_libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_compile_definitions(backplane_libtorch INTERFACE AT_PER_OPERATOR_HEADERS)
-if(TORCH_CXX_FLAGS)
-  separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-  target_compile_options(backplane_libtorch INTERFACE ${torch_flags})
-endif()
+target_link_libraries(backplane_libtorch INTERFACE ${libraries})
+target_include_directories(backplane_libtorch SYSTEM INTERFACE
+  "${BACKPLANE_TORCH_DIR}/include" "${BACKPLANE_TORCH_DIR}/include/torch/csrc/api/include")
+target_compile_definitions(backplane_libtorch INTERFACE AT_PER_OPERATOR_HEADERS
+  USE_C10D_GLOO USE_DISTRIBUTED USE_RPC USE_TENSORPIPE)
+# torch_python names libraries of CUDA that its own search path finds when it is loaded.
+target_link_options(backplane_libtorch INTERFACE -Wl,--allow-shlib-undefined)

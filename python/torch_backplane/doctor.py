@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+# Versions of torch that this package is built and tested with: from the first, before the end.
+TORCH_FIRST, TORCH_END = (2, 13), (2, 14)
 OPENMP_LIBRARY = re.compile(r"/(lib(?:gomp|iomp5|omp)\b[^/]*?)(?:-[0-9a-f]{8,})?\.so[^/]*$")
 
 
@@ -50,12 +52,12 @@ def _versions() -> Iterator[Finding]:
         f"backplane {__version__}, torch {torch.__version__} ({kind}), "
         f"Python {platform.python_version()}, {platform.machine()}"
     )
-    if torch.__version__.split(".")[:2] == ["2", "13"]:
+    wanted = f"torch>={'.'.join(map(str, TORCH_FIRST))},<{'.'.join(map(str, TORCH_END))}"
+    found = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if TORCH_FIRST <= found < TORCH_END:
         yield Finding("versions", text)
     else:
-        yield Finding(
-            "versions", text, "error", "install torch 2.13: pip install 'torch>=2.13,<2.14'"
-        )
+        yield Finding("versions", text, "error", f"install another torch: pip install '{wanted}'")
 
 
 def _extension() -> Iterator[Finding]:

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# One build serves all: pip drives CMake in build/dev, ctest and pytest run what it left.
+# One build serves all: pip drives CMake in $BACKPLANE_BUILD, ctest and pytest run what it left.
 
 # Everything that decides what the installed package is. Tests beside the sources do not.
 package_hash() {
@@ -7,7 +7,7 @@ package_hash() {
     find CMakeLists.txt CMakePresets.json cmake pyproject.toml README.md LICENSE plugin_api core \
       plugins sdk tools python -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*' \
       -not -name '*.md' -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 -r sha256sum
-    cat requirements/torch.txt requirements/build.txt plugins/cpu_onednn/requirements.txt
+    cat "$TORCH_PIN" requirements/build.txt plugins/cpu_onednn/requirements.txt
     "$PYTHON" --version
     g++ --version | head -n 1
     echo "${BACKPLANE_ONEDNN_ROOT:-}"
@@ -39,12 +39,12 @@ build_package() {
   hash=$(package_hash)
   if stamp_is package "$hash" && installed_package; then
     # Only tests can have changed.
-    quietly build/dev-build.log cmake --build build/dev
+    quietly "$BACKPLANE_BUILD-build.log" cmake --build "$BACKPLANE_BUILD"
   else
-    say "building and installing torch-backplane (build/dev-build.log)"
-    quietly build/dev-build.log env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip install --verbose \
+    say "building and installing torch-backplane ($BACKPLANE_BUILD-build.log)"
+    quietly "$BACKPLANE_BUILD-build.log" env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip install --verbose \
       --no-build-isolation --no-deps --force-reinstall . \
-      -C build-dir=build/dev \
+      -C build-dir="$BACKPLANE_BUILD" \
       -C cmake.build-type=RelWithDebInfo \
       -C cmake.define.BACKPLANE_BUILD_TESTS=ON \
       -C cmake.define.BACKPLANE_WERROR=ON \
@@ -81,5 +81,5 @@ run_opinfo() {
 
 run_clean() {
   rm -rf build
-  if [ "${1:-}" = all ]; then rm -rf "$VENV"; fi
+  if [ "${1:-}" = all ]; then rm -rf .venv .venv-*; fi
 }

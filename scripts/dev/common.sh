@@ -1,7 +1,22 @@
 # shellcheck shell=bash
 # Paths, environment and small helpers. Sourced by ./dev from the repository root.
 
-VENV=.venv
+# Another Python or torch than the usual one has a .venv and a build folder of its own, so that
+# going from one to the other builds nothing anew.
+variant=
+if [ -n "${BACKPLANE_PYTHON:-}" ]; then
+  version=$("$BACKPLANE_PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' || true)
+  if [ "$version" != 3.11 ]; then variant+=-py$version; fi
+fi
+TORCH_PIN=requirements/torch.txt
+if [ -n "${BACKPLANE_TORCH:-}" ] && [ "torch==$BACKPLANE_TORCH" != "$(cat $TORCH_PIN)" ]; then
+  variant+=-torch$BACKPLANE_TORCH
+  TORCH_PIN=build/torch$variant.txt
+  mkdir -p build
+  echo "torch==$BACKPLANE_TORCH" >"$TORCH_PIN"
+fi
+VENV=.venv$variant
+export BACKPLANE_BUILD=build/dev$variant # tests find what is not installed there
 PYTHON=$VENV/bin/python
 STAMPS=$VENV/.backplane
 JOBS=${BACKPLANE_JOBS:-$(nproc)}

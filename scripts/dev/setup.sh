@@ -48,7 +48,7 @@ install_debian() {
 }
 
 is_supported_python() {
-  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null
 }
 
 # Prints the interpreter for .venv.
@@ -60,10 +60,10 @@ find_python() {
       return
     fi
     if [ -n "$candidate" ] && [ "$candidate" = "${BACKPLANE_PYTHON:-}" ]; then
-      die "BACKPLANE_PYTHON=$candidate is not Python 3.11 or newer" 3
+      die "BACKPLANE_PYTHON=$candidate is not Python 3.11 or 3.12" 3
     fi
   done
-  die "no Python 3.11 or newer found; set BACKPLANE_PYTHON" 3
+  die "no Python 3.11 or 3.12 found; set BACKPLANE_PYTHON" 3
 }
 
 ensure_venv() {
@@ -84,19 +84,19 @@ ensure_venv() {
 # install_requirements NAME FILE: once per content of the file and of the torch pin.
 install_requirements() {
   local name=$1 file=$2 stamp
-  stamp=$(hash_files "$file" requirements/torch.txt)
+  stamp=$(hash_files "$file" "$TORCH_PIN")
   if stamp_is "requirements-$name" "$stamp"; then return; fi
   say "installing $(grep -v '^ *#' "$file" | tr -s '\n' ' ')"
   # The constraint keeps every later package from pulling another torch.
   mkdir -p build
-  quietly "build/pip-$name.log" "$PYTHON" -m pip install -r "$file" -c requirements/torch.txt
+  quietly "build/pip-$name.log" "$PYTHON" -m pip install -r "$file" -c "$TORCH_PIN"
   set_stamp "requirements-$name" "$stamp"
 }
 
 # ensure_python [NAME...]: .venv with torch, what a build and a run need, and the named extras.
 ensure_python() {
   ensure_venv
-  install_requirements torch requirements/torch.txt # first and alone: everything else builds on it
+  install_requirements torch "$TORCH_PIN" # first and alone: everything else builds on it
   install_requirements runtime requirements/runtime.txt
   install_requirements build requirements/build.txt
   install_requirements onednn plugins/cpu_onednn/requirements.txt

@@ -40,7 +40,7 @@ run_tests() {
       ;;
     all)
       build_package test
-      run_ctest build/dev
+      run_ctest "$BACKPLANE_BUILD"
       run_pytest "$@"
       ;;
   esac

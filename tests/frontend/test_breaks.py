@@ -356,6 +356,87 @@ def aliased_results(a):
     return out is same, out, same
 
 
+@program((X,), (X - 2,))
+def comprehension_that_hides_a_variable(a):
+    i = a + 1
+    values = [i + a.sum().item() for i in range(3)]
+    return i, values, {i: n for i in "ab" for n in values if a.sum() > 0}
+
+
+@program((X,))
+def comprehension_with_a_cell(a):
+    functions = [lambda: (n, a * n) for n in (1, 2) if a.sum() < 9]  # noqa: B023  # the last n
+    return [f() for f in functions]
+
+
+@program((X, [1, 2, 3]))
+def slices_of_lists(a, items):
+    low = int(a.sum()) + 1
+    copied = items[:]
+    copied[low:] = items[:low]
+    return copied, a[low:], items[-low:]
+
+
+class Scaled:
+    scale = 3
+
+    def forward(self, a):
+        return a * self.scale
+
+    @classmethod
+    def made(cls, n):
+        return cls.__name__, n
+
+
+class ScaledTwice(Scaled):
+    def forward(self, a):
+        a = super().forward(a)
+        if a.sum() > 0:
+            a = super().forward(a) + super().scale
+        return [super(ScaledTwice, self).forward(a) for _ in range(2)], super().made(int(a.sum()))
+
+
+@program((X,), (X + 1,))
+def super_across_a_break(a):
+    return ScaledTwice().forward(a)
+
+
+def inner_generator(a):
+    try:
+        got = yield a + 1
+        yield a + got
+    except ValueError as error:
+        yield a * len(str(error))
+    return a * 5
+
+
+def outer_generator(a):
+    result = yield from inner_generator(a)
+    yield result + 1
+
+
+@program((X,))
+def thrown_into_a_generator(a):
+    a = a + int(a.sum())
+    generator = outer_generator(a)
+    values = [next(generator), generator.throw(ValueError("four")), next(generator)]
+    other = outer_generator(a)
+    values += [next(other), other.send(3)]
+    other.close()
+    return values, next(other, None)
+
+
+@program((X,), (X - 9,))
+def variable_that_may_be_unbound(a):
+    if a.sum() > -1:
+        n = a + 1
+    del a
+    try:
+        return n
+    except UnboundLocalError as error:
+        return str(error)
+
+
 # Frames that cannot go on behind their break, each for a reason that is counted.
 WHOLLY_PLAIN = {"looks_at_its_frame", "in_handler", "with_generator", "deleted"}
 # Where resume functions run as plain Python: numbers that change are entries of their own, and a
@@ -573,3 +654,134 @@ def test_module_with_a_break_inside() -> None:
     for ours, theirs in zip(net.parameters(), plain.parameters(), strict=True):
         assert torch.equal(ours.grad, theirs.grad)
     assert captured(compiled._backplane_compiled)
+
+
+def tracer(add: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def active() -> Any:
+        sys.settrace(lambda frame, event, argument: add(frame.f_code.co_name))
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+
+    return active()
+
+
+def monitor(
+    add: Callable[[str], None], code: Any = None
+) -> contextlib.AbstractContextManager[None]:
+    monitoring = sys.monitoring
+    tool, event = monitoring.COVERAGE_ID, monitoring.events.PY_START
+
+    @contextlib.contextmanager
+    def active() -> Any:
+        monitoring.use_tool_id(tool, "test")
+        monitoring.register_callback(tool, event, lambda code, offset: add(code.co_name))
+        if code:
+            monitoring.set_local_events(tool, code, event)
+        else:
+            monitoring.set_events(tool, event)
+        try:
+            yield
+        finally:
+            if code:
+                monitoring.set_local_events(tool, code, 0)
+            monitoring.set_events(tool, 0)
+            monitoring.free_tool_id(tool)
+
+    return active()
+
+
+def watched_inside(a):
+    return a * 2
+
+
+def watched(a):
+    return watched_inside(a) + 1
+
+
+WATCHERS = {"settrace": tracer}
+if hasattr(sys, "monitoring"):  # from Python 3.12 on
+    WATCHERS |= {"all code": monitor}
+    WATCHERS |= {"one function": lambda add: monitor(add, watched_inside.__code__)}
+
+
+@pytest.mark.parametrize("kind", WATCHERS)
+def test_watched_programs_run_as_plain_python(kind: str) -> None:
+    names: list[str] = []
+    compiled = frontend.compile(watched, backend="eager")
+    with WATCHERS[kind](names.append):
+        result = compiled(X)
+    assert torch.equal(result, X * 2 + 1)
+    assert "watched_inside" in names
+    counters = frontend.counters(compiled)
+    reasons = [*counters["plain_reasons"], *counters["breaks"]]
+    assert any("a debugger, profiler or coverage tool watches" in reason for reason in reasons)
+    frontend.forget(compiled)
+    assert torch.equal(compiled(X), X * 2 + 1)
+    assert captured(compiled) and frontend.counters(compiled)["entries"] == 1
+
+
+def test_depth_of_recursion_across_frames() -> None:
+    """As deep as plain Python: a frame hook costs a level of C for each call."""
+
+    def depth(a, n):
+        if n == 0:
+            return float(a.sum())
+        return depth(a, n - 1)
+
+    compiled = frontend.compile(depth, backend="eager")
+    assert compiled(X, 800) == depth(X, 800)
+
+
+def test_audit_hooks_are_none_of_the_program() -> None:
+    seen: list[str] = []
+    active = True
+
+    def hook(event: str, _arguments: Any) -> None:
+        if active:
+            seen.append(event)
+
+    def program(a):
+        sys.audit("backplane.test")
+        return a + int(a.sum())
+
+    sys.addaudithook(hook)  # for as long as the process lives
+    try:
+        check(program, (X,))
+        assert "backplane.test" in seen
+
+        def reads_a_code(a):
+            return a * 2, (lambda: 1).__code__.co_argcount
+
+        assert captured(check(reads_a_code, (X,)))
+    finally:
+        active = False
+
+
+def comprehension_that_fails(a):
+    n = 5
+    try:
+        return [a[n] + float(a.sum()) for n in (0, 1, 9)]
+    except (IndexError, TypeError) as error:
+        return n, str(error)
+
+
+def stop_iteration_in_a_generator(a):
+    a = a + int(a.sum())
+
+    def broken():
+        yield a + 1
+        next(iter(()))
+
+    try:
+        return list(broken())
+    except RuntimeError as error:
+        return str(error), type(error.__cause__).__name__
+
+
+# What is captured of them differs by the version of Python.
+def test_exceptions_that_versions_treat_differently() -> None:
+    check(comprehension_that_fails, (X,), (None,))
+    check(stop_iteration_in_a_generator, (X,))

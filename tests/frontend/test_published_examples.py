@@ -14,6 +14,7 @@ import sys
 import pytest
 
 FOLDER = pathlib.Path(__file__).parent / "published"
+PYTHON = "{}.{}".format(*sys.version_info)  # bytecode differs
 EXAMPLES = ("toy_example", "two_modules", "two_shapes", "scatter")
 
 
@@ -37,7 +38,7 @@ def log_of(example: str) -> str:
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_log(example: str) -> None:
     text = log_of(example)
-    golden = FOLDER / f"{example}.txt"
+    golden = FOLDER / PYTHON / f"{example}.txt"
     if os.environ.get("BACKPLANE_WRITE_GOLDEN"):
         golden.write_text(text)
     assert text == golden.read_text()

@@ -6,6 +6,7 @@ fail as BACKPLANE_FAULTY_CL says (plugins/opencl/testing/fault_layer.c).
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 
@@ -13,7 +14,8 @@ import pytest
 from integration.helpers import run_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LAYER = ROOT / "build/dev/testing_layers/libbackplane_opencl_faults.so"
+BUILD = ROOT / os.environ.get("BACKPLANE_BUILD", "build/dev")
+LAYER = BUILD / "testing_layers/libbackplane_opencl_faults.so"
 
 HEAD = """
 import os

@@ -61,6 +61,7 @@ std::vector<LocalSet> find_live_locals(const Code& code, std::size_t local_count
 BoundLocals find_bound_locals(const Code& code, const LocalSet& at_start) {
   const std::size_t count = code.instructions.size();
   const std::vector<std::int32_t> handlers = handlers_of(code);
+  const std::vector<std::vector<Slot>> slots = find_slots(code);
   BoundLocals bound{std::vector<LocalSet>(count, LocalSet(at_start.size(), true)),
                     std::vector<LocalSet>(count, LocalSet(at_start.size()))};
   std::vector<bool> seen(count);
@@ -80,12 +81,16 @@ BoundLocals find_bound_locals(const Code& code, const LocalSet& at_start) {
     const Instruction& it = code.instructions[at];
     LocalSet always = bound.always[at], sometimes = bound.sometimes[at];
     if (handlers[at] != kNoTarget) reach(static_cast<std::size_t>(handlers[at]), always, sometimes);
-    if (it.opcode == STORE_FAST || it.opcode == MAKE_CELL)
-      always[static_cast<std::size_t>(it.argument)] =
-          sometimes[static_cast<std::size_t>(it.argument)] = true;
-    if (it.opcode == DELETE_FAST)
-      always[static_cast<std::size_t>(it.argument)] =
-          sometimes[static_cast<std::size_t>(it.argument)] = false;
+    const auto local = static_cast<std::size_t>(it.argument);
+    if (it.opcode == STORE_FAST || it.opcode == MAKE_CELL) {
+      // An inlined comprehension puts back what it has found, a NULL as well.
+      const bool may_be_null =
+          it.opcode == STORE_FAST && !slots[at].empty() && slots[at].back() != Slot::kValue;
+      always[local] = !may_be_null;
+      sometimes[local] = true;
+    }
+    if (it.opcode == DELETE_FAST || clears_local(it.opcode))
+      always[local] = sometimes[local] = false;
     if (it.target != kNoTarget) reach(static_cast<std::size_t>(it.target), always, sometimes);
     if (!ends_flow(it.opcode)) reach(at + 1, always, sometimes);
   }
@@ -97,6 +102,16 @@ std::vector<Slot> slots_after(const Instruction& it, std::vector<Slot> before, b
   const int effect = PyCompile_OpcodeStackEffectWithJump(it.opcode, argument, jumped ? 1 : 0);
   const auto depth = static_cast<std::size_t>(
       std::max<std::int64_t>(0, static_cast<std::int64_t>(before.size()) + effect));
+  if (clears_local(it.opcode)) {
+    before.push_back(Slot::kEither);
+    return before;
+  }
+  if (loads_method(it.opcode, it.argument)) {
+    before.resize(before.size() -
+                  static_cast<std::size_t>(plain_load(it.opcode, it.argument).taken));
+    before.resize(before.size() + 2, Slot::kEither);
+    return before;
+  }
   switch (it.opcode) {
     case PUSH_NULL:
       before.push_back(Slot::kNull);
@@ -126,13 +141,6 @@ std::vector<Slot> slots_after(const Instruction& it, std::vector<Slot> before, b
     default:
       break;
   }
-#ifdef LOAD_METHOD
-  if (it.opcode == LOAD_METHOD) {
-    before.back() = Slot::kEither;
-    before.push_back(Slot::kEither);
-    return before;
-  }
-#endif
   before.resize(depth, Slot::kValue);
   return before;
 }

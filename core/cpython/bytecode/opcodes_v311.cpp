@@ -86,6 +86,8 @@ bool uses_local(int opcode) {
   }
 }
 
+bool clears_local(int) { return false; }
+
 int reversed_jump(int opcode) {
   switch (opcode) {
     case JUMP_FORWARD:
@@ -120,7 +122,17 @@ const std::vector<int>& call_opcodes() {
   return opcodes;
 }
 
-bool can_rewrite() { return true; }
+bool loads_method(int opcode, int) { return opcode == LOAD_METHOD; }
+
+AttributeLoad plain_load(int, int argument) { return {LOAD_ATTR, argument, 1}; }
+
+int name_index(int opcode, int argument) {
+  return opcode == LOAD_GLOBAL ? argument >> 1 : argument;
+}
+
+int comparison_of(int argument) { return argument; }
+
+int skipped_at_loop_end() { return 0; }
 
 bool merges_locations() { return false; }
 

@@ -84,6 +84,8 @@ bool uses_local(int opcode) {
   }
 }
 
+bool clears_local(int opcode) { return opcode == LOAD_FAST_AND_CLEAR; }
+
 int reversed_jump(int opcode) {
   switch (opcode) {
     case JUMP_FORWARD:
@@ -115,7 +117,21 @@ const std::vector<int>& call_opcodes() {
   return opcodes;
 }
 
-bool can_rewrite() { return false; }
+bool loads_method(int opcode, int argument) {
+  return (opcode == LOAD_ATTR || opcode == LOAD_SUPER_ATTR) && (argument & 1) != 0;
+}
+
+AttributeLoad plain_load(int opcode, int argument) {
+  return {opcode, argument & ~1, opcode == LOAD_SUPER_ATTR ? 3 : 1};
+}
+
+int name_index(int opcode, int argument) {
+  return opcode == LOAD_SUPER_ATTR ? argument >> 2 : argument >> 1;
+}
+
+int comparison_of(int argument) { return argument >> 4; }
+
+int skipped_at_loop_end() { return 1; }
 
 bool merges_locations() { return true; }
 

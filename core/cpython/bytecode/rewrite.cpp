@@ -105,9 +105,11 @@ class Writer {
   // The frame's instructions with their handlers; where they start.
   std::int32_t copy(const Code& body, const std::vector<int>& local_of, bool makes_cells) {
     const std::int32_t base = size();
+    bool started = false;  // cells that are made later belong to inlined comprehensions
     for (Instruction it : body.instructions) {
       if (uses_local(it.opcode)) it.argument = local_of[static_cast<std::size_t>(it.argument)];
-      if (!makes_cells && (it.opcode == MAKE_CELL || it.opcode == COPY_FREE_VARS)) {
+      started = started || it.opcode == RESUME;
+      if (!makes_cells && !started && (it.opcode == MAKE_CELL || it.opcode == COPY_FREE_VARS)) {
         it.opcode = NOP;
         it.argument = 0;
       }
@@ -245,9 +247,6 @@ class Modified {
 }  // namespace
 
 Result<OriginalCode> OriginalCode::make(PyCodeObject* code) {
-  if (!can_rewrite())
-    return unsupported("frames of Python " + std::string(python_version()) +
-                       " are not taken apart; those of 3.11 are");
   OriginalCode original;
   original.held = Ref::borrow(reinterpret_cast<PyObject*>(code));
   BP_ASSIGN_OR_RETURN(original.code, decode(code));
@@ -359,6 +358,9 @@ bool can_break_at(const Code& code, std::int32_t instruction) {
   const Instruction& it = code.instructions[static_cast<std::size_t>(instruction)];
   switch (it.opcode) {
     case RETURN_VALUE:
+#ifdef RETURN_CONST
+    case RETURN_CONST:
+#endif
     case YIELD_VALUE:
     case SEND:
     case RETURN_GENERATOR:
@@ -384,13 +386,13 @@ Result<Ref> make_broken_code(const OriginalCode& original, const FrameCode& fram
     return unsupported("the frame cannot go on behind this instruction");
   const std::vector<Slot>& before = plan.layout.slots;
   const bool falls_through = !ends_flow(breaking.opcode);
-#ifdef LOAD_METHOD
-  const bool is_method = breaking.opcode == LOAD_METHOD;
-#else
-  const bool is_method = false;
-#endif
+  const bool is_method = loads_method(breaking.opcode, breaking.argument);
+  const bool ends_loop = breaking.opcode == FOR_ITER && skipped_at_loop_end() != 0;
   std::vector<Slot> behind = slots_after(breaking, before, false), at_target;
-  if (breaking.target != kNoTarget) at_target = slots_after(breaking, before, true);
+  if (ends_loop)
+    at_target.assign(before.begin(), before.end() - 1);
+  else if (breaking.target != kNoTarget)
+    at_target = slots_after(breaking, before, true);
   // As a plain attribute below a NULL, so that it is known which of the two slots has a value.
   if (is_method) behind.end()[-2] = Slot::kNull;
   if (is_method) behind.back() = Slot::kValue;
@@ -424,10 +426,13 @@ Result<Ref> make_broken_code(const OriginalCode& original, const FrameCode& fram
     if (uses_local(it.opcode)) it.argument = modified.local(it.argument);
     it.target = kNoTarget;
     if (is_method) {
+      const AttributeLoad load = plain_load(it.opcode, it.argument);
       writer.set_location(it.location);
       writer.add(PUSH_NULL);
-      writer.add(SWAP, 2);
-      it.opcode = LOAD_ATTR;
+      // Below what the load takes, the order of which stays.
+      for (int depth = load.taken + 1; depth > 1; --depth) writer.add(SWAP, depth);
+      it.opcode = load.opcode;
+      it.argument = load.argument;
     }
     breaking_at = writer.size();
     writer.code.instructions.push_back(it);
@@ -437,7 +442,12 @@ Result<Ref> make_broken_code(const OriginalCode& original, const FrameCode& fram
   if (falls_through) BP_RETURN_IF_ERROR(modified.add_tail(plan, last + 1, std::move(behind)));
   if (breaking.target != kNoTarget) {
     writer.code.instructions[static_cast<std::size_t>(breaking_at)].target = writer.size();
-    BP_RETURN_IF_ERROR(modified.add_tail(plan, breaking.target, std::move(at_target)));
+    // What CPython jumps over must lie there all the same.
+    const std::int32_t skipped = ends_loop ? skipped_at_loop_end() : 0;
+    for (std::int32_t i = 0; i < skipped; ++i)
+      writer.code.instructions.push_back(
+          body.instructions[static_cast<std::size_t>(breaking.target + i)]);
+    BP_RETURN_IF_ERROR(modified.add_tail(plan, breaking.target + skipped, std::move(at_target)));
   }
   if (const ExceptionRange* range = range_at(body, last)) {
     if (copied < 0)

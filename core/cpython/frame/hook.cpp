@@ -20,10 +20,47 @@ _PyFrameEvalFunction g_foreign = nullptr;
 // The frame that the foreign function has in its hands: it may give it back to ours.
 thread_local _PyInterpreterFrame* t_passed_on = nullptr;
 
+// Plain calls of Python functions take no C stack, and CPython counts none of its own depth for
+// them; behind a hook each call does. The program is not to notice up to the depth that Python
+// allows by default, and then some.
+class FreeDepth {
+#if PY_VERSION_HEX >= 0x030C0000
+ public:
+  explicit FreeDepth(PyThreadState* thread) : thread_(t_depth < kMostFree ? thread : nullptr) {
+    ++t_depth;
+    if (thread_) thread_->c_recursion_remaining += kUnits;
+  }
+  ~FreeDepth() {
+    --t_depth;
+    if (thread_) thread_->c_recursion_remaining -= kUnits;
+  }
+  FreeDepth(const FreeDepth&) = delete;
+  FreeDepth& operator=(const FreeDepth&) = delete;
+
+ private:
+  static constexpr int kUnits = 2;  // PY_EVAL_C_STACK_UNITS
+  static constexpr int kMostFree = 1200;
+  static thread_local int t_depth;
+
+  PyThreadState* thread_;
+};
+
+thread_local int FreeDepth::t_depth = 0;
+#else
+ public:
+  explicit FreeDepth(PyThreadState*) {}
+};
+#endif
+
+PyObject* run_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  const FreeDepth depth(thread);
+  return _PyEval_EvalFrameDefault(thread, frame, throwing);
+}
+
 PyObject* run_frame(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   // An exception thrown into a suspended frame is the evaluator's too.
   if (t_evaluator) return t_evaluator->evaluate(thread, frame, throwing);
-  if (!g_foreign || frame == t_passed_on) return _PyEval_EvalFrameDefault(thread, frame, throwing);
+  if (!g_foreign || frame == t_passed_on) return run_by_default(thread, frame, throwing);
   _PyInterpreterFrame* const outer = std::exchange(t_passed_on, frame);
   PyObject* result = g_foreign(thread, frame, throwing);
   t_passed_on = outer;
@@ -37,7 +74,7 @@ _PyFrameEvalFunction current() {
 }  // namespace
 
 PyObject* evaluate_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  return _PyEval_EvalFrameDefault(thread, frame, throwing);
+  return run_by_default(thread, frame, throwing);
 }
 
 FrameHook installed_frame_hook() {

@@ -1,18 +1,17 @@
 // A frame that is run by someone else than CPython's own loop, on CPython's own stack of frames, so
-// that super(), sys._getframe() and tracebacks see what they always see. Python 3.11.
+// that super(), sys._getframe() and tracebacks see what they always see. One source file per
+// CPython version knows their layout.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <memory>
+#include <utility>
 
 struct _PyInterpreterFrame;
 
 namespace backplane::cpython {
-
-// False where this version's frames are not known here: RunningFrame must not be made.
-bool can_run_frames();
 
 // What code, function and namespaces a frame that has not run yet has. All borrowed.
 struct FrameContent {
@@ -52,6 +51,22 @@ class RunningFrame {
   _PyInterpreterFrame* frame_;
   std::unique_ptr<Link> link_;
   bool entered_ = false;
+};
+
+// A frame that the evaluator got and did not run: from Python 3.12 on it is the evaluator that
+// ends each frame, and this does it, unless the frame was handed on.
+class UnrunFrame {
+ public:
+  UnrunFrame(PyThreadState* thread, _PyInterpreterFrame* frame) : thread_(thread), frame_(frame) {}
+  ~UnrunFrame();
+  UnrunFrame(const UnrunFrame&) = delete;
+  UnrunFrame& operator=(const UnrunFrame&) = delete;
+
+  _PyInterpreterFrame* hand_on() { return std::exchange(frame_, nullptr); }
+
+ private:
+  [[maybe_unused]] PyThreadState* thread_;
+  _PyInterpreterFrame* frame_;
 };
 
 }  // namespace backplane::cpython

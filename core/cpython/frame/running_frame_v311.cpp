@@ -18,8 +18,6 @@ struct RunningFrame::Link {
   _PyCFrame cframe;
 };
 
-bool can_run_frames() { return true; }
-
 FrameContent content_of(_PyInterpreterFrame* frame) {
   FrameContent content;
   content.code = frame->f_code;
@@ -73,6 +71,8 @@ void RunningFrame::suspend(int stack_depth) {
 }
 
 void RunningFrame::finish() { frame_->stacktop = frame_->f_code->co_nlocalsplus; }
+
+UnrunFrame::~UnrunFrame() = default;  // its caller ends it
 
 }  // namespace backplane::cpython
 

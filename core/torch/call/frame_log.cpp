@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/cpython/bytecode/code.h"
+#include "core/cpython/bytecode/opcodes.h"
 
 namespace backplane::call {
 
@@ -43,7 +44,7 @@ std::string find_frame_reader(const cpython::OriginalCode& original) {
   for (const cpython::Instruction& it : original.code.instructions) {
     const bool is_global = it.opcode == LOAD_GLOBAL;
     if (!is_global && it.opcode != LOAD_ATTR && it.opcode != LOAD_METHOD) continue;
-    const Py_ssize_t index = is_global ? it.argument >> 1 : it.argument;
+    const Py_ssize_t index = cpython::name_index(it.opcode, it.argument);
     const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(original.object()->co_names, index));
     if (!name) PyErr_Clear();
     if (!name) continue;

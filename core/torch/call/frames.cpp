@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "core/cpython/frame/running_frame.h"
+#include "core/cpython/frame/watched.h"
 #include "core/torch/call/frame_callable.h"
 #include "core/torch/call/frame_effects.h"
 #include "core/torch/call/frame_log.h"
@@ -157,7 +158,8 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   constexpr int kSuspends =
       CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
   if (throwing || content.is_generator || content.first_unit != 0 ||
-      (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0)
+      (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0 ||
+      cpython::is_in_audit_hook(thread))
     return cpython::evaluate_by_default(thread, frame, throwing);
   const FileKind kind = kind_of_file(code);
   if (kind == FileKind::kProgram && (code->co_flags & kSuspends) != 0) {
@@ -186,8 +188,9 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
     entry = find_entry(*known, content.function, {pointers.data(), pointers.size(), nullptr},
                        registers);
   }
+  cpython::UnrunFrame unrun(thread, frame);
   if (!entry && PyErr_Occurred()) return nullptr;
-  if (!entry) return cpython::evaluate_by_default(thread, frame, throwing);
+  if (!entry) return cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
   return run(std::move(entry), content.function, std::move(values), registers);
 }
 

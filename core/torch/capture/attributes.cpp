@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "core/cpython/bytecode/class_dict.h"
 #include "core/torch/capture/interpreter.h"
 
 namespace backplane::capture {
@@ -228,7 +229,7 @@ PyObject* Interpreter::super_attribute(PyObject* super, PyObject* name) {
       PyObject* base = PyTuple_GET_ITEM(order, i);
       auto* type = reinterpret_cast<PyTypeObject*>(base);
       world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
-      PyObject* found = PyDict_GetItemWithError(type->tp_dict, name);
+      PyObject* found = PyDict_GetItemWithError(cpython::dict_of_class(type), name);
       if (!found) continue;
       if (PyFunction_Check(found)) {
         const Ref known = Ref::steal(world_.read_constant(found));

@@ -10,13 +10,6 @@ namespace {
 using cpython::Instruction;
 using cpython::Ref;
 
-Flow push_own(FrameState& state, PyObject* made) {
-  if (!made) return Flow::kError;
-  state.world.own(made);
-  state.push(made);
-  return Flow::kNext;
-}
-
 Flow build_sequence(FrameState& state, int count, bool is_list) {
   PyObject* made = is_list ? PyList_New(count) : PyTuple_New(count);
   if (!made) return Flow::kError;
@@ -218,6 +211,13 @@ Flow make_function(FrameState& state, int flags) {
 
 }  // namespace
 
+Flow push_own(FrameState& state, PyObject* made) {
+  if (!made) return Flow::kError;
+  state.world.own(made);
+  state.push(made);
+  return Flow::kNext;
+}
+
 Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_handled) {
   out_handled = true;
   const int argument = it.argument;
@@ -238,10 +238,6 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
       return build_slice(state, argument);
     case FORMAT_VALUE:
       return format(state, argument);
-    case LIST_TO_TUPLE: {
-      const Ref list = state.take();
-      return push_own(state, PyList_AsTuple(list.get()));
-    }
     case LIST_APPEND: {
       const Ref value = state.take();
       return state.interpreter.append(state.peek(argument), value.get()) ? Flow::kNext

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/cpython/bytecode/py_ref.h"
+#include "core/cpython/bytecode/class_dict.h"
 
 namespace backplane::capture {
 
@@ -138,7 +138,8 @@ void add_row(Tables& tables, const Row& row) {
 void add_operators(Tables& tables, PyObject* type) {
   Py_ssize_t position = 0;
   PyObject *name, *value;
-  while (PyDict_Next(reinterpret_cast<PyTypeObject*>(type)->tp_dict, &position, &name, &value)) {
+  while (PyDict_Next(cpython::dict_of_class(reinterpret_cast<PyTypeObject*>(type)), &position,
+                     &name, &value)) {
     const char* text = PyUnicode_AsUTF8(name);
     if (contains_word(kExcludedOperators, text)) continue;
     if (Py_TYPE(value) == &PyMethodDescr_Type) {
@@ -182,7 +183,7 @@ Tables make_tables() {
         PyType_Check(found.get()) ? found.get() : reinterpret_cast<PyObject*>(Py_TYPE(found.get()));
     add_operators(tables, type);
     if (type != found.get()) {  // an instance whose attributes are the functions
-      PyObject* dict = reinterpret_cast<PyTypeObject*>(type)->tp_dict;
+      PyObject* dict = cpython::dict_of_class(reinterpret_cast<PyTypeObject*>(type));
       Py_ssize_t position = 0;
       PyObject *key, *value;
       while (PyDict_Next(dict, &position, &key, &value)) {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/cpython/frame/hook.h"
-#include "core/cpython/frame/running_frame.h"
+#include "core/cpython/frame/watched.h"
 #include "core/torch/capture/interpreter.h"
 #include "core/torch/record/escape.h"
 #include "core/torch/record/session.h"
@@ -76,10 +76,7 @@ class KeptAutocast {
 };
 
 Status check_interpreter() {
-  if (!cpython::can_run_frames())
-    return unsupported("this version of Python is not captured; 3.11 is");
-  const PyThreadState* thread = PyThreadState_Get();
-  if (thread->c_tracefunc || thread->c_profilefunc)
+  if (cpython::is_thread_watched(PyThreadState_Get()))
     return unsupported("a debugger, profiler or coverage tool watches the program");
   return {};
 }

@@ -45,5 +45,18 @@ Flow run_call_instruction(FrameState& state, const cpython::Instruction& it, boo
 Flow run_match_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
 Flow run_exception_instruction(FrameState& state, const cpython::Instruction& it,
                                bool& out_handled);
+// Those that not every version of CPython has.
+Flow run_version_instruction(FrameState& state, const cpython::Instruction& it, bool& out_handled);
+
+// What groups share. `owned` may be null, with an error set.
+Flow push_result(FrameState& state, PyObject* owned);
+Flow push_own(FrameState& state, PyObject* made);
+Flow load_local(FrameState& state, int index);
+Flow unary(FrameState& state, PyObject* (*function)(PyObject*));
+Flow jump(FrameState& state, const cpython::Instruction& it);
+Flow jump_on_truth(FrameState& state, const cpython::Instruction& it, bool wanted, bool keeps);
+Flow jump_on_none(FrameState& state, const cpython::Instruction& it, bool wanted);
+// `out_result`: what the receiver below the value on the stack gave, or null with an error set.
+PySendResult send(FrameState& state, PyObject*& out_result);
 
 }  // namespace backplane::capture

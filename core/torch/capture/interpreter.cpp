@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+#include "core/cpython/bytecode/class_dict.h"
+#include "core/cpython/frame/watched.h"
 #include "core/torch/capture/frame_state.h"
 #include "core/torch/record/session.h"
 #include "core/torch/record/value_tensor.h"
@@ -57,7 +59,8 @@ bool guard_as_method(World& world, const cpython::FrameContent& content) {
     if (guard_under(world, type, name, content.function)) return true;
     // Classes may hold a function under another name than its own.
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
-      PyObject* dict = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i))->tp_dict;
+      PyObject* dict = cpython::dict_of_class(
+          reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)));
       Py_ssize_t position = 0;
       PyObject *key, *value;
       while (PyDict_Next(dict, &position, &key, &value))
@@ -158,7 +161,9 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
 }
 
 PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (is_below_dispatcher()) return cpython::evaluate_by_default(thread, frame, throwing);
+  if (is_below_dispatcher() || cpython::is_in_audit_hook(thread))
+    return cpython::evaluate_by_default(thread, frame, throwing);
+  cpython::UnrunFrame unrun(thread, frame);
   if (world_.stopped()) return world_.stop("");
   const cpython::FrameContent content = cpython::content_of(frame);
   PyCodeObject* code = content.code;
@@ -177,18 +182,21 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
     return world_.stop("the program defines a class or runs a module");
   if (is_disabled(content.function))
     return world_.stop(std::string(text_of(code->co_qualname)) + " is disabled for capture");
+  if (cpython::is_code_watched(code))
+    return world_.stop("a debugger, profiler or coverage tool watches " +
+                       std::string(text_of(code->co_qualname)));
   const DecodedCode* known = decoded(code);
   if (!known) return nullptr;
   if (!content.is_generator) {
     if (!admit_locals(content)) return nullptr;
     if (code->co_flags & CO_GENERATOR) {
       // Makes the generator and runs nothing of its body.
-      PyObject* generator = cpython::evaluate_by_default(thread, frame, throwing);
+      PyObject* generator = cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
       if (generator) world_.own(generator);
       return generator;
     }
   }
-  cpython::RunningFrame running(thread, frame);
+  cpython::RunningFrame running(thread, unrun.hand_on());
   PyObject** base = content.locals + code->co_nlocalsplus;
   FrameState state{*this,          world_,  thread,
                    running,        content, *known,
@@ -287,9 +295,9 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
     }
     bool handled = false;
     Flow flow = Flow::kNext;
-    for (const auto group :
-         {run_stack_instruction, run_object_instruction, run_call_instruction,
-          run_build_instruction, run_exception_instruction, run_match_instruction}) {
+    for (const auto group : {run_stack_instruction, run_object_instruction, run_call_instruction,
+                             run_build_instruction, run_exception_instruction,
+                             run_match_instruction, run_version_instruction}) {
       flow = group(state, it, handled);
       if (handled) break;
     }

@@ -1,6 +1,6 @@
 // Runs the frames of a program under capture, instruction by instruction, over real objects. All
 // that the program reads from outside goes through World; all that would change the outside ends
-// the capture. Python 3.11.
+// the capture.
 #pragma once
 
 #include <Python.h>

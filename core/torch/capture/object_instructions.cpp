@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "core/cpython/bytecode/opcodes.h"
 #include "core/cpython/frame/hook.h"
 #include "core/torch/capture/frame_state.h"
 
@@ -49,12 +50,6 @@ constexpr std::array<Binary, 26> kBinary{
 };
 constexpr int kFirstInPlace = 13;
 
-Flow push_result(FrameState& state, PyObject* value) {
-  if (!value) return Flow::kError;
-  state.push(value);
-  return Flow::kNext;
-}
-
 bool is_opaque(PyObject* object) {
   return !is_primitive(object) && !is_fixed(object) && !PyDict_Check(object) &&
          !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object) &&
@@ -90,15 +85,6 @@ Flow binary(FrameState& state, int argument) {
   return push_result(
       state, world.admit(kBinary[static_cast<std::size_t>(argument)](left.get(), right.get()),
                          "an operator"));
-}
-
-Flow unary(FrameState& state, PyObject* (*function)(PyObject*)) {
-  const Ref operand = state.take();
-  if (state.world.is_outside(operand.get()) && is_opaque(operand.get())) {
-    state.world.stop("the program computes with an object from outside");
-    return Flow::kError;
-  }
-  return push_result(state, state.world.admit(function(operand.get()), "an operator"));
 }
 
 Flow compare(FrameState& state, int argument) {
@@ -142,24 +128,7 @@ Flow for_iter(FrameState& state, const Instruction& it) {
     PyErr_Clear();
   }
   Py_DECREF(state.pop());
-  state.at = static_cast<std::size_t>(it.target);
-  return Flow::kJumped;
-}
-
-Flow send(FrameState& state, const Instruction& it) {
-  const Ref value = state.take();
-  PyObject* result = nullptr;
-  PyObject* receiver = state.peek(1);
-  const PySendResult sent = PyIter_Send(receiver, value.get(), &result);
-  if (sent == PYGEN_ERROR) return Flow::kError;
-  result = state.world.admit(result, "yield from");
-  if (!result) return Flow::kError;
-  if (sent == PYGEN_NEXT) {
-    state.push(result);
-    return Flow::kNext;
-  }
-  Py_SETREF(state.peek(1), result);
-  state.at = static_cast<std::size_t>(it.target);
+  state.at = static_cast<std::size_t>(it.target + cpython::skipped_at_loop_end());
   return Flow::kJumped;
 }
 
@@ -170,6 +139,29 @@ Flow push_flag(FrameState& state, unsigned long flag) {
 
 }  // namespace
 
+Flow push_result(FrameState& state, PyObject* owned) {
+  if (!owned) return Flow::kError;
+  state.push(owned);
+  return Flow::kNext;
+}
+
+Flow unary(FrameState& state, PyObject* (*function)(PyObject*)) {
+  const Ref operand = state.take();
+  if (state.world.is_outside(operand.get()) && is_opaque(operand.get())) {
+    state.world.stop("the program computes with an object from outside");
+    return Flow::kError;
+  }
+  return push_result(state, state.world.admit(function(operand.get()), "an operator"));
+}
+
+PySendResult send(FrameState& state, PyObject*& out_result) {
+  const Ref value = state.take();
+  PyObject* result = nullptr;
+  const PySendResult sent = PyIter_Send(state.peek(1), value.get(), &result);
+  out_result = sent == PYGEN_ERROR ? nullptr : state.world.admit(result, "yield from");
+  return sent;
+}
+
 Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_handled) {
   out_handled = true;
   Interpreter& interpreter = state.interpreter;
@@ -177,8 +169,9 @@ Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_
   switch (it.opcode) {
     case LOAD_GLOBAL:
       if (argument & 1) state.push(nullptr);
-      return push_result(state, interpreter.global(state.content.globals, state.content.builtins,
-                                                   state.name(argument >> 1)));
+      return push_result(state,
+                         interpreter.global(state.content.globals, state.content.builtins,
+                                            state.name(cpython::name_index(it.opcode, argument))));
     case STORE_GLOBAL:
     case DELETE_GLOBAL: {
       const Ref value = it.opcode == STORE_GLOBAL ? state.take() : Ref();
@@ -187,14 +180,13 @@ Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_
                  ? Flow::kNext
                  : Flow::kError;
     }
-    case LOAD_ATTR: {
-      const Ref owner = state.take();
-      return push_result(state, interpreter.attribute(owner.get(), state.name(argument)));
-    }
+    case LOAD_ATTR:
     case LOAD_METHOD: {
       const Ref owner = state.take();
-      state.push(nullptr);
-      return push_result(state, interpreter.attribute(owner.get(), state.name(argument)));
+      if (cpython::loads_method(it.opcode, argument)) state.push(nullptr);
+      return push_result(
+          state,
+          interpreter.attribute(owner.get(), state.name(cpython::name_index(it.opcode, argument))));
     }
     case STORE_ATTR: {
       const Ref owner = state.take(), value = state.take();
@@ -222,8 +214,6 @@ Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_
     }
     case BINARY_OP:
       return binary(state, argument);
-    case UNARY_POSITIVE:
-      return unary(state, PyNumber_Positive);
     case UNARY_NEGATIVE:
       return unary(state, PyNumber_Negative);
     case UNARY_INVERT:
@@ -234,7 +224,7 @@ Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_
       return push_result(state, is_true < 0 ? nullptr : PyBool_FromLong(!is_true));
     }
     case COMPARE_OP:
-      return compare(state, argument);
+      return compare(state, cpython::comparison_of(argument));
     case IS_OP: {
       const Ref right = state.take(), left = state.take();
       state.world.guard_identity_of(left.get(), right.get());
@@ -263,8 +253,6 @@ Flow run_object_instruction(FrameState& state, const Instruction& it, bool& out_
     }
     case FOR_ITER:
       return for_iter(state, it);
-    case SEND:
-      return send(state, it);
     case MATCH_MAPPING:
       return push_flag(state, Py_TPFLAGS_MAPPING);
     case MATCH_SEQUENCE:

@@ -25,32 +25,13 @@ Flow unbound(FrameState& state, int index, bool is_free) {
   return Flow::kError;
 }
 
-Flow jump(FrameState& state, const Instruction& it) {
-  state.at = static_cast<std::size_t>(it.target);
-  return Flow::kJumped;
-}
-
-Flow jump_on_truth(FrameState& state, const Instruction& it, bool wanted, bool keeps) {
-  const Ref value = state.take();
-  const int is_true = state.interpreter.truth(value.get());
-  if (is_true < 0) return Flow::kError;
-  if ((is_true != 0) != wanted) return Flow::kNext;
-  if (keeps) state.push(Py_NewRef(value.get()));
-  return jump(state, it);
-}
-
-Flow jump_on_none(FrameState& state, const Instruction& it, bool wanted) {
-  const Ref value = state.take();
-  return (value.get() == Py_None) == wanted ? jump(state, it) : Flow::kNext;
-}
-
 // The cells of the function's closure, each with the path to it.
 Flow copy_free_variables(FrameState& state, int count) {
   PyObject* function = state.content.function;
   PyObject* closure = PyFunction_GET_CLOSURE(function);
   PyCodeObject* code = state.content.code;
   const SourceId source = state.world.source_of(function);
-  const int first = code->co_nlocals + code->co_nplaincellvars;
+  const int first = code->co_nlocalsplus - count;
   for (int i = 0; i < count; ++i) {
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
     PyObject* known = nullptr;
@@ -108,13 +89,37 @@ Flow store_cell(FrameState& state, int index, PyObject* owned) {
 
 }  // namespace
 
+Flow load_local(FrameState& state, int index) {
+  if (!state.locals[index]) return unbound(state, index, false);
+  state.push(Py_NewRef(state.locals[index]));
+  return Flow::kNext;
+}
+
+Flow jump(FrameState& state, const Instruction& it) {
+  state.at = static_cast<std::size_t>(it.target);
+  return Flow::kJumped;
+}
+
+Flow jump_on_truth(FrameState& state, const Instruction& it, bool wanted, bool keeps) {
+  const Ref value = state.take();
+  const int is_true = state.interpreter.truth(value.get());
+  if (is_true < 0) return Flow::kError;
+  if ((is_true != 0) != wanted) return Flow::kNext;
+  if (keeps) state.push(Py_NewRef(value.get()));
+  return jump(state, it);
+}
+
+Flow jump_on_none(FrameState& state, const Instruction& it, bool wanted) {
+  const Ref value = state.take();
+  return (value.get() == Py_None) == wanted ? jump(state, it) : Flow::kNext;
+}
+
 Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_handled) {
   out_handled = true;
   const int argument = it.argument;
   switch (it.opcode) {
     case NOP:
     case RESUME:
-    case PRECALL:
       return Flow::kNext;
     case POP_TOP:
       Py_XDECREF(state.pop());
@@ -133,9 +138,8 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
       state.push(Py_NewRef(state.constant(argument)));
       return Flow::kNext;
     case LOAD_FAST:
-      if (!state.locals[argument]) return unbound(state, argument, false);
-      state.push(Py_NewRef(state.locals[argument]));
-      return Flow::kNext;
+    case LOAD_CLOSURE:
+      return load_local(state, argument);
     case STORE_FAST:
       Py_XSETREF(state.locals[argument], state.pop());
       return Flow::kNext;
@@ -152,9 +156,6 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
     }
     case COPY_FREE_VARS:
       return copy_free_variables(state, argument);
-    case LOAD_CLOSURE:
-      state.push(Py_NewRef(state.locals[argument]));
-      return Flow::kNext;
     case LOAD_DEREF:
       return load_cell(state, argument);
     case STORE_DEREF:
@@ -165,22 +166,6 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
     case JUMP_BACKWARD:
     case JUMP_BACKWARD_NO_INTERRUPT:
       return jump(state, it);
-    case POP_JUMP_FORWARD_IF_FALSE:
-    case POP_JUMP_BACKWARD_IF_FALSE:
-      return jump_on_truth(state, it, false, false);
-    case POP_JUMP_FORWARD_IF_TRUE:
-    case POP_JUMP_BACKWARD_IF_TRUE:
-      return jump_on_truth(state, it, true, false);
-    case JUMP_IF_FALSE_OR_POP:
-      return jump_on_truth(state, it, false, true);
-    case JUMP_IF_TRUE_OR_POP:
-      return jump_on_truth(state, it, true, true);
-    case POP_JUMP_FORWARD_IF_NONE:
-    case POP_JUMP_BACKWARD_IF_NONE:
-      return jump_on_none(state, it, true);
-    case POP_JUMP_FORWARD_IF_NOT_NONE:
-    case POP_JUMP_BACKWARD_IF_NOT_NONE:
-      return jump_on_none(state, it, false);
     case RETURN_VALUE:
       return Flow::kReturn;
     case YIELD_VALUE:

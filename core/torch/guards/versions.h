@@ -7,14 +7,12 @@
 
 namespace backplane::guards {
 
-// Never given twice, to no other dict either. 0: not known.
+// Never given twice, to no other dict either. Deprecated in 3.12, where dicts still have it.
 inline std::uint64_t version_of_dict(PyObject* dict) {
-#if PY_VERSION_HEX < 0x030C0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#else
-  (void)dict;
-  return 0;
-#endif
+#pragma GCC diagnostic pop
 }
 
 // 0: the class has none now.
