@@ -120,8 +120,8 @@ bp_attribute get_attribute(Reader& r) {
   check(reals == 0 || integers == 0);
   check(flags == 0 || flags == integers / 8);
   a.count = (integers ? integers : reals) / 8;
-  a.integers = static_cast<const std::int64_t*>(integer_data);
-  a.reals = static_cast<const double*>(real_data);
+  a.integers = integers ? static_cast<const std::int64_t*>(integer_data) : nullptr;
+  a.reals = reals ? static_cast<const double*>(real_data) : nullptr;
   a.class_flags = flags ? static_cast<const std::uint8_t*>(flag_data) : nullptr;
   if (a.kind == BP_ATTRIBUTE_FLOATS) check(integers == 0);
   if (a.kind == BP_ATTRIBUTE_INTS || a.kind == BP_ATTRIBUTE_BOOLS) check(reals == 0);

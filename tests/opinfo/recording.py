@@ -189,8 +189,11 @@ def run(
         except EOFError:
             pass
         if not ended:
+            worker.join(timeout=2.0)
+            code = worker.exitcode
+            how = f"hung for {ENTRY_SECONDS:.0f} seconds" if code is None else f"ended with {code}"
             worker.kill()
-            checks.append(Check(current, -1, "error", "the process died or hung"))
+            checks.append(Check(current, -1, "error", f"the process {how}"))
         worker.join()
         rest = [] if ended else rest[rest.index(current) + 1 :]
     return checks

@@ -143,6 +143,7 @@ class Run {
     }
     for (const at::Tensor& tensor : out_.recipe.take_tensors()) results.emplace_back(tensor);
     for (const InputTensor& input : world.inputs()) {
+      out_.guards->load(input.source);
       out_.inputs.push_back(input.source);
       // The exact class: THPVariable_CheckExact takes a parameter for a plain tensor.
       out_.is_parameter.push_back(reinterpret_cast<PyObject*>(Py_TYPE(input.real.get())) !=

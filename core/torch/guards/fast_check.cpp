@@ -5,26 +5,9 @@
 #include <utility>
 
 #include "core/torch/guards/guard_program.h"
+#include "core/torch/guards/versions.h"
 
 namespace backplane::guards {
-
-namespace {
-
-std::uint64_t version_of_dict(PyObject* dict) {
-#if PY_VERSION_HEX < 0x030C0000
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#else
-  (void)dict;
-  return 0;
-#endif
-}
-
-// A class whose instances cannot be given another.
-bool keeps_its_instances(PyObject* type) {
-  return !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type), Py_TPFLAGS_HEAPTYPE);
-}
-
-}  // namespace
 
 // Whether the step holds as long as the dict that the value lies in, or is, does not change.
 bool GuardProgram::depends_on_dict_alone(const Step& step) const {
@@ -34,7 +17,7 @@ bool GuardProgram::depends_on_dict_alone(const Step& step) const {
     case Kind::kEquality:
       return true;
     case Kind::kType:
-      return keeps_its_instances(step.operand.get());
+      return keeps_its_instances(reinterpret_cast<PyTypeObject*>(step.operand.get()));
     default:
       return false;
   }
@@ -154,8 +137,10 @@ void GuardProgram::note_dict(const Fast& fast, PyObject* value) {
   SeenDict& dict = dicts_[fast.source];
   dict.is_same = dict.version != 0 && PyDict_Check(value) && dict.version == version_of_dict(value);
   if (dict.is_same) return;
+  if (dict.version != 0 && dict.changes < kOftenChanged) ++dict.changes;
   dict.version = 0;
   has_stale_dict_ = true;
+  if (dict.changes < kOftenChanged) has_changed_dict_ = true;
 }
 
 [[gnu::always_inline]] inline bool GuardProgram::run_fast(const Fast& fast,
@@ -209,22 +194,24 @@ void GuardProgram::note_dict(const Fast& fast, PyObject* value) {
   return true;
 }
 
-bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
-  if (!check_shape(call) || !has_same_keys() || !(ThreadState::current() == state_)) return false;
+bool GuardProgram::run_found(const Fast& fast, const CallArguments& call, Registers& registers) {
+  return run_fast(fast, call, registers);
+}
+
+bool GuardProgram::check_ordinarily(const CallArguments& call, Registers& registers) {
   if (fast_.empty() && !steps_.empty()) make_fast();
-  prepare(out_registers);
-  has_stale_dict_ = false;
+  has_stale_dict_ = has_changed_dict_ = false;
   for (std::size_t i = 0; i < fast_.size(); ++i) {
     const Fast& fast = fast_[i];
     if (fast.kind == FastKind::kSkip) {
       if (dicts_[fast.source].is_same) i += static_cast<std::size_t>(fast.number);
-    } else if (!run_fast(fast, call, out_registers)) {
+    } else if (!run_fast(fast, call, registers)) {
       return false;
     }
   }
   if (!has_stale_dict_) return true;
   for (const SourceId source : dict_sources_)
-    if (PyObject* value = out_registers.values[source]; PyDict_Check(value))
+    if (PyObject* value = registers.values[source]; PyDict_Check(value))
       dicts_[source].version = version_of_dict(value);
   return true;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/torch/guards/versions.h"
+
 namespace backplane::guards {
 
 namespace {
@@ -64,10 +66,6 @@ std::string repr(PyObject* object) {
   if (utf8) return utf8;
   PyErr_Clear();
   return std::string("<") + Py_TYPE(object)->tp_name + ">";
-}
-
-unsigned int version_of(PyTypeObject* type) {
-  return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
 
 }  // namespace
@@ -135,7 +133,7 @@ void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyOb
   const auto [found, is_new] = type_index_.emplace(type, static_cast<std::uint32_t>(types_.size()));
   if (is_new) {
     types_.push_back({Ref::borrow(reinterpret_cast<PyObject*>(type)),
-                      version_of(type),
+                      version_of_class(type),
                       Ref::borrow(type->tp_mro),
                       {}});
     steps_.push_back({Kind::kTypeAttributes, kNoSource, {}, found->second});
@@ -213,12 +211,19 @@ bool GuardProgram::has_same_keys() const {
 
 bool GuardProgram::check_types(TypeAttributes& attributes) {
   auto* type = reinterpret_cast<PyTypeObject*>(attributes.type.get());
-  if (attributes.version != 0 && version_of(type) == attributes.version) return true;
+  if (attributes.version != 0 && version_of_class(type) == attributes.version) return true;
   if (type->tp_mro != attributes.order.get()) return false;
   for (const auto& [name, value] : attributes.values)
     if (_PyType_Lookup(type, name.get()) != value.get()) return false;
-  attributes.version = version_of(type);
+  attributes.version = version_of_class(type);
   return true;
+}
+
+bool GuardProgram::check_function(const FunctionParts& parts, PyObject* function) {
+  return PyFunction_Check(function) && PyFunction_GET_CODE(function) == parts.code.get() &&
+         PyFunction_GET_GLOBALS(function) == parts.globals.get() &&
+         PyFunction_GET_DEFAULTS(function) == parts.defaults.get() &&
+         PyFunction_GET_KW_DEFAULTS(function) == parts.keyword_defaults.get();
 }
 
 bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& registers) {
@@ -258,13 +263,8 @@ bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& r
     case Kind::kTensor:
       return is_tensor(value) && tensors_[static_cast<std::size_t>(step.number)].check(
                                      *THPVariable_Unpack(value).unsafeGetTensorImpl());
-    case Kind::kFunction: {
-      const FunctionParts& parts = functions_[static_cast<std::size_t>(step.number)];
-      return PyFunction_Check(value) && PyFunction_GET_CODE(value) == parts.code.get() &&
-             PyFunction_GET_GLOBALS(value) == parts.globals.get() &&
-             PyFunction_GET_DEFAULTS(value) == parts.defaults.get() &&
-             PyFunction_GET_KW_DEFAULTS(value) == parts.keyword_defaults.get();
-    }
+    case Kind::kFunction:
+      return check_function(functions_[static_cast<std::size_t>(step.number)], value);
     case Kind::kNoInstanceDict: {
       PyObject** dict = _PyObject_GetDictPtr(value);
       return !dict || !*dict;

@@ -132,6 +132,39 @@ class GuardProgram {
     std::int64_t number = 0;
     Py_ssize_t length = -1;  // that the value, a dict, must have; -1: any
   };
+  // What a check does that expects what the last one found. Addresses are known beforehand, so that
+  // nothing waits for a load; an address is touched only after what holds its object was checked.
+  enum class ExpectedKind : std::uint8_t {
+    kType,          // of the object
+    kInstanceDict,  // the pointer at `address` leads to `value`, a dict of this version
+    kDict,          // of this version
+    kLength,        // of the dict
+    kFoundDict,     // register `source` is `value`, a dict of this version
+    kClass,         // of this version
+    kTensor,        // tensors_[number] holds for the object
+    kFunction,      // functions_[number] holds for the object
+    kDistinct,      // expected_distinct_[number] holds
+    kFast,          // fast_[number]
+  };
+  struct Expected {
+    ExpectedKind kind;
+    SourceId source = kNoSource;
+    void* address = nullptr;
+    const void* value = nullptr;
+    std::uint64_t number = 0;
+  };
+  struct ExpectedDistinct {
+    std::vector<PyObject*> held;  // sorted
+    std::vector<SourceId> found;
+  };
+  struct ExpectationBuilder;
+  bool check_ordinarily(const CallArguments& call, Registers& registers);
+  // kUnknown: something was replaced, which may be as good.
+  enum class Outcome : std::uint8_t { kHolds, kFails, kUnknown };
+  Outcome check_expected(const CallArguments& call, Registers& registers);
+  Outcome holds(const Expected& expected, const CallArguments& call, Registers& registers);
+  void expect(const Registers& registers);
+
   void make_fast();
   std::vector<bool> find_leaves() const;
   bool depends_on_dict_alone(const Step& step) const;
@@ -139,12 +172,14 @@ class GuardProgram {
   void append_fast(std::size_t step);
   void append_load(const Step& step);
   bool run_fast(const Fast& fast, const CallArguments& call, Registers& registers);
+  bool run_found(const Fast& fast, const CallArguments& call, Registers& registers);
   void note_dict(const Fast& fast, PyObject* value);
 
   void find(SourceId source);
   bool add(Kind kind, SourceId source, PyObject* operand, std::int64_t number = 0);
   bool run(const Step& step, const CallArguments& call, Registers& registers);
   static bool check_types(TypeAttributes& attributes);
+  static bool check_function(const FunctionParts& parts, PyObject* function);
   bool check_shape(const CallArguments& call) const;
   bool has_same_keys() const;
   std::string step_text(const Step& step) const;
@@ -155,7 +190,10 @@ class GuardProgram {
   struct SeenDict {
     std::uint64_t version = 0;  // 0: nothing is known
     bool is_same = false;       // as in the last check that held
+    std::uint8_t changes = 0;   // seen so far, up to kOftenChanged
   };
+  // A dict that changed as often is looked into each time.
+  static constexpr std::uint8_t kOftenChanged = 4;
 
   Sources sources_;
   std::vector<Step> steps_;
@@ -177,6 +215,13 @@ class GuardProgram {
   std::vector<SeenDict> dicts_;     // by source
   std::vector<PyObject*> in_dict_;  // by source: borrowed from its dict, while that is as it was
   bool has_stale_dict_ = false;     // in the check that runs
+  bool has_changed_dict_ = false;   // likewise, of those that seldom change
+
+  std::vector<Expected> expected_;  // empty: nothing is expected
+  std::vector<ExpectedDistinct> expected_distinct_;
+  std::vector<std::pair<SourceId, PyObject*>> expected_values_;  // of registers that are read
+  std::uint32_t expected_hits_ = 0;
+  std::uint32_t checks_until_expecting_ = 0, patience_ = 0;  // doubles with each early miss
 };
 
 }  // namespace backplane::guards
