@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import torch
-from opinfo import check, entries, pool, report
+from opinfo import check, entries, pool, report, watched
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -36,6 +37,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     many.add_argument("--all", action="store_true", help="every sample")
     parser.add_argument("--dtype", help="this dtype alone, such as bfloat16")
     parser.add_argument("--no-backward", action="store_true")
+    parser.add_argument(
+        "--oclgrind",
+        action="store_true",
+        help="plugin opencl's kernels under oclgrind; what it finds is shown and is a failure",
+    )
     parser.add_argument("--jobs", type=int, default=pool.default_jobs(), help="worker processes")
     parser.add_argument(
         "--step-seconds",
@@ -49,7 +55,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--show", action="store_true", help="print graphs and every result, in this process"
     )
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.oclgrind and (options.plugin != "opencl" or options.show):
+        parser.error("--oclgrind wants --plugin opencl, and no --show")
+    return options
 
 
 def chosen(patterns: list[str] | None) -> list[str]:
@@ -97,6 +106,22 @@ def progress(verbose: bool) -> Callable[[check.Result], None] | None:
 
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
+    if not options.oclgrind:
+        return run(options)
+    with tempfile.TemporaryDirectory(prefix="opinfo-oclgrind-") as name:
+        folder = Path(name)
+        try:
+            watched.begin(folder)
+        except watched.WatcherMissing as error:
+            print(f"opinfo: {error}", file=sys.stderr)
+            return 2
+        status = run(options)
+        found = watched.findings(folder)
+    print(found or "oclgrind found nothing")
+    return 1 if found else status
+
+
+def run(options: argparse.Namespace) -> int:
     request = check.Request(
         plugins=tuple(options.plugin.split(",")),
         samples=None if options.all else options.samples,

@@ -40,9 +40,8 @@ Frame::~Frame() {
   }
 }
 
-// Calls on the resident device return before their work is over.
 Status Frame::finish_resident() {
-  if (graph_.resident_place_ == 0) return {};
+  if (!returns_early()) return {};
   BP_ASSIGN_OR_RETURN(DeviceQueue* const queue, graph_.resident_device()->queue());
   return queue->synchronize();
 }
@@ -144,6 +143,18 @@ void Frame::release(std::uint32_t id) {
     call_->lender->release_input(slot.index);
 }
 
+// Work that found no memory is tried once more after everybody has given up what he keeps for
+// later. Its operands are as they were: an executable writes its outputs alone.
+template <class Work>
+Status Frame::retried(std::uint32_t place, Work&& work) {
+  Status status = work();
+  if (place == 0 || status.code() != Code::kOutOfMemory) [[likely]]
+    return status;
+  drain();
+  graph_.places_[place]->trim();
+  return work();
+}
+
 bp_error* Frame::lend_output(void* user, std::uint32_t output, bp_range* out_range) {
   Frame& frame = *static_cast<Frame*>(user);
   const auto& outputs = frame.graph_.partitions_[frame.lending_partition_].outputs;
@@ -190,8 +201,10 @@ Status Frame::copy(const CompiledGraph::Step& step) {
                                std::string(copy_cause_name(step.cause)) + ")");
   // An empty value has no memory; a signal is still owed.
   if (source.size_bytes != 0 || step.signals)
-    BP_RETURN_IF_ERROR(
-        graph_.places_[place]->copy_async(source, target, step.cause, order(place, step.signals)));
+    BP_RETURN_IF_ERROR(retried(place, [&] {
+      return graph_.places_[place]->copy_async(source, target, step.cause,
+                                               order(place, step.signals));
+    }));
   return step.signals ? wait(place) : Status();
 }
 
@@ -249,12 +262,13 @@ Status Frame::execute(const CompiledGraph::Step& step) {
   }
   PartitionReport& report = *graph_.reports_[p.report];
   report.calls.fetch_add(1, std::memory_order_relaxed);
+  const auto execute = [&] { return p.executable->execute(args); };
   if (!graph_.timing_.load(std::memory_order_relaxed)) {
-    BP_RETURN_IF_ERROR(p.executable->execute(args));
+    BP_RETURN_IF_ERROR(retried(p.place, execute));
     return step.signals ? wait(p.place) : Status();
   }
   const auto start = std::chrono::steady_clock::now();
-  BP_RETURN_IF_ERROR(p.executable->execute(args));
+  BP_RETURN_IF_ERROR(retried(p.place, execute));
   Status status;
   if (step.signals)
     status = wait(p.place);
@@ -326,21 +340,53 @@ Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& 
   return {};
 }
 
-std::unique_ptr<Frame> CompiledGraph::take_frame() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!frames_.empty()) {
-      std::unique_ptr<Frame> frame = std::move(frames_.back());
-      frames_.pop_back();
-      return frame;
-    }
-  }
-  return std::make_unique<Frame>(*this);
+DeviceBuffer Frame::give_arena(const Device* device) {
+  for (std::size_t i = 1; i < places_.size(); ++i)
+    if (graph_.places_[i] == device) return std::move(places_[i].arena);
+  return {};
 }
 
-void CompiledGraph::give_frame(std::unique_ptr<Frame> frame) {
+std::unique_ptr<Frame> IdleFrames::take() {
+  const std::lock_guard lock(mutex_);
+  if (frames_.empty()) return nullptr;
+  std::unique_ptr<Frame> frame = std::move(frames_.back());
+  frames_.pop_back();
+  return frame;
+}
+
+void IdleFrames::give(std::unique_ptr<Frame> frame) {
   const std::lock_guard lock(mutex_);
   frames_.push_back(std::move(frame));
+}
+
+void IdleFrames::clear() {
+  std::vector<std::unique_ptr<Frame>> gone;
+  const std::lock_guard lock(mutex_);
+  gone.swap(frames_);
+}
+
+void IdleFrames::trim(Device* device, void* frames) {
+  auto& idle = *static_cast<IdleFrames*>(frames);
+  std::vector<DeviceBuffer> arenas;  // released without the lock
+  bool may_be_used = false;
+  {
+    const std::lock_guard lock(idle.mutex_);
+    for (const auto& frame : idle.frames_) {
+      DeviceBuffer arena = frame->give_arena(device);
+      if (!arena) continue;
+      may_be_used = may_be_used || frame->returns_early();
+      arenas.push_back(std::move(arena));
+    }
+  }
+  if (!may_be_used) return;
+  const Result<DeviceQueue*> queue = device->queue();
+  const Status status = queue.ok() ? (*queue)->synchronize() : queue.status();
+  if (!status.ok()) log(LogLevel::kWarning, device->label() + ": work failed: " + status.message());
+}
+
+std::unique_ptr<Frame> CompiledGraph::take_frame() {
+  std::unique_ptr<Frame> frame = idle_frames_->take();
+  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
 }
 
 Status CompiledGraph::run(const Sizes& sizes, const Call& call) {
@@ -349,7 +395,7 @@ Status CompiledGraph::run(const Sizes& sizes, const Call& call) {
   // After a failure work may still be under way in the frame's memory and the caller's.
   if (!status.ok()) frame->drain();
   frame->give_host_arena();
-  give_frame(std::move(frame));
+  idle_frames_->give(std::move(frame));
   return status;
 }
 

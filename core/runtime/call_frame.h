@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "core/runtime/compiled_graph.h"
@@ -35,6 +36,10 @@ class Frame final : public FallbackRunner::Memory {
   // Waits for everything this frame has under way; after a failed run.
   void drain();
   void give_host_arena() { host_arena_ = HostArena(); }
+  // Of an idle frame; the next call takes another.
+  DeviceBuffer give_arena(const Device* device);
+  // Calls on the resident device return before their work is over.
+  bool returns_early() const { return graph_.resident_place_ != 0; }
 
   void* address(ir::ValueId root) const override;
   void set_address(ir::ValueId root, void* data) override;
@@ -62,6 +67,8 @@ class Frame final : public FallbackRunner::Memory {
   bp_range range(std::uint32_t slot) const;
   bp_order order(std::uint32_t place, bool signals);
   Status wait(std::uint32_t place);
+  template <class Work>
+  Status retried(std::uint32_t place, Work&& work);
 
   CompiledGraph& graph_;
   const CompiledGraph::Sizes* sizes_ = nullptr;  // of the current call
@@ -75,6 +82,20 @@ class Frame final : public FallbackRunner::Memory {
   std::vector<std::uint32_t> open_bindings_;  // by slot, of the partition that is lent memory
   std::uint32_t lending_partition_ = 0;
   std::vector<bp_binding> inputs_, outputs_;
+};
+
+// Frames of a graph that no call uses.
+class IdleFrames {
+ public:
+  std::unique_ptr<Frame> take();  // null where there is none
+  void give(std::unique_ptr<Frame> frame);
+  void clear();
+  // A Device::Trim: their arenas on that device go back to it.
+  static void trim(Device* device, void* frames);
+
+ private:
+  std::mutex mutex_;  // not held over a plugin call
+  std::vector<std::unique_ptr<Frame>> frames_;
 };
 
 }  // namespace backplane::runtime

@@ -90,8 +90,10 @@ void withdraw(partition::Target& target, const BrokenClaim& broken) {
 
 }  // namespace
 
-CompiledGraph::CompiledGraph(ir::Graph graph) : graph_(std::move(graph)) {}
-CompiledGraph::~CompiledGraph() = default;
+CompiledGraph::CompiledGraph(ir::Graph graph)
+    : graph_(std::move(graph)), idle_frames_(std::make_shared<IdleFrames>()) {}
+// A device that trims may hold the list for longer; frames refer to the graph.
+CompiledGraph::~CompiledGraph() { idle_frames_->clear(); }
 
 Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     ir::Graph graph, const std::vector<Device*>& devices, const CompileOptions& options,
@@ -133,6 +135,8 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     for (std::size_t t = 0; t < targets.size(); ++t)
       for (const partition::Refusal& r : targets[t].refusals)
         if (!on_plugin[r.node]) made->refusals_.push_back({r.node, devices[t]->label(), r.text});
+    for (std::size_t i = 1; i < made->places_.size(); ++i)
+      made->places_[i]->add_trim_hook(&IdleFrames::trim, std::weak_ptr<void>(made->idle_frames_));
     made->compile_ns_ =
         std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
     if (log_enabled("graph")) log_topic("graph", ir::print(made->graph_));

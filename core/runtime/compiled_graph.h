@@ -184,7 +184,6 @@ class CompiledGraph {
   explicit CompiledGraph(ir::Graph graph);
   Result<std::shared_ptr<const Sizes>> make_sizes(std::span<const std::int64_t> values) const;
   std::unique_ptr<class Frame> take_frame();
-  void give_frame(std::unique_ptr<class Frame> frame);
 
   ir::Graph graph_;
   ir::DimProgram dim_program_;
@@ -214,11 +213,12 @@ class CompiledGraph {
   std::atomic<bool> timing_{false};
   std::atomic<std::uint64_t> next_call_id_{1};
 
+  std::shared_ptr<class IdleFrames> idle_frames_;
+
   std::mutex mutex_;  // guards what follows; never held over a plugin call
   std::list<std::shared_ptr<const Sizes>> sizes_;  // most recently used first
-  std::vector<std::unique_ptr<class Frame>> frames_;
-  std::shared_ptr<const PackSet> packs_;  // null where a stale pack was dropped
-  std::uint64_t packs_epoch_ = 0;         // of the PackCache when packs_ was made
+  std::shared_ptr<const PackSet> packs_;           // null where a stale pack was dropped
+  std::uint64_t packs_epoch_ = 0;                  // of the PackCache when packs_ was made
 };
 
 }  // namespace backplane::runtime

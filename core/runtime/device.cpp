@@ -246,12 +246,7 @@ Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) 
   bp_buffer* buffer = nullptr;
   Status status = take_error(create_buffer(bytes, kind, &buffer), call_text(call));
   if (status.code() == Code::kOutOfMemory) {
-    std::vector<TrimHook> hooks;
-    {
-      const std::lock_guard lock(trim_mutex_);
-      hooks = trim_hooks_;
-    }
-    for (const TrimHook& hook : hooks) hook.hook(this, hook.user);
+    trim();
     buffer = nullptr;
     status = take_error(create_buffer(bytes, kind, &buffer), call_text(call));
   }
@@ -438,9 +433,31 @@ Status Device::wait(bp_event* event) {
   }
 }
 
-void Device::add_trim_hook(void (*hook)(Device* device, void* user), void* user) {
+void Device::add_trim_hook(Trim hook, void* user) {
   const std::lock_guard lock(trim_mutex_);
-  trim_hooks_.push_back({hook, user});
+  trim_hooks_.push_back({hook, user, {}});
+}
+
+void Device::add_trim_hook(Trim hook, std::weak_ptr<void> user) {
+  const std::lock_guard lock(trim_mutex_);
+  if (trim_hooks_.size() == trim_hooks_.capacity())
+    std::erase_if(trim_hooks_,
+                  [](const TrimHook& h) { return h.user == nullptr && h.owner.expired(); });
+  trim_hooks_.push_back({hook, nullptr, std::move(user)});
+}
+
+void Device::trim() {
+  std::vector<TrimHook> hooks;
+  {
+    const std::lock_guard lock(trim_mutex_);
+    hooks = trim_hooks_;
+  }
+  for (const TrimHook& hook : hooks) {
+    if (hook.user != nullptr)
+      hook.hook(this, hook.user);
+    else if (const std::shared_ptr<void> owner = hook.owner.lock())
+      hook.hook(this, owner.get());
+  }
 }
 
 }  // namespace backplane::runtime

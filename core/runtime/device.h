@@ -80,7 +80,7 @@ class Device {
   // callers.
   std::unique_lock<std::mutex> lock_call();
 
-  // Out of memory is retried once after `trim` hooks of the caches ran (see add_trim_hook).
+  // Out of memory is retried once after trim().
   Result<DeviceBuffer> allocate(std::uint64_t bytes, bp_memory_kind kind = BP_MEMORY_DEVICE);
   // Copies and waits. Counted by cause where one end is host memory; zero bytes is a no-op.
   Status copy_to_device(const void* source, const bp_range& target, CopyCause cause);
@@ -102,15 +102,19 @@ class Device {
   Result<DeviceQueue*> queue();
 
   CopyCounters& counters() { return counters_; }
-  // Caches register what frees their memory when an allocation fails.
-  void add_trim_hook(void (*hook)(Device* device, void* user), void* user);
+  // Whoever keeps memory of the device for later registers what gives it up.
+  using Trim = void (*)(Device* device, void* user);
+  void add_trim_hook(Trim hook, void* user);  // lives as long as the device
+  void add_trim_hook(Trim hook, std::weak_ptr<void> user);
+  void trim();
 
  private:
   Status probe_streams();
 
   struct TrimHook {
-    void (*hook)(Device*, void*);
-    void* user;
+    Trim hook;
+    void* user;  // null: `owner`, while it lives
+    std::weak_ptr<void> owner;
   };
   friend class DeviceBuffer;
   // An error in a child of fork() that did not open the device itself.

@@ -121,6 +121,18 @@ TEST_F(DeviceTest, OutOfMemoryIsTriedAgainAfterTheCachesGaveWay) {
   EXPECT_FALSE(cached);
 }
 
+TEST_F(DeviceTest, WhoIsGoneIsNotAskedToTrim) {
+  int calls = 0;
+  auto owner = std::make_shared<int*>(&calls);
+  device_->add_trim_hook([](Device*, void* user) { ++**static_cast<int**>(user); },
+                         std::weak_ptr<void>(owner));
+  device_->trim();
+  EXPECT_EQ(calls, 1);
+  owner.reset();
+  device_->trim();
+  EXPECT_EQ(calls, 1);
+}
+
 TEST_F(DeviceTest, AForeignErrorPointerIsAnInternalError) {
   open("broken_foreign_error");
   const DeviceBuffer buffer = allocate(64);

@@ -137,7 +137,7 @@ def _openmp() -> Iterator[Finding]:
 
 
 def _opencl() -> Iterator[Finding]:
-    """PoCL's workers and libgomp's busy waiting fight where both run in turn on few cores."""
+    """A driver's workers and libgomp's busy waiting fight where both run in turn on few cores."""
     from torch_backplane import _C, reports
 
     if not any(entry["name"] == "opencl" and not entry["error"] for entry in reports.plugins()):
@@ -146,8 +146,10 @@ def _opencl() -> Iterator[Finding]:
         devices = _C.plugin_info("opencl")["devices"]
     except _C.StatusError:
         return  # said under its plugin
-    on_cores = any(device["name"].startswith(("pthread", "cpu", "basic")) for device in devices)
-    if on_cores and os.environ.get("OMP_WAIT_POLICY", "").upper() != "PASSIVE":
+    if (
+        any(device["is_cpu"] for device in devices)
+        and os.environ.get("OMP_WAIT_POLICY", "").upper() != "PASSIVE"
+    ):
         remedy = "for programs on plugin:opencl set OMP_WAIT_POLICY=PASSIVE before Python starts"
         yield Finding("OpenCL", "a driver on the CPU's cores shares them with OpenMP", "ok", remedy)
 

@@ -21,8 +21,49 @@ run_pytest() {
   junit_files+=("pytest=build/pytest.xml")
 }
 
+# Intel's runtime in a folder of its own: .venv stays free of its libraries, the loader sees it alone.
+install_intel_opencl() {
+  local folder=$PWD/$VENV/opencl-intel stamp
+  stamp=$(hash_files requirements/opencl-intel.txt)
+  if ! stamp_is opencl-intel "$stamp"; then
+    say "installing Intel's OpenCL runtime"
+    rm -rf "$folder"
+    "$PYTHON" -m pip install --prefix "$folder" --ignore-installed --no-warn-script-location \
+      -r requirements/opencl-intel.txt >build/pip-opencl-intel.log 2>&1 ||
+      die "test: pip cannot install Intel's OpenCL runtime (build/pip-opencl-intel.log); it is optional, and for x86-64 alone" 3
+    [ -f "$folder/lib/libintelocl.so" ] || die "test: Intel's packages hold no lib/libintelocl.so" 3
+    mkdir -p "$folder/vendors"
+    echo "$folder/lib/libintelocl.so" >"$folder/vendors/intel.icd" # theirs names a path of conda
+    set_stamp opencl-intel "$stamp"
+  fi
+  export OCL_ICD_VENDORS="$folder/vendors/"
+  export LD_LIBRARY_PATH="$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
+
+# test_opencl DRIVER [pytest arguments]: plugin:opencl on another driver than the system's.
+test_opencl() {
+  local driver=${1:-}
+  [ "$driver" = intel ] || die "test --opencl: want intel, not '$driver'" 2
+  shift
+  build_package test
+  install_intel_opencl
+  if [ $# -gt 0 ]; then
+    run_pytest "$@"
+  else
+    run_pytest tests/integration/test_opencl.py tests/integration/test_opencl_math.py \
+      tests/integration/test_opencl_profile.py
+    "$PYTHON" scripts/opinfo.py --plugin opencl || test_status=1
+  fi
+}
+
 run_tests() {
   local kind=all
+  if [ "${1:-}" = --opencl ]; then
+    shift
+    test_opencl "$@"
+    any_python scripts/dev/summarize_tests.py "${junit_files[@]}" || test_status=1
+    return "$test_status"
+  fi
   case "${1:-}" in
     core | python | all)
       kind=$1

@@ -157,6 +157,17 @@ def test_command_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["findings"]
 
 
+@pytest.mark.parametrize("policy", ["", "active", "passive"])
+def test_doctor_names_the_waiting_policy(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP threads that spin take the cores of an OpenCL driver on the CPU."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    shared = [f for f in doctor.examine() if f.topic == "OpenCL"]
+    assert len(shared) == (0 if policy == "passive" else 1)
+    assert all("OMP_WAIT_POLICY=PASSIVE" in f.remedy for f in shared)
+    (threads,) = [f for f in doctor.examine() if f.topic == "threads"]
+    assert (policy.upper() or "default") in threads.text
+
+
 def test_doctor_finds_a_broken_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = {"name": "acme", "path": "/x/libbackplane_acme.so", "error": "no", "loaded": False}
     monkeypatch.setattr(reports, "plugins", lambda: [entry])

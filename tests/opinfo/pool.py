@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from opinfo import check, entries
+from opinfo import check, entries, watched
 from opinfo.check import Request, Result, Step
 
 STEP_SECONDS = 60.0
@@ -62,6 +62,7 @@ def _work(pipe: Connection, request: Request) -> None:
     def emit(kind: str, value: Any) -> None:
         pipe.send((kind, value))
 
+    watched.begin_process()
     try:
         load(request.plugins)
     except PluginMissing as error:

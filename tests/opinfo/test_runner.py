@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from opinfo import check, compare, entries, report, tracing
+from opinfo import check, compare, entries, report, tracing, watched
 from opinfo.check import Problem, Result
 from opinfo.entries import Case
 
@@ -197,3 +197,40 @@ def test_a_plugin_that_is_not_there() -> None:
     )
     assert done.returncode == 2
     assert "absent" in done.stderr
+
+
+def test_kernels_can_be_watched() -> None:
+    script = str(ROOT / "scripts" / "opinfo.py")
+    done = subprocess.run(
+        [
+            sys.executable,
+            script,
+            *["--plugin", "opencl", "--oclgrind", "--jobs", "1", "--op", "cumsum"],
+            *["--no-backward", "--dtype", "float32", "--verbose"],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cumsum float float32 0 opencl: pass" in done.stderr
+    assert "oclgrind found nothing" in done.stdout
+
+
+def test_what_oclgrind_finds_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "17.log").write_text("Invalid write of size 4 at global memory address\n")
+    (tmp_path / "18.log").write_text("")
+    assert watched.findings(tmp_path).startswith("Invalid write")
+
+
+def test_only_opencl_can_be_watched() -> None:
+    script = str(ROOT / "scripts" / "opinfo.py")
+    done = subprocess.run(
+        [sys.executable, script, "--plugin", "reference", "--oclgrind"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2 and "--plugin opencl" in done.stderr

@@ -6,6 +6,7 @@
 //   no_views        claims no view ops
 //   no_relu         compile of aten.relu fails, though it is claimed
 //   execute_fails   execute fails
+//   full            execute finds no memory while buffers of more than 1024 bytes are allocated
 //   event_fails     event_create fails
 //   opaque_output   compile answers an opaque layout for its outputs
 //   host_memory     (at load) binds host memory
@@ -22,6 +23,7 @@ namespace backplane::scripted {
 using sdk::Status;
 
 constexpr std::size_t kAlignment = 64;
+std::atomic<std::size_t> allocated_bytes{0};
 
 bool asked(std::string_view word) {
   const char* text = std::getenv("BACKPLANE_SCRIPTED");
@@ -179,6 +181,7 @@ class ScriptedExecutable final : public sdk::Executable {
     const Alone one_call(inside_);
     BP_SDK_RETURN_IF_ERROR(one_call.check());
     if (asked("execute_fails")) return {BP_INTERNAL, "asked to fail"};
+    if (asked("full") && allocated_bytes > 1024) return {BP_OUT_OF_MEMORY, "the device is full"};
     struct Kept {
       std::vector<bp_binding> bindings;
       std::vector<std::int64_t> dims;
@@ -221,7 +224,11 @@ class ScriptedDevice final : public sdk::Device {
     SCRIPTED_ENTER();
     void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
     if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "out of memory");
-    return sdk::Buffer(memory, bytes, [](void* at) { std::free(at); });
+    allocated_bytes += bytes;
+    return sdk::Buffer(memory, bytes, [bytes](void* at) {
+      allocated_bytes -= bytes;
+      std::free(at);
+    });
   }
   Status copy(const sdk::Copy& copy, const sdk::Order& order) override {
     SCRIPTED_ENTER();

@@ -192,6 +192,7 @@ py::dict plugin_info(const std::string& name) {
     py::dict one;
     one["label"] = device->label();
     one["name"] = std::string(info.name.data ? info.name.data : "", info.name.size);
+    one["is_cpu"] = info.kind == BP_DEVICE_CPU;
     one["memory_bytes"] = info.memory_bytes;
     one["counters"] = device_counters(*device);
     devices.append(one);

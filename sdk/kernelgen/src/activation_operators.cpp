@@ -22,6 +22,7 @@ Expr gelu_gate(Emitter& m, Expr x) {
 }
 Expr normal_cdf(Emitter& m, Expr x) {
   Expressions& e = m.e;
+  if (m.type() == Type::kF32) return e.unary(Op::kNormalCdf, x);
   return e.mul(m.number(0.5), e.add(m.number(1), e.unary(Op::kErf, e.mul(x, m.number(kRootHalf)))));
 }
 Results gelu(Expressions& e, OperatorSource& s) {

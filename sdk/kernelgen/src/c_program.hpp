@@ -15,14 +15,15 @@
 namespace backplane::kernelgen {
 
 // What the program prints; an error's text where it does not compile.
-inline std::string run_c(const std::string& source) {
+inline std::string run_c(const std::string& source,
+                         const std::string& flags = "-ffp-contract=off") {
   static int count = 0;
   const auto folder = std::filesystem::temp_directory_path() /
                       ("kernelgen-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "k.c") << source;
   const std::string base = folder.string();
-  const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 -ffp-contract=off -o " + base + "/k " +
+  const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 " + flags + " -o " + base + "/k " +
                               base + "/k.c -lm 2>&1 && " + base + "/k";
   std::string out;
   if (FILE* pipe = popen(command.c_str(), "r")) {

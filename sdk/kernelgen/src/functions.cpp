@@ -43,13 +43,16 @@ BP_FN $F bp_expm1_reduced_$X($F r) {
 )"},
     // The power of two is added to the exponent; results that would be subnormal are zero.
     {"exp", Op::kExp, R"(
-BP_FN $F bp_exp_$X($F x) {
-  $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
-  v = BP_SEL_$X(v < -89.0f, ($F)(-89.0f), v);
+BP_FN $F bp_exp_normal_$X($F v) {
   $F n = bp_nearest_$X(v * 1.44269504088896341f);
   $F r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
   $F p = bp_expm1_reduced_$X(r) + 1.0f;
-  $F y = BP_AF_$X(BP_AI_$X(p) + BP_CI_$X(n) * 0x800000);
+  return BP_AF_$X(BP_AI_$X(p) + BP_CI_$X(n) * 0x800000);
+}
+BP_FN $F bp_exp_$X($F x) {
+  $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
+  v = BP_SEL_$X(v < -89.0f, ($F)(-89.0f), v);
+  $F y = bp_exp_normal_$X(v);
   y = BP_SEL_$X(x > 88.7228317f, ($F)(BP_INFINITY), y);
   return BP_SEL_$X(x < -87.3365402f, ($F)(0.0f), y);
 }
@@ -122,23 +125,52 @@ BP_FN $F bp_tanh_$X($F x) {
     {"sigmoid", Op::kSigmoid, R"(
 BP_FN $F bp_sigmoid_$X($F x) { return 1.0f / (1.0f + bp_exp_$X(-x)); }
 )"},
-    // A rational approximation on [-4, 4], beyond which the result is +-1 in float.
+    // A polynomial near zero, 1 - exp(polynomial) elsewhere.
     {"erf", Op::kErf, R"(
-BP_FN $F bp_erf_$X($F v) {
-  $F x = BP_SEL_$X(v > 4.0f, ($F)(4.0f), v);
-  x = BP_SEL_$X(x < -4.0f, ($F)(-4.0f), x);
+BP_FN $F bp_erf_$X($F x) {
+  $F a = bp_abs_$X(x);
   $F z = x * x;
-  $F p = z * -2.72614225801306e-10f + 2.77068142495902e-08f;
-  p = p * z - 2.10102402082508e-06f;
-  p = p * z - 5.69250639462346e-05f;
-  p = p * z - 7.34990630326855e-04f;
-  p = p * z - 2.95459980854025e-03f;
-  p = p * z - 1.60960333262415e-02f;
-  $F q = z * -1.45660718464996e-05f - 2.13374055278905e-04f;
-  q = q * z - 1.68282697438203e-03f;
-  q = q * z - 7.37332916720468e-03f;
-  q = q * z - 1.42647390514189e-02f;
-  return x * (p / q);  // x * p could lose bits of a tiny x
+  $F p = z * -5.96761703e-4f + 4.99119423e-3f;
+  p = p * z - 2.67681349e-2f;
+  p = p * z + 1.12819925e-1f;
+  p = p * z - 3.76125336e-1f;
+  p = p * z + 1.28379166e-1f;
+  $F small = p * x + x;
+  $F t = BP_SEL_$X(a > 4.0f, ($F)(4.0f), a);
+  $F s = t * t;
+  $F q = (t * -1.72853470e-5f + 3.83197126e-4f) * s + (t * -3.88396438e-3f + 2.42546219e-2f);
+  q = q * t - 1.06777877e-1f;
+  q = q * t - 6.34846687e-1f;
+  q = q * t - 1.28717512e-1f;
+  $F large = bp_copysign_$X(1.0f - bp_exp_normal_$X(q * t - t), x);
+  return BP_SEL_$X(a > 0.927734375f, large, small);
+}
+)"},
+    // Of the standard normal distribution: 2^polynomial on the left of zero, one minus that on the
+    // right. Readers multiply it with their argument, so small values need no small relative error.
+    {"normal_cdf", Op::kNormalCdf, R"(
+BP_FN $F bp_normal_cdf_$X($F x) {
+  $F a = bp_abs_$X(x);
+  $F t = BP_SEL_$X(a > 5.7f, ($F)(5.7f), a);
+  $F p = t * -2.3349487e-6f + 3.3737811e-5f;
+  p = p * t - 1.6129382e-4f;
+  p = p * t - 1.9170360e-4f;
+  p = p * t + 7.1268654e-3f;
+  p = p * t - 5.2533612e-2f;
+  p = p * t - 4.5919830e-1f;
+  p = p * t - 1.1511060f;
+  p = p * t - 1.0f;
+  $F n = bp_nearest_$X(p);
+  $F r = p - n;
+  $F q = r * 1.5353362e-4f + 1.3398874e-3f;
+  q = q * r + 9.6184369e-3f;
+  q = q * r + 5.5503324e-2f;
+  q = q * r + 2.4022648e-1f;
+  q = q * r + 6.9314718e-1f;
+  q = q * r + 1.0f;
+  $F tail = BP_AF_$X(BP_AI_$X(q) + BP_CI_$X(n) * 0x800000);
+  tail = BP_SEL_$X(a > 5.7f, ($F)(0.0f), tail);
+  return BP_SEL_$X(x < 0.0f, tail, 1.0f - tail);
 }
 )"},
 };

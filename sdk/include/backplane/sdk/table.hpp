@@ -19,7 +19,9 @@ struct DeviceSlot {
 struct Plugin {
   std::vector<DeviceSlot> devices;
 };
-inline Plugin g_plugin;
+// Emptied by the host's shutdown and never destroyed: when a process ends without one, the vendor's
+// runtime may have ended before.
+inline Plugin& g_plugin = *new Plugin;
 
 inline bp_device_info describe(DeviceSlot& slot) {
   slot.info = slot.device->info();

@@ -44,6 +44,7 @@ enum class Op : std::uint8_t {
   kLog1p,
   kTanh,
   kErf,
+  kNormalCdf,  // float32 only
   kSigmoid,
   kSqrt,
   kRsqrt,

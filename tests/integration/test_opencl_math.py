@@ -1,0 +1,92 @@
+"""Mathematical functions as they run on the OpenCL device: errors over all halves and a dense sweep of float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch_backplane
+from torch.nn import functional as F
+
+# Function -> bound of its error in units of float32's last place: kernelgen's own, ...
+OWN = {
+    "exp": 1.5, "expm1": 2, "log": 1.5, "log1p": 2.5, "tanh": 3, "sigmoid": 3.5, "erf": 1.5,
+}  # fmt: skip
+# ... and those that the driver's library computes, with what OpenCL grants full profiles.
+LIBRARY = {
+    "exp2": 3, "log2": 3, "log10": 3, "sqrt": 3, "rsqrt": 3, "reciprocal": 2.5, "sin": 4, "cos": 4,
+    "tan": 5, "asin": 4, "acos": 4, "atan": 5, "sinh": 4, "cosh": 4, "asinh": 4, "acosh": 4,
+    "atanh": 5, "erfc": 16, "floor": 0, "ceil": 0, "trunc": 0, "round": 0,
+}  # fmt: skip
+BOUNDS = {**OWN, **LIBRARY}
+SMALLEST = torch.finfo(torch.float32).tiny
+
+EVERY = 4001  # of the 2^32 float32 numbers
+
+
+def all_halves(dtype: torch.dtype) -> torch.Tensor:
+    return torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(dtype)
+
+
+def sweep() -> torch.Tensor:
+    bits = torch.arange(0, 1 << 32, EVERY)
+    return (bits - (bits >> 31 << 32)).to(torch.int32).view(torch.float32)
+
+
+def compiled(function: Callable[..., object]) -> Callable[..., object]:
+    return torch.compile(
+        function, backend="plugin:opencl", options={"report": False}, dynamic=False
+    )
+
+
+def all_functions(x: torch.Tensor) -> list[torch.Tensor]:
+    return [getattr(torch, name)(x) for name in BOUNDS]
+
+
+def error_in_last_places(
+    actual: torch.Tensor, exact: torch.Tensor, least: torch.Tensor | float
+) -> torch.Tensor:
+    """Infinite where one of them is no number or infinite and the other is not."""
+    rounded = exact.float()
+    special = ~rounded.isfinite() | ~actual.isfinite()
+    same = (actual == rounded) | (actual.isnan() & exact.isnan())
+    exponent = torch.frexp(exact.abs().clamp(min=least)).exponent
+    error = (actual.double() - exact).abs() / torch.ldexp(torch.ones_like(exact), exponent - 24)
+    # Below the smallest normal number results may be zero.
+    error[(exact.abs() < SMALLEST) & (actual.abs() <= SMALLEST)] = 0
+    return torch.where(special, torch.where(same, 0.0, torch.inf), error)
+
+
+def test_errors_over_all_numbers() -> None:
+    x = torch.cat([all_halves(torch.bfloat16).float(), all_halves(torch.float16).float(), sweep()])
+    with torch_backplane.record() as graphs:
+        results = compiled(all_functions)(x)
+    assert all(not graph["fallback"] for graph in graphs)
+    errors = {
+        name: error_in_last_places(actual, exact, SMALLEST).max().item()
+        for name, actual, exact in zip(BOUNDS, results, all_functions(x.double()), strict=True)
+    }
+    print({name: round(error, 2) for name, error in errors.items()})
+    assert {name: e for name, e in errors.items() if e > BOUNDS[name]} == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_within_one_step_of_the_exact_result(dtype: torch.dtype) -> None:
+    x = all_halves(dtype)
+    results = compiled(all_functions)(x)
+    for name, actual, exact in zip(BOUNDS, results, all_functions(x.double()), strict=True):
+        rounded = exact.to(dtype)
+        steps = (actual.view(torch.int16).int() - rounded.view(torch.int16).int()).abs()
+        steps[(actual == rounded) | (actual.isnan() & rounded.isnan())] = 0
+        steps[(exact.abs() < SMALLEST) & (actual.abs() <= SMALLEST)] = 0
+        assert steps.max() <= 1, (name, x[steps.argmax()])
+
+
+def test_gelu_is_as_exact_as_its_terms() -> None:
+    """1 + erf cancels on the left of zero; what remains may be off by the last place of x."""
+    x = torch.cat([all_halves(torch.bfloat16).float(), sweep()])
+    x = x[x.abs() < 100]
+    actual, exact = compiled(F.gelu)(x), F.gelu(x.double())
+    assert error_in_last_places(actual, exact, x.abs().double() / 2).max() <= 3
+    assert torch.all(actual[x < -5.7] == 0)
