@@ -8,7 +8,7 @@ import functools
 import itertools
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ _NOTHING: dict[str, Any] = {
     "plain_calls": 0,
     "plain_reasons": {},
     "breaks": {},
+    "static_sizes": {},
 }
 
 # Backends that run the captured graph with ATen, to find out which stage is at fault.
@@ -42,7 +43,9 @@ def _plugin_of(backend: str) -> str:
     return name
 
 
-def _compile_callable(target: Any, backend: str, limit: int, options: Options) -> Any:
+def _compile_callable(
+    target: Any, backend: str, limit: int, dynamic: bool | None, options: Options
+) -> Any:
     from torch_backplane.backend import FrameCompiler, setup_logging
 
     setup_logging()
@@ -55,6 +58,7 @@ def _compile_callable(target: Any, backend: str, limit: int, options: Options) -
         options.device,
         options.strict,
         limit,
+        dynamic,
         options.memory_budget,
         options.pack_weights is not False,
         options.pack_weights is True,
@@ -63,6 +67,7 @@ def _compile_callable(target: Any, backend: str, limit: int, options: Options) -
     if not isinstance(target, torch.nn.Module):
         functools.update_wrapper(compiled, target, updated=())
     compiled._backplane_backend = backend
+    compiled._backplane_dynamic = dynamic
     _compiled.add(compiled)
     return compiled
 
@@ -99,6 +104,7 @@ def compile(
     *,
     backend: str = "eager",
     strict: bool = False,
+    dynamic: bool | None = None,
     device: int = 0,
     entry_limit: int = 8,
     options: Mapping[str, Any] | None = None,
@@ -115,6 +121,10 @@ def compile(
         backend: ``"eager"`` runs the captured graph with ATen; the name of a plugin, with or without
             ``plugin:``, compiles it for that plugin.
         strict: also an error: an operator that the plugin does not take.
+        dynamic: ``None``: the first sizes are compiled as they are, the second generalise. ``True``:
+            sizes and integers that are arguments generalise from the first call on; one that cannot
+            is counted under ``static_sizes``. ``False``: each size has a program of its own. Marks
+            of ``mark_dynamic`` and its like win over all three.
         device: index of the plugin's device.
         options: as those of ``torch.compile(..., backend="plugin:<name>", options=...)``.
     """
@@ -122,6 +132,7 @@ def compile(
         compile,
         backend=backend,
         strict=strict,
+        dynamic=dynamic,
         device=device,
         entry_limit=entry_limit,
         options=options,
@@ -130,11 +141,38 @@ def compile(
         return again
     if not callable(target):
         raise BackplaneError("BP-0102", f"compile takes a callable, got {type(target).__name__}")
+    if dynamic not in (None, True, False):
+        raise BackplaneError("BP-0102", f"dynamic takes None, True or False, got {dynamic!r}")
     given = Options.parse({"strict": strict, "device": device, **(options or {})})
-    compiled = _compile_callable(target, backend, entry_limit, given)
+    compiled = _compile_callable(target, backend, entry_limit, dynamic, given)
     if isinstance(target, torch.nn.Module):
         return _compile_module(target, compiled, again)
     return compiled
+
+
+def mark_dynamic(
+    tensor: torch.Tensor,
+    dim: int | Sequence[int],
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """Says that these sizes of an argument change: they are generalised when it is first seen, with
+    sizes from ``min`` to ``max``. A program that takes one size only is error BP-0111.
+
+    The mark is PyTorch's own, as ``torch._dynamo.mark_dynamic`` leaves it: both front ends see it.
+    """
+    torch._dynamo.mark_dynamic(tensor, dim, min=min, max=max)
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, dim: int | Sequence[int]) -> None:
+    """As ``mark_dynamic``; a size that cannot change is counted under ``static_sizes``."""
+    torch._dynamo.maybe_mark_dynamic(tensor, dim)
+
+
+def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
+    """Says that each of these sizes gets a program of its own; without ``dim``, all of them."""
+    torch._dynamo.mark_static(tensor, dim)
 
 
 def disable(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,10 +193,13 @@ def is_compiled(target: Any) -> bool:
     return hasattr(_handle(target), "_backplane_backend")
 
 
-def original(compiled: Any) -> tuple[Any, str]:
-    """What was compiled, and its backend."""
+def original(compiled: Any) -> tuple[Any, dict[str, Any]]:
+    """What was compiled, and the arguments of ``compile`` that say how."""
     handle = _handle(compiled)
-    return handle.target, handle._backplane_backend
+    return handle.target, {
+        "backend": handle._backplane_backend,
+        "dynamic": handle._backplane_dynamic,
+    }
 
 
 def _handle(compiled: Any) -> Any:
@@ -175,7 +216,8 @@ def entries(compiled: Any) -> list[dict[str, Any]]:
 
 def counters(compiled: Any) -> dict[str, Any]:
     """``entries``, the ``programs`` they share, ``hits``, ``breaks`` with their counts, ``plain_calls``
-    (of the function, of frames and of resume functions) and for those ``plain_reasons``."""
+    (of the function, of frames and of resume functions) and for those ``plain_reasons``;
+    ``static_sizes``: why sizes that were to change do not."""
     return _C.frontend.counters(_handle(compiled))
 
 
@@ -189,7 +231,7 @@ def forget(compiled: Any) -> None:
 def totals() -> dict[str, Any]:
     """Sums over all compiled functions that are alive, since the last ``reset_totals``."""
     out: dict[str, Any] = {"captured_entries": 0, "captured_calls": 0, "plain_calls": 0}
-    counts = {"plain_reasons": collections.Counter(), "breaks": collections.Counter()}
+    counts = {key: collections.Counter() for key in ("plain_reasons", "breaks", "static_sizes")}
     for one in list(_compiled):
         now = _C.frontend.counters(one)
         before = _at_reset.get(one, _NOTHING)

@@ -64,6 +64,7 @@ def stats() -> dict[str, Any]:
     ``plain_calls``             calls that ran as plain Python
     ``plain_reasons``           the latter by reason
     ``breaks``                  graph breaks by reason
+    ``static_sizes``            why sizes that were to change do not
     """
     from torch_backplane import _C, frontend
 
@@ -161,12 +162,14 @@ class Explanation:
         transfers: Mapping[str, Any],
         breaks: list[Report],
         break_error: str = "",
+        static_sizes: list[str] | None = None,
     ) -> None:
         self.plugin = plugin
         self.reports = reports
         self.transfers = transfers
         self.breaks = breaks
         self.break_error = break_error
+        self.static_sizes = static_sizes or []
 
     def as_dict(self) -> dict[str, Any]:
         graphs = []
@@ -179,6 +182,7 @@ class Explanation:
             "plugin": self.plugin,
             "graphs": graphs,
             "graph_breaks": self.breaks,
+            "static_sizes": self.static_sizes,
             "transfers": self.transfers,
         }
 
@@ -195,6 +199,7 @@ class Explanation:
             lines.append(f"graph break {number} at {entry['location']}: {entry['reason']}")
         if self.break_error:
             lines.append(f"graph breaks unknown: {self.break_error}")
+        lines += [f"not generalised: {reason}" for reason in self.static_sizes]
         lines += _transfer_lines(self.transfers)
         return "\n".join(lines)
 
@@ -312,19 +317,21 @@ def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[
     """As ``explain``, through our own front end."""
     from torch_backplane import frontend
 
-    target, backend = frontend.original(compiled)
+    target, how = frontend.original(compiled)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         settings = {"timing": True, "report": False, **options}
         with record() as reports:
-            fresh = frontend.compile(target, backend=backend, options=settings)
+            fresh = frontend.compile(target, options=settings, **how)
             transfers = _transfers_of_second_call(fresh, args, kwargs, reports)
         counters = frontend.counters(fresh)
         breaks = [{"reason": reason, "location": "graph break"} for reason in counters["breaks"]]
         breaks += [
             {"reason": reason, "location": "plain Python"} for reason in counters["plain_reasons"]
         ]
-        return Explanation(backend, reports, transfers, breaks)
+        return Explanation(
+            how["backend"], reports, transfers, breaks, static_sizes=list(counters["static_sizes"])
+        )
 
     return run
 

@@ -49,6 +49,7 @@ void CompiledCallable::reset() {
   entries_.clear();
   plain_reasons_ = {};
   frames_.reset();
+  *size_notes_ = {};
   hits_ = plain_calls_ = 0;
 }
 
@@ -70,8 +71,17 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
   options.name = options_.name + "_" + std::to_string(capture_count_++);
   options.with_backward = at::GradMode::is_enabled();
   BP_ASSIGN_OR_RETURN(auto captured, capture::capture(target_.get(), call, options));
-  BP_ASSIGN_OR_RETURN(std::shared_ptr<Entry> entry,
-                      Entry::make(std::move(captured), options_.make_program));
+  SizeRequest sizes;
+  sizes.dynamic = options_.dynamic;
+  sizes.note = [this](const std::string& reason) { size_notes_->add(reason); };
+  sizes.capture_again = [&](const capture::Invented& invented) {
+    capture::CaptureOptions again = options;
+    again.invented = &invented;
+    return capture::capture(target_.get(), call, again);
+  };
+  BP_ASSIGN_OR_RETURN(
+      std::shared_ptr<Entry> entry,
+      Entry::make(std::move(captured), call, std::move(sizes), options_.make_program));
   if (log_enabled("graph"))
     log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_table());
   if (log_enabled("guards")) {
@@ -126,6 +136,8 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   FrameOptions frames;
   frames.name = options_.name;
   frames.entry_limit = options_.entry_limit;
+  frames.dynamic = options_.dynamic;
+  frames.size_notes = size_notes_;
   frames.make_program = options_.make_program;
   frames_ = std::make_shared<Frames>(std::move(frames));
   return call_in_frames(call);

@@ -13,9 +13,11 @@
 namespace backplane::call {
 
 Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> captured,
+                                           const guards::CallArguments& call, SizeRequest request,
                                            const MakeProgram& make_program) {
   std::unique_ptr<Entry> entry(new Entry);
-  BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded));
+  BP_ASSIGN_OR_RETURN(const SizeChoice sizes, choose_sizes(*captured, call, std::move(request)));
+  BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded, sizes));
   entry->captured_ = std::move(captured);
   return entry;
 }

@@ -281,7 +281,22 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
     }
   }
   const bool has_code = (*captured)->gives_state;
-  BP_ASSIGN_OR_RETURN(entry->entry, Entry::make(std::move(*captured), options_.make_program));
+  SizeRequest sizes;
+  sizes.dynamic = options_.dynamic;
+  sizes.is_part = breaks;
+  sizes.note = [this](const std::string& reason) { options_.size_notes->add(reason); };
+  sizes.capture_again = [&](const capture::Invented& invented) {
+    cpython::BreakPlan other_plan = plan;
+    cpython::ModifiedPrefix other_prefix;
+    capture::CaptureOptions again = options;
+    again.invented = &invented;
+    again.take_state = [&](capture::Interpreter& interpreter, PyObject* returned) {
+      return take_state(code, interpreter, returned, other_plan, other_prefix);
+    };
+    return capture::capture(as_code.get(), call, again);
+  };
+  BP_ASSIGN_OR_RETURN(entry->entry, Entry::make(std::move(*captured), call, std::move(sizes),
+                                                options_.make_program));
   if (has_code) {
     const auto weak = std::weak_ptr<Entry>(entry->entry);
     const Ref compiled = Ref::steal(

@@ -54,6 +54,8 @@ struct ProgramCode {
 struct FrameOptions {
   std::string name;  // of the compiled function
   std::size_t entry_limit = 8, failure_limit = 3;
+  Dynamic dynamic = Dynamic::kAutomatic;
+  std::shared_ptr<ReasonCounts> size_notes;  // why sizes are not generalised
   MakeProgram make_program;
 };
 

@@ -118,7 +118,8 @@ class Run {
   std::vector<c10::IValue> operator()(const std::vector<at::Tensor>&) {
     const pybind11::gil_scoped_acquire gil;
     const PausedCollector paused;
-    World world(*out_.guards, record::Session::current()->add_argument);
+    World world(*out_.guards, [this, add = record::Session::current()->add_argument](
+                                  const at::Tensor& real) { return add(stand_in_for(real)); });
     Interpreter interpreter(world);
     std::vector<c10::IValue> results;
     {
@@ -168,6 +169,7 @@ class Run {
     Ref names = Ref::steal(PyList_New(0));
     const auto add = [&](PyObject* value, SourceId source) {
       held.push_back(Ref::steal(world.read(value, source)));
+      if (held.back()) replace_number(held.back(), sources[source]);
       if (held.back()) arguments.push_back(held.back().get());
       return static_cast<bool>(held.back());
     };
@@ -248,11 +250,28 @@ class Run {
       const SourceId source = sources.add(is_named ? SourceKind::kKeyword : SourceKind::kPositional,
                                           kNoSource, name, index);
       held.push_back(Ref::steal(world.read(call_.values[i], source)));
+      if (held.back()) replace_number(held.back(), sources[source]);
       if (!held.back()) return nullptr;
       arguments.push_back(held.back().get());
     }
     return interpreter.call(target.get(), arguments.data(), call_.positional_count,
                             call_.keyword_names);
+  }
+
+  const at::Tensor& stand_in_for(const at::Tensor& real) const {
+    if (!options_.invented) return real;
+    const auto found = options_.invented->tensors.find(real.unsafeGetTensorImpl());
+    return found == options_.invented->tensors.end() ? real : found->second;
+  }
+
+  // `value`: of an argument; null with an error set where none can be made.
+  void replace_number(Ref& value, const guards::Source& source) const {
+    if (!options_.invented || source.parent != kNoSource) return;
+    const bool is_named = source.kind == SourceKind::kKeyword;
+    const auto found = options_.invented->numbers.find(static_cast<std::size_t>(source.index) +
+                                                       (is_named ? call_.positional_count : 0));
+    if (found != options_.invented->numbers.end())
+      value = Ref::steal(PyLong_FromLongLong(found->second));
   }
 
   // What the program calls its positional argument; for messages.

@@ -25,8 +25,8 @@ class SizeFamily {
  public:
   using Compile = std::function<Result<std::shared_ptr<CutEntry>>(record::Recorded)>;
   // More recordings of a structure that is new; those of another structure are left out.
-  using Invent =
-      std::function<std::vector<std::shared_ptr<const ir::FlatGraph>>(const ir::FlatGraph& first)>;
+  using Samples = std::vector<std::shared_ptr<const ir::FlatGraph>>;
+  using Invent = std::function<Result<Samples>(const ir::FlatGraph& first)>;
 
   struct Member {
     std::shared_ptr<CutEntry> entry;
@@ -36,7 +36,7 @@ class SizeFamily {
     bool split = false;          // refuted a guess about others
   };
 
-  // `compile` is called where no program serves the recording.
+  // `compile` is called where no program serves the recording. What `invent` refuses stays unknown.
   Result<Member> add(record::Recorded recorded, std::shared_ptr<const ir::FlatGraph> flat,
                      const Compile& compile, const Invent& invent = {});
 

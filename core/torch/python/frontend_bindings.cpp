@@ -37,7 +37,17 @@ struct Programs {
   compiler::SizeFamily family;
 };
 
-Result<call::Program> make_program(const record::Recorded& recorded, Programs& programs) {
+// What shares a program has one structure.
+std::shared_ptr<const ir::FlatGraph> flatten(const record::Recorded& recorded,
+                                             const call::SizeChoice& sizes) {
+  auto flat = std::make_shared<ir::FlatGraph>(*compiler::flatten_with_border(recorded));
+  const std::vector<std::int64_t>& key = sizes.all_static ? flat->numbers : sizes.key;
+  flat->structure.insert(flat->structure.end(), key.begin(), key.end());
+  return flat;
+}
+
+Result<call::Program> make_program(const record::Recorded& recorded, const call::SizeChoice& sizes,
+                                   Programs& programs) {
   compiler::CutOptions options = programs.settings;
   options.name = recorded.graph.name;
   const auto eager = [](std::span<const at::Tensor>) -> std::vector<c10::IValue> {
@@ -49,10 +59,21 @@ Result<call::Program> make_program(const record::Recorded& recorded, Programs& p
   {
     const py::gil_scoped_release no_gil;
     const std::lock_guard lock(programs.mutex);
+    compiler::SizeFamily::Invent invent;
+    if (sizes.invent)
+      invent = [&](const ir::FlatGraph&) -> Result<compiler::SizeFamily::Samples> {
+        const py::gil_scoped_acquire gil;
+        BP_ASSIGN_OR_RETURN(const std::vector<record::Recorded> others, sizes.invent());
+        compiler::SizeFamily::Samples samples;
+        for (const record::Recorded& other : others) samples.push_back(flatten(other, sizes));
+        return samples;
+      };
     made.emplace(programs.family.add(
-        recorded, compiler::flatten_with_border(recorded), [&](record::Recorded given) {
+        recorded, flatten(recorded, sizes),
+        [&](record::Recorded given) {
           return compiler::CutEntry::compile(std::move(given), options, eager);
-        }));
+        },
+        invent));
   }
   if (!made->ok()) return made->take_status();
   compiler::SizeFamily::Member member = std::move(**made);
@@ -70,12 +91,14 @@ Result<call::Program> make_program(const record::Recorded& recorded, Programs& p
 }
 
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
-                   std::uint32_t device, bool strict, std::size_t entry_limit, double memory_budget,
-                   bool pack_inference, bool pack_training, const py::object& accept) {
+                   std::uint32_t device, bool strict, std::size_t entry_limit,
+                   std::optional<bool> dynamic, double memory_budget, bool pack_inference,
+                   bool pack_training, const py::object& accept) {
   call::CompiledOptions options;
   options.name = name;
   options.strict = strict;
   options.entry_limit = entry_limit;
+  if (dynamic) options.dynamic = *dynamic ? call::Dynamic::kAlways : call::Dynamic::kNever;
   auto programs = std::make_shared<Programs>();
   if (!plugin.empty())
     programs->settings.devices = find_devices({{plugin, static_cast<int>(device)}});
@@ -83,8 +106,9 @@ py::object compile(const py::object& target, const std::string& name, const std:
   programs->settings.pack_inference = pack_inference;
   programs->settings.pack_training = pack_training;
   programs->accept = std::make_shared<py::object>(accept);
-  options.make_program = [programs](const record::Recorded& recorded) {
-    return make_program(recorded, *programs);
+  options.make_program = [programs](const record::Recorded& recorded,
+                                    const call::SizeChoice& sizes) {
+    return make_program(recorded, sizes, *programs);
   };
   PyObject* made = call::make_compiled(target.ptr(), std::move(options));
   if (!made) throw py::error_already_set();
@@ -137,7 +161,8 @@ void add_counts(py::dict& out, const call::ReasonCounts& counts) {
 
 py::dict counters(const py::object& compiled) {
   const call::CompiledCallable& state = state_of(compiled);
-  py::dict out, reasons, breaks;
+  py::dict out, reasons, breaks, size_notes;
+  add_counts(size_notes, state.size_notes());
   std::size_t entry_count = state.entries().size();
   std::unordered_set<const void*> programs;
   for (const auto& entry : state.entries()) programs.insert(entry->program());
@@ -159,6 +184,7 @@ py::dict counters(const py::object& compiled) {
   out["plain_calls"] = plain_calls;
   out["plain_reasons"] = reasons;
   out["breaks"] = breaks;
+  out["static_sizes"] = size_notes;
   return out;
 }
 
@@ -241,8 +267,9 @@ py::object break_code(const py::object& function, int offset, int number) {
 void register_frontend(py::module_& module) {
   py::module_ own = module.def_submodule("frontend");
   own.def("compile", compile, py::arg("target"), py::arg("name"), py::arg("plugin"),
-          py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("memory_budget"),
-          py::arg("pack_inference"), py::arg("pack_training"), py::arg("accept"));
+          py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("dynamic"),
+          py::arg("memory_budget"), py::arg("pack_inference"), py::arg("pack_training"),
+          py::arg("accept"));
   own.def("entries", entries);
   own.def("counters", counters);
   own.def("reset", [](const py::object& compiled) { state_of(compiled).reset(); });
