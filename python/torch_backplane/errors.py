@@ -35,6 +35,10 @@ CODES: dict[str, tuple[str, str]] = {
         "a size that is marked as dynamic cannot change",
         "Remove the mark, use maybe_mark_dynamic, or let the program take other sizes.",
     ),
+    "BP-0112": (
+        "a compiled call and plain Python differ",
+        "Find the stage with torch_backplane.ladder, and report it with the program.",
+    ),
 }
 
 

@@ -6,6 +6,9 @@ import collections
 import copy
 import functools
 import itertools
+import os
+import pathlib
+import tempfile
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +17,10 @@ from typing import Any
 import torch
 
 from torch_backplane import _C
+from torch_backplane.compare import Comparison
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
+from torch_backplane.rungs import Backend, find_compiler, ladder
 
 _numbers = itertools.count()
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -29,32 +34,36 @@ _NOTHING: dict[str, Any] = {
     "static_sizes": {},
 }
 
-# Backends that run the captured graph with ATen, to find out which stage is at fault.
-_BY_ATEN = ("eager",)
-
-
-def _plugin_of(backend: str) -> str:
-    if backend in _BY_ATEN:
-        return ""
-    from torch_backplane.backend import find_plugin
-
-    name = backend.removeprefix("plugin:")
-    find_plugin(name)
-    return name
+__all__ = [
+    "compile",
+    "counters",
+    "disable",
+    "entries",
+    "forget",
+    "is_compiled",
+    "ladder",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
+    "original",
+    "reset_totals",
+    "totals",
+]
+_DEBUG = ("", "compare")
 
 
 def _compile_callable(
-    target: Any, backend: str, limit: int, dynamic: bool | None, options: Options
+    target: Any, backend: Backend, limit: int, dynamic: bool | None, dump: str, options: Options
 ) -> Any:
     from torch_backplane.backend import FrameCompiler, setup_logging
 
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
-    plugin = _plugin_of(backend)
+    compiler = find_compiler(backend)
     compiled = _C.frontend.compile(
         target,
         f"__compiled_fn_{next(_numbers)}_{name}",
-        plugin,
+        compiler.plugin,
         options.device,
         options.strict,
         limit,
@@ -62,7 +71,10 @@ def _compile_callable(
         options.memory_budget,
         options.pack_weights is not False,
         options.pack_weights is True,
-        FrameCompiler(plugin, options).accept,
+        FrameCompiler(compiler.plugin, options).accept,
+        compiler.by_autograd,
+        compiler.foreign,
+        dump,
     )
     if not isinstance(target, torch.nn.Module):
         functools.update_wrapper(compiled, target, updated=())
@@ -102,9 +114,11 @@ def _compile_module(
 def compile(
     target: Callable[..., Any] | None = None,
     *,
-    backend: str = "eager",
+    backend: Backend = "eager",
     strict: bool = False,
     dynamic: bool | None = None,
+    debug: str | None = None,
+    dump: str | os.PathLike[str] | None = None,
     device: int = 0,
     entry_limit: int = 8,
     options: Mapping[str, Any] | None = None,
@@ -118,13 +132,20 @@ def compile(
     and ``stats()``; with ``strict`` they raise instead. Usable as a decorator, with arguments too.
 
     Args:
-        backend: ``"eager"`` runs the captured graph with ATen; the name of a plugin, with or without
-            ``plugin:``, compiles it for that plugin.
+        backend: the name of a plugin, with or without ``plugin:``, compiles the captured graph for
+            it. ``"eager"``: PyTorch runs the graph and differentiates it. ``"aot_eager"``: PyTorch
+            runs it and a backward graph of ours. Else the name of one of TorchDynamo's back ends, or
+            a function like those: it is given the graph of each size.
         strict: also an error: an operator that the plugin does not take.
         dynamic: ``None``: the first sizes are compiled as they are, the second generalise. ``True``:
             sizes and integers that are arguments generalise from the first call on; one that cannot
             is counted under ``static_sizes``. ``False``: each size has a program of its own. Marks
             of ``mark_dynamic`` and its like win over all three.
+        debug: ``"compare"`` runs every call as plain Python too, on copies of its arguments and of
+            what else it may change, and raises BP-0112 where results, effects or exceptions differ.
+            The environment variable ``BACKPLANE_DEBUG`` says it for all.
+        dump: a folder for readable files about each entry: guards, graph, bytecode, breaks and
+            recompiles. ``BACKPLANE_DUMP`` says it for all.
         device: index of the plugin's device.
         options: as those of ``torch.compile(..., backend="plugin:<name>", options=...)``.
     """
@@ -133,6 +154,8 @@ def compile(
         backend=backend,
         strict=strict,
         dynamic=dynamic,
+        debug=debug,
+        dump=dump,
         device=device,
         entry_limit=entry_limit,
         options=options,
@@ -143,11 +166,46 @@ def compile(
         raise BackplaneError("BP-0102", f"compile takes a callable, got {type(target).__name__}")
     if dynamic not in (None, True, False):
         raise BackplaneError("BP-0102", f"dynamic takes None, True or False, got {dynamic!r}")
+    debug = os.environ.get("BACKPLANE_DEBUG", "") if debug is None else debug
+    if debug not in _DEBUG:
+        raise BackplaneError("BP-0102", f"debug takes None or 'compare', got {debug!r}")
     given = Options.parse({"strict": strict, "device": device, **(options or {})})
-    compiled = _compile_callable(target, backend, entry_limit, dynamic, given)
+    folder = _dump_folder(os.environ.get("BACKPLANE_DUMP", "") if dump is None else dump)
+    compiled = _compile_callable(target, backend, entry_limit, dynamic, folder, given)
+    if debug:
+        compiled = _compared(target, compiled)
     if isinstance(target, torch.nn.Module):
         return _compile_module(target, compiled, again)
     return compiled
+
+
+def _dump_folder(given: str | os.PathLike[str]) -> str:
+    """An absolute path that exists; empty where no files are wanted."""
+    if given == "":
+        return ""
+    try:
+        folder = pathlib.Path(given).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return str(folder)
+    except (OSError, TypeError) as error:
+        raise BackplaneError("BP-0102", f"dump takes a folder to write to: {error}") from None
+
+
+def _compared(target: Any, compiled: Any) -> Callable[..., Any]:
+    comparison = Comparison(
+        target, compiled, getattr(target, "__qualname__", type(target).__name__)
+    )
+
+    @disable
+    def compared(*args: Any, **kwargs: Any) -> Any:
+        return comparison(*args, **kwargs)
+
+    if not isinstance(target, torch.nn.Module):
+        functools.update_wrapper(compared, target, updated=())
+    compared._backplane_compiled = compiled  # type: ignore[attr-defined]
+    compared._backplane_comparison = comparison  # type: ignore[attr-defined]
+    return compared
 
 
 def mark_dynamic(
@@ -203,7 +261,9 @@ def original(compiled: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _handle(compiled: Any) -> Any:
-    return getattr(compiled, "_backplane_compiled", compiled)
+    while (inner := getattr(compiled, "_backplane_compiled", None)) is not None:
+        compiled = inner
+    return compiled
 
 
 def entries(compiled: Any) -> list[dict[str, Any]]:

@@ -163,6 +163,7 @@ class Explanation:
         breaks: list[Report],
         break_error: str = "",
         static_sizes: list[str] | None = None,
+        backend: str = "",
     ) -> None:
         self.plugin = plugin
         self.reports = reports
@@ -170,6 +171,7 @@ class Explanation:
         self.breaks = breaks
         self.break_error = break_error
         self.static_sizes = static_sizes or []
+        self.backend = backend or f"plugin {plugin}"
 
     def as_dict(self) -> dict[str, Any]:
         graphs = []
@@ -180,6 +182,7 @@ class Explanation:
             graphs.append(current)
         return {
             "plugin": self.plugin,
+            "backend": self.backend,
             "graphs": graphs,
             "graph_breaks": self.breaks,
             "static_sizes": self.static_sizes,
@@ -192,9 +195,7 @@ class Explanation:
         for graph in data["graphs"]:
             lines += _graph_lines(graph)
         if not data["graphs"]:
-            lines.append(
-                f"Nothing was compiled for plugin {self.plugin!r}: no tensor operation ran."
-            )
+            lines.append(f"Nothing was compiled for {self.plugin!r}: no tensor operation ran.")
         for number, entry in enumerate(self.breaks, 1):
             lines.append(f"graph break {number} at {entry['location']}: {entry['reason']}")
         if self.break_error:
@@ -207,6 +208,8 @@ class Explanation:
 
 
 def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
+    if "by" in graph:
+        return [f"{graph['name']}: {graph['nodes']} operators: {graph['by']}"]
     if "eager" in graph:
         return [f"{graph['name']}: PyTorch runs all of it: {graph['eager']}"]
     count = len(graph["partitions"])
@@ -316,6 +319,7 @@ def _transfers_of_second_call(
 def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
     """As ``explain``, through our own front end."""
     from torch_backplane import frontend
+    from torch_backplane.rungs import find_compiler
 
     target, how = frontend.original(compiled)
 
@@ -325,12 +329,23 @@ def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[
             fresh = frontend.compile(target, options=settings, **how)
             transfers = _transfers_of_second_call(fresh, args, kwargs, reports)
         counters = frontend.counters(fresh)
+        compiler = find_compiler(how["backend"])
+        if not compiler.plugin:
+            reports = [
+                {"name": entry["name"], "nodes": entry["nodes"], "by": compiler.describe()}
+                for entry in frontend.entries(fresh)
+            ]
         breaks = [{"reason": reason, "location": "graph break"} for reason in counters["breaks"]]
         breaks += [
             {"reason": reason, "location": "plain Python"} for reason in counters["plain_reasons"]
         ]
         return Explanation(
-            how["backend"], reports, transfers, breaks, static_sizes=list(counters["static_sizes"])
+            compiler.plugin or compiler.name,
+            reports,
+            transfers,
+            breaks,
+            static_sizes=list(counters["static_sizes"]),
+            backend=compiler.describe(),
         )
 
     return run

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "core/torch/autograd/cut_program.h"
@@ -130,7 +131,8 @@ class Call {
       if (info.kind == OutputKind::kFresh) {
         outputs_[i] = values_[info.graph_output];
         if (signature_.copied_outputs[i]) {
-          const at::AutoDispatchBelowADInplaceOrView below_autograd;
+          std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
+          if (!signature_.outputs_have_history) below_autograd.emplace();
           outputs_[i] = outputs_[i].clone();
         }
       } else if (info.kind == OutputKind::kViewOfOutput) {
@@ -149,6 +151,12 @@ class Call {
     for (const std::uint32_t position : signature_.mutated) {
       const record::ArgumentInfo& info =
           signature_.arguments[signature_.argument_of_input[position]];
+      if (signature_.outputs_have_history) {
+        const at::AutoGradMode grad(info.new_value_requires_grad && at::GradMode::is_enabled());
+        at::Tensor target = input(position);
+        target.copy_(values_[info.new_value]);
+        continue;
+      }
       // A name of its own: what is saved must not lead back to the node.
       const at::Tensor value = values_[info.new_value].variable_data();
       at::Tensor target = input(position);

@@ -36,7 +36,8 @@ struct Signature {
   std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
   std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
   bool grad_mode_after = true;
-  bool is_repeatable = true;  // draws nothing and writes no argument
+  bool is_repeatable = true;          // draws nothing and writes no argument
+  bool outputs_have_history = false;  // autograd has seen the forward: there is no node of ours
 };
 
 // What of a program holds for one set of sizes only.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/torch/call/dump.h"
 #include "core/torch/call/entry.h"
 #include "core/torch/call/frames.h"
 
@@ -16,8 +17,10 @@ namespace backplane::call {
 
 struct CompiledOptions {
   std::string name;
-  std::size_t entry_limit = 8;
+  std::size_t entry_limit = 8, failure_limit = 3;
+  std::string dump_folder;  // empty: no files
   bool strict = false;
+  bool with_backward = true;  // the program's gradients are recorded with it
   Dynamic dynamic = Dynamic::kAutomatic;
   MakeProgram make_program;
 };
@@ -53,7 +56,9 @@ class CompiledCallable {
   ReasonCounts plain_reasons_;
   std::shared_ptr<ReasonCounts> size_notes_ = std::make_shared<ReasonCounts>();
   std::shared_ptr<Frames> frames_;
-  std::size_t capture_count_ = 0;
+  std::shared_ptr<Dump> dump_;
+  std::string given_up_;  // no more captures, and why: compiling failed again and again
+  std::size_t capture_count_ = 0, failure_count_ = 0;
   std::uint64_t hits_ = 0, plain_calls_ = 0;
   bool capturing_ = false;
 };

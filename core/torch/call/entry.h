@@ -48,6 +48,8 @@ class Entry {
   std::string graph_text() const;
   std::string graph_table() const;  // for people
   const capture::Captured& captured() const { return *captured_; }
+  // For measuring what a call costs besides: from now on the program gives what it gives now.
+  Status stub_program(const guards::Registers& registers);
   // Which compiled program it runs: entries for several sizes may share one.
   const void* program() const { return program_.code.get(); }
   std::uint64_t hits() const { return hits_; }

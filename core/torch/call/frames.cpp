@@ -215,9 +215,14 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   for (const auto& entry : entries) kept.push_back(entry->entry.get());
   if (const std::string limit = find_limit(kept, options_.entry_limit); !limit.empty())
     return plainly(limit);
-  if (!entries.empty() && log_enabled("recompiles"))
-    log_topic("recompiles",
-              "RECOMPILE " + code.name + ": " + entries.front()->entry->explain(call));
+  if (const Status status = capture::check_interpreter(); !status.ok())
+    return plainly(status.message());
+  if (!entries.empty() && (log_enabled("recompiles") || options_.dump->is_on())) {
+    const std::string text =
+        "RECOMPILE " + code.name + ": " + entries.front()->entry->explain(call);
+    log_topic("recompiles", text);
+    options_.dump->note("recompiles.txt", text);
+  }
 
   code.capturing = true;
   Result<std::shared_ptr<FrameEntry>> made = capture(code, function, call);
@@ -231,7 +236,9 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   }
   if (made.status().code() == Code::kCancelled) return nullptr;
   const std::string& reason = made.status().message();
-  if (log_enabled("breaks")) log_topic("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
+  const std::string text = "PLAIN PYTHON " + code.name + ": " + reason;
+  log_topic("breaks", text);
+  options_.dump->note("breaks.txt", text);
   if (++code.failures >= options_.failure_limit) code.given_up = reason;
   return plainly(reason);
 }
@@ -250,7 +257,7 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
   entry->number = next_number_++;
   capture::CaptureOptions options;
   options.name = "__compiled_fn_" + std::to_string(entry->number);
-  options.with_backward = at::GradMode::is_enabled();
+  options.with_backward = options_.with_backward && at::GradMode::is_enabled();
   options.frame_code = code.own.object();
   const Ref as_code = function_like(function, code.own.held.get(), code.globals.get());
   if (!as_code) return cpython::take_python_error("Making a function");
@@ -471,6 +478,8 @@ PyObject* Frames::run_plain(const ProgramCode& code, PyObject* function,
 
 void Frames::log_entry(const ProgramCode& code, const FrameEntry& entry) const {
   const std::string name = "__compiled_fn_" + std::to_string(entry.number);
+  options_.dump->write_entry(name + "_" + code.name, *entry.entry, code.own.held.get(),
+                             entry.code.get(), entry.break_reason);
   if (log_enabled("graph"))
     log_topic("graph", "TRACED GRAPH " + name + "\n" + entry.entry->graph_table());
   if (log_enabled("bytecode")) {
@@ -485,9 +494,11 @@ void Frames::log_entry(const ProgramCode& code, const FrameEntry& entry) const {
     for (const std::string& line : entry.entry->guards_text()) text += "\n  " + line;
     log_topic("guards", text);
   }
-  if (log_enabled("breaks") && !entry.break_reason.empty())
-    log_topic("breaks", "GRAPH BREAK in " + code.name + ": " + entry.break_reason +
-                            hint_for(entry.break_reason));
+  if (entry.break_reason.empty()) return;
+  const std::string text =
+      "GRAPH BREAK in " + code.name + ": " + entry.break_reason + hint_for(entry.break_reason);
+  log_topic("breaks", text);
+  options_.dump->note("breaks.txt", text);
 }
 
 }  // namespace backplane::call

@@ -179,6 +179,7 @@ class Inventor {
       choice.all_static = !has_marks;
       choice.key = std::move(fixed_key);
     }
+    choice.examples = reals_;
     if (!symbols_.empty()) choice.invent = [self] { return self->invent(); };
     return choice;
   }

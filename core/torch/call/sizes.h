@@ -24,6 +24,7 @@ struct SizeChoice {
   // Recordings of the call at other sizes; empty: the first program is static. Needs the GIL.
   // kCancelled, with the Python error set, where a size that is marked as dynamic is not.
   std::function<Result<std::vector<record::Recorded>>()> invent;
+  std::vector<at::Tensor> examples;  // of the call, by input of the graph
 };
 
 struct SizeRequest {

@@ -75,6 +75,8 @@ class KeptAutocast {
   bool caches_;
 };
 
+}  // namespace
+
 Status check_interpreter() {
   if (!cpython::can_run_frames())
     return unsupported("this version of Python is not captured; 3.11 is");
@@ -83,6 +85,8 @@ Status check_interpreter() {
     return unsupported("a debugger, profiler or coverage tool watches the program");
   return {};
 }
+
+namespace {
 
 // Sets of context variables end with it, unless the program left one set.
 class OwnContext {
@@ -108,6 +112,17 @@ class OwnContext {
   Ref before_, own_;
 };
 
+class ClosedGenerators {
+ public:
+  explicit ClosedGenerators(Interpreter& interpreter) : interpreter_(interpreter) {}
+  ~ClosedGenerators() { interpreter_.close_generators(); }
+  ClosedGenerators(const ClosedGenerators&) = delete;
+  ClosedGenerators& operator=(const ClosedGenerators&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+};
+
 class Run {
  public:
   Run(PyObject* target, const guards::CallArguments& call, const CaptureOptions& options,
@@ -124,6 +139,7 @@ class Run {
     std::vector<c10::IValue> results;
     {
       const cpython::Region region(interpreter);
+      const ClosedGenerators closed(interpreter);
       const OwnContext context;
       if (options_.frame_code) {
         interpreter.watch_root(target_, options_.break_step);
@@ -131,7 +147,7 @@ class Run {
       }
       Ref returned = Ref::steal(options_.frame_code ? call_frame(world, interpreter)
                                                     : call(world, interpreter));
-      if (!returned) fail(world, interpreter);
+      if (!returned || !interpreter.check_generators()) fail(world, interpreter);
       if (options_.frame_code && (options_.break_step != 0 || !world.effects().all().empty())) {
         returned = state_of(world, interpreter, returned.get());
         out_.gives_state = true;
@@ -291,7 +307,7 @@ class Run {
       stop_reason_ = world.reason() + (where.empty() ? "" : " (" + where + ")");
       throw std::runtime_error(stop_reason_);
     }
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
       interrupted_ = true;  // the error stays set
       throw std::runtime_error("interrupted");
     }

@@ -56,6 +56,9 @@ struct CaptureOptions {
   std::function<Result<std::vector<cpython::Ref>>(Interpreter&, PyObject* returned)> take_state;
 };
 
+// kUnsupported where nothing is captured on this thread now, whatever it is.
+Status check_interpreter();
+
 // Calls `target` with the arguments once, with tensors that have no memory; nothing outside
 // changes. Needs the GIL. kUnsupported, with the reason and the program's line, for what is not
 // captured; kCancelled, with the Python error set, where the call was interrupted.

@@ -220,14 +220,17 @@ std::vector<std::shared_ptr<const ir::FlatGraph>> RecordedFunction::invented_sam
   return samples;
 }
 
-Result<std::shared_ptr<CutEntry>> RecordedFunction::compile(
+Result<std::shared_ptr<StagedProgram>> RecordedFunction::compile(
     record::Recorded recorded, std::span<const c10::IValue> arguments) {
   const std::vector<c10::IValue> others = with_tensors(
       arguments, std::vector<at::Tensor>(arguments.size()));  // does not keep tensors alive
-  return CutEntry::compile(std::move(recorded), options_.cut,
-                           [program = program_, others](std::span<const at::Tensor> tensors) {
-                             return program(with_tensors(others, tensors));
-                           });
+  BP_ASSIGN_OR_RETURN(
+      std::shared_ptr<StagedProgram> entry,
+      CutEntry::compile(std::move(recorded), options_.cut,
+                        [program = program_, others](std::span<const at::Tensor> tensors) {
+                          return program(with_tensors(others, tensors));
+                        }));
+  return entry;
 }
 
 Result<std::vector<Stage>> RecordedFunction::add(std::span<const c10::IValue> arguments) {

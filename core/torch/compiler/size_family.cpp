@@ -95,7 +95,12 @@ Result<SizeFamily::Member> SizeFamily::add(record::Recorded recorded,
   if (values) {
     sizes->class_values = std::move(*values);
   } else {
-    BP_ASSIGN_OR_RETURN(member.entry, compile(std::move(recorded)));
+    auto compiled = compile(std::move(recorded));
+    if (!compiled.ok()) {
+      if (member.new_structure) structures_.pop_front();
+      return compiled.take_status();
+    }
+    member.entry = std::move(*compiled);
     if (member.new_structure) structures_.front().entry = member.entry;
   }
   member.sizes = std::move(sizes);

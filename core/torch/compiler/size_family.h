@@ -23,13 +23,13 @@ std::shared_ptr<const ir::FlatGraph> flatten_with_border(const record::Recorded&
 // One caller at a time.
 class SizeFamily {
  public:
-  using Compile = std::function<Result<std::shared_ptr<CutEntry>>(record::Recorded)>;
+  using Compile = std::function<Result<std::shared_ptr<StagedProgram>>(record::Recorded)>;
   // More recordings of a structure that is new; those of another structure are left out.
   using Samples = std::vector<std::shared_ptr<const ir::FlatGraph>>;
   using Invent = std::function<Result<Samples>(const ir::FlatGraph& first)>;
 
   struct Member {
-    std::shared_ptr<CutEntry> entry;
+    std::shared_ptr<StagedProgram> entry;
     std::shared_ptr<const autograd::SizeRecord> sizes;
     bool is_new = false;         // compiled for it
     bool new_structure = false;  // the first of its structure
@@ -46,7 +46,7 @@ class SizeFamily {
     std::vector<std::shared_ptr<const ir::FlatGraph>> samples;
     record::Recorded first;  // samples[0]
     std::optional<ir::GeneralGraph> general;
-    std::shared_ptr<CutEntry> entry;
+    std::shared_ptr<StagedProgram> entry;
   };
   static Result<std::vector<std::int64_t>> generalize(Structure& structure,
                                                       const ir::FlatGraph& flat,
