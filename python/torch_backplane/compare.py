@@ -144,9 +144,9 @@ class Copies:
                 new.cell_contents = self._value(old.cell_contents)
             except ValueError:  # an empty cell
                 continue
-        for name in _names(function.__code__):
-            if name not in space[2] and name in function.__globals__:
-                space[2].add(name)
+        for name in _names(function.__code__) - space[2]:
+            space[2].add(name)
+            if name in function.__globals__:
                 space[1][name] = self._value(function.__globals__[name])
         return made
 
@@ -157,7 +157,8 @@ class Copies:
         if isinstance(value, types.FunctionType):
             is_ours = id(value.__globals__) in self.globals
             return self._function(value) if is_ours else value
-        return value if isinstance(value, _CODE) else copy.deepcopy(value, self.memo)
+        is_code = isinstance(value, _CODE) or hasattr(value, "_backplane_backend")
+        return value if is_code else copy.deepcopy(value, self.memo)
 
     def effects(self) -> str:
         """What the real call left otherwise than the one on copies."""
@@ -170,8 +171,7 @@ class Copies:
         for name, old, new in self.cells:
             pairs.append((f"the closure's {name}", _content(old), _content(new)))
         for real, mine, names in self.globals.values():
-            written = {n for n in mine if n in names or mine.get(n) is not real.get(n)}
-            pairs += [(f"the global {n}", real.get(n), mine.get(n)) for n in sorted(written)]
+            pairs += [(f"the global {n}", real.get(n), mine.get(n)) for n in sorted(names)]
         seen: set[tuple[int, int]] = set()
         for name, actual, expected in pairs:
             if found := _difference(actual, expected, name, seen):

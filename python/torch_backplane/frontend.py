@@ -72,7 +72,6 @@ def _compile_callable(
         options.pack_weights is not False,
         options.pack_weights is True,
         FrameCompiler(compiler.plugin, options).accept,
-        compiler.by_autograd,
         compiler.foreign,
         dump,
     )
@@ -133,9 +132,9 @@ def compile(
 
     Args:
         backend: the name of a plugin, with or without ``plugin:``, compiles the captured graph for
-            it. ``"eager"``: PyTorch runs the graph and differentiates it. ``"aot_eager"``: PyTorch
-            runs it and a backward graph of ours. Else the name of one of TorchDynamo's back ends, or
-            a function like those: it is given the graph of each size.
+            it. ``"eager"`` or ``"aot_eager"``: PyTorch runs it, and a backward graph of ours. Else
+            the name of one of TorchDynamo's back ends, or a function like those: it is given the
+            graph of each size. Graphs with gradients run as with ``"eager"`` there, with a warning.
         strict: also an error: an operator that the plugin does not take.
         dynamic: ``None``: the first sizes are compiled as they are, the second generalise. ``True``:
             sizes and integers that are arguments generalise from the first call on; one that cannot
@@ -269,8 +268,9 @@ def _handle(compiled: Any) -> Any:
 def entries(compiled: Any) -> list[dict[str, Any]]:
     """The entries of a compiled function: ``guards`` and ``graph`` as text, ``nodes``, ``hits``,
     ``program`` (equal where a compiled program is shared), the bytecode instructions and frames it
-    took to capture, and the time. Of a function that breaks also ``frame``, its ``code``, the code
-    that runs in its place (``modified``) and why it breaks (``break``)."""
+    took to capture, and the time; ``is_foreign``: whether a back end of TorchDynamo runs it. Of a
+    function that breaks also ``frame``, its ``code``, the code that runs in its place (``modified``)
+    and why it breaks (``break``)."""
     return _C.frontend.entries(_handle(compiled))
 
 

@@ -319,7 +319,7 @@ def _transfers_of_second_call(
 def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
     """As ``explain``, through our own front end."""
     from torch_backplane import frontend
-    from torch_backplane.rungs import find_compiler
+    from torch_backplane.rungs import BY_PYTORCH, find_compiler
 
     target, how = frontend.original(compiled)
 
@@ -332,7 +332,11 @@ def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[
         compiler = find_compiler(how["backend"])
         if not compiler.plugin:
             reports = [
-                {"name": entry["name"], "nodes": entry["nodes"], "by": compiler.describe()}
+                {
+                    "name": entry["name"],
+                    "nodes": entry["nodes"],
+                    "by": compiler.describe() if entry["is_foreign"] else BY_PYTORCH,
+                }
                 for entry in frontend.entries(fresh)
             ]
         breaks = [{"reason": reason, "location": "graph break"} for reason in counters["breaks"]]

@@ -13,9 +13,10 @@ from torch.utils import _pytree as pytree
 from torch_backplane.compare import Copies, difference, outcome
 from torch_backplane.errors import BackplaneError
 
-# What ATen runs itself. The first leaves differentiation to PyTorch, the second does it as for a
-# plugin: forward and backward are cut from one recording.
+# What ATen runs itself: a recording has its gradients already, so both names mean one stage.
 RUNGS = ("eager", "aot_eager")
+
+BY_PYTORCH = "forward and backward graphs, run by PyTorch"
 
 Backend = str | Callable[..., Any]
 
@@ -26,7 +27,6 @@ class Compiler:
 
     name: str
     plugin: str = ""
-    by_autograd: bool = False
     foreign: Callable[..., Any] | None = None  # a TorchDynamo back end
 
     def describe(self) -> str:
@@ -34,9 +34,7 @@ class Compiler:
             return f"plugin {self.plugin}"
         if self.foreign is not None:
             return f"TorchDynamo's back end {self.name}, with a program for each size"
-        if self.by_autograd:
-            return "the captured graph, run and differentiated by PyTorch"
-        return "forward and backward graphs, run by PyTorch"
+        return BY_PYTORCH
 
 
 def find_compiler(backend: Backend) -> Compiler:
@@ -47,7 +45,7 @@ def find_compiler(backend: Backend) -> Compiler:
     if not isinstance(backend, str):
         raise BackplaneError("BP-0102", f"backend takes a name or a function, got {backend!r}")
     if backend in RUNGS:
-        return Compiler(backend, by_autograd=backend == "eager")
+        return Compiler(backend)
     from torch_backplane import reports
     from torch_backplane.backend import find_plugin
 
@@ -116,7 +114,7 @@ def ladder(target: Callable[..., Any], backend: Backend = "eager") -> Callable[.
         backend = how["backend"]
 
     def run(*args: Any, **kwargs: Any) -> Ladder:
-        names = [*RUNGS, *([] if backend in RUNGS else [backend])]
+        names = ["eager", *([] if backend in RUNGS else [backend])]
         state = torch.get_rng_state()
         expected = _outcome_of(None, target, args, kwargs)[0]
         found = Ladder()

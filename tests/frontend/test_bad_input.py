@@ -161,6 +161,27 @@ def test_finalizers_run_as_often_as_in_plain_python() -> None:
         assert log == ["gone"] * n
 
 
+def test_a_generator_that_is_left_closes_as_a_part_of_the_call() -> None:
+    class Mode:
+        value = 0
+
+    def switched(mode: Mode) -> Iterator[int]:
+        before, mode.value = mode.value, 5
+        try:
+            yield mode.value
+        finally:
+            mode.value = before + 1
+
+    def function(x: torch.Tensor, mode: Mode) -> torch.Tensor:
+        source = switched(mode)
+        return x * next(source)
+
+    compiled, mode = frontend.compile(function), Mode()
+    for n in range(1, 4):
+        assert torch.equal(compiled(torch.ones(2), mode), torch.full((2,), 5.0))
+        assert mode.value == n
+
+
 def test_generators_without_handlers_are_captured() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         source = (n + x for n in (1, 2, 3))
@@ -229,7 +250,8 @@ def test_threads_with_other_grad_modes_and_breaks() -> None:
     for thread in threads:
         thread.join()
     assert not errors, errors
-    assert captured(compiled), frontend.counters(compiled)
+    reasons = frontend.counters(compiled)["plain_reasons"]
+    assert all(reason.endswith("called while it is being captured") for reason in reasons), reasons
 
 
 SHUTDOWN = """

@@ -57,6 +57,34 @@ def test_what_agrees_passes() -> None:
     assert frontend.counters(compiled)["plain_calls"] == 0 and not uncompared(compiled)
 
 
+def helper(x: torch.Tensor) -> torch.Tensor:
+    global COUNT
+    COUNT += 1
+    STATE.setdefault("seen", []).append(x.shape[0])
+    return x + COUNT
+
+
+@frontend.compile
+def also_compiled(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+def test_helpers_globals_and_closures_change_once() -> None:
+    total = [0]
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        nonlocal total
+        total = [*total, x.shape[0]]
+        return helper(also_compiled(x)) * len(total)
+
+    STATE.pop("seen", None)
+    before, compiled = COUNT, compared(function)
+    for n in (2, 3):
+        compiled(torch.ones(n))
+    assert (COUNT, STATE["seen"], total) == (before + 2, [2, 3], [0, 2, 3])
+    assert not uncompared(compiled)
+
+
 def test_a_wrong_result() -> None:
     compiled = compared(
         lambda x: {"out": [x * 2]}, wrong(lambda out: [out[0] + (out[0].shape[0] == 3)])

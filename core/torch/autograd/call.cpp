@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <optional>
 #include <unordered_map>
 
 #include "core/torch/autograd/cut_program.h"
@@ -74,13 +73,19 @@ class Call {
         arguments_(arguments),
         outputs_(sizes->outputs.size()) {}
 
-  Result<std::vector<c10::IValue>> run() {
+  // `owned`: the arguments, if they may be given away; else null.
+  Result<std::vector<c10::IValue>> run(std::vector<at::Tensor>* owned) {
     std::vector<at::Tensor> inputs;
-    inputs.reserve(signature_.argument_of_input.size());
-    for (const std::uint32_t argument : signature_.argument_of_input)
-      inputs.push_back(arguments_[argument]);
+    const bool has_node = signature_.tangent_count > 0 && at::GradMode::is_enabled();
+    if (owned && signature_.forward_takes_all && !has_node) {
+      inputs = std::move(*owned);
+    } else {
+      inputs.reserve(signature_.argument_of_input.size());
+      for (const std::uint32_t argument : signature_.argument_of_input)
+        inputs.push_back(arguments_[argument]);
+    }
     BP_ASSIGN_OR_RETURN(values_, program_->forward(std::move(inputs), *sizes_));
-    if (signature_.tangent_count > 0 && at::GradMode::is_enabled()) make_node();
+    if (has_node) make_node();
     copy_saved();
     make_own_outputs();
     if (!signature_.mutated.empty()) write_back();
@@ -131,8 +136,7 @@ class Call {
       if (info.kind == OutputKind::kFresh) {
         outputs_[i] = values_[info.graph_output];
         if (signature_.copied_outputs[i]) {
-          std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
-          if (!signature_.outputs_have_history) below_autograd.emplace();
+          const at::AutoDispatchBelowADInplaceOrView below_autograd;
           outputs_[i] = outputs_[i].clone();
         }
       } else if (info.kind == OutputKind::kViewOfOutput) {
@@ -151,12 +155,6 @@ class Call {
     for (const std::uint32_t position : signature_.mutated) {
       const record::ArgumentInfo& info =
           signature_.arguments[signature_.argument_of_input[position]];
-      if (signature_.outputs_have_history) {
-        const at::AutoGradMode grad(info.new_value_requires_grad && at::GradMode::is_enabled());
-        at::Tensor target = input(position);
-        target.copy_(values_[info.new_value]);
-        continue;
-      }
       // A name of its own: what is saved must not lead back to the node.
       const at::Tensor value = values_[info.new_value].variable_data();
       at::Tensor target = input(position);
@@ -236,7 +234,13 @@ bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
                                       std::span<const at::Tensor> arguments) {
-  return Call(program, sizes, arguments).run();
+  return Call(program, sizes, arguments).run(nullptr);
+}
+
+Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
+                                      const std::shared_ptr<const SizeRecord>& sizes,
+                                      std::vector<at::Tensor>&& arguments) {
+  return Call(program, sizes, arguments).run(&arguments);
 }
 
 }  // namespace backplane::autograd

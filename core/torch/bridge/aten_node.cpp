@@ -160,10 +160,8 @@ Result<AtenNode> AtenNode::prepare(const ir::Node& node, const at::Generator& ge
 }
 
 std::vector<at::Tensor> AtenNode::run(std::span<const at::Tensor> operands,
-                                      std::span<const std::int64_t> class_values,
-                                      Autograd autograd) const {
-  std::optional<at::AutoDispatchBelowADInplaceOrView> below;
-  if (autograd == Autograd::kBelow) below.emplace();
+                                      std::span<const std::int64_t> class_values) const {
+  const at::AutoDispatchBelowADInplaceOrView guard;
   torch::jit::Stack stack;
   stack.reserve(arguments_.size());
   for (const Argument& a : arguments_) {

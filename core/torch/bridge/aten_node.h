@@ -13,20 +13,16 @@
 
 namespace backplane::bridge {
 
-// Whether a node runs as a part of autograd's graph.
-enum class Autograd : std::uint8_t { kBelow, kRecords };
-
 class AtenNode {
  public:
   // Fails when the operator or one of its argument types is unknown to this build of torch.
   // Random numbers come from `generator`, by default from that of the CPU.
   static Result<AtenNode> prepare(const ir::Node& node, const at::Generator& generator = {});
 
-  // `operands` in the node's order, undefined where absent. The results, one per result of the
-  // node; undefined where the operator gave none. ATen's own exceptions pass.
+  // `operands` in the node's order, undefined where absent. Runs below autograd. The results, one
+  // per result of the node; undefined where the operator gave none. ATen's own exceptions pass.
   std::vector<at::Tensor> run(std::span<const at::Tensor> operands,
-                              std::span<const std::int64_t> class_values,
-                              Autograd autograd = Autograd::kBelow) const;
+                              std::span<const std::int64_t> class_values) const;
 
  private:
   enum class ArgumentKind : std::uint8_t {

@@ -82,7 +82,7 @@ PyObject* CompiledCallable::call_in_frames(const CallArguments& call) {
 Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& call) {
   capture::CaptureOptions options;
   options.name = options_.name + "_" + std::to_string(capture_count_++);
-  options.with_backward = options_.with_backward && at::GradMode::is_enabled();
+  options.with_backward = at::GradMode::is_enabled();
   BP_ASSIGN_OR_RETURN(auto captured, capture::capture(target_.get(), call, options));
   SizeRequest sizes;
   sizes.dynamic = options_.dynamic;
@@ -163,7 +163,6 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   FrameOptions frames;
   frames.name = options_.name;
   frames.entry_limit = options_.entry_limit;
-  frames.with_backward = options_.with_backward;
   frames.dump = dump_;
   frames.dynamic = options_.dynamic;
   frames.size_notes = size_notes_;

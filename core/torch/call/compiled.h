@@ -20,7 +20,6 @@ struct CompiledOptions {
   std::size_t entry_limit = 8, failure_limit = 3;
   std::string dump_folder;  // empty: no files
   bool strict = false;
-  bool with_backward = true;  // the program's gradients are recorded with it
   Dynamic dynamic = Dynamic::kAutomatic;
   MakeProgram make_program;
 };

@@ -74,12 +74,12 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
 PyObject* Entry::run(const guards::Registers& registers) {
   HANDLE_TH_ERRORS
   ++hits_;
-  const std::vector<at::Tensor> tensors_in = inputs(registers);
+  std::vector<at::Tensor> tensors_in = inputs(registers);
   std::vector<c10::IValue> results;
   {
     const pybind11::gil_scoped_release no_gil;
     Result<std::vector<c10::IValue>> ran =
-        autograd::call(program_.code, program_.sizes, tensors_in);
+        autograd::call(program_.code, program_.sizes, std::move(tensors_in));
     if (!ran.ok()) throw std::runtime_error(ran.status().message());
     results = std::move(*ran);
   }

@@ -257,7 +257,7 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
   entry->number = next_number_++;
   capture::CaptureOptions options;
   options.name = "__compiled_fn_" + std::to_string(entry->number);
-  options.with_backward = options_.with_backward && at::GradMode::is_enabled();
+  options.with_backward = at::GradMode::is_enabled();
   options.frame_code = code.own.object();
   const Ref as_code = function_like(function, code.own.held.get(), code.globals.get());
   if (!as_code) return cpython::take_python_error("Making a function");

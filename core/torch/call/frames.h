@@ -55,7 +55,6 @@ struct ProgramCode {
 struct FrameOptions {
   std::string name;  // of the compiled function
   std::size_t entry_limit = 8, failure_limit = 3;
-  bool with_backward = true;
   std::shared_ptr<Dump> dump;
   Dynamic dynamic = Dynamic::kAutomatic;
   std::shared_ptr<ReasonCounts> size_notes;  // why sizes are not generalised

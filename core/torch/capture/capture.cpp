@@ -147,7 +147,7 @@ class Run {
       }
       Ref returned = Ref::steal(options_.frame_code ? call_frame(world, interpreter)
                                                     : call(world, interpreter));
-      if (!returned || !interpreter.check_generators()) fail(world, interpreter);
+      if (!returned || !interpreter.finish_generators()) fail(world, interpreter);
       if (options_.frame_code && (options_.break_step != 0 || !world.effects().all().empty())) {
         returned = state_of(world, interpreter, returned.get());
         out_.gives_state = true;

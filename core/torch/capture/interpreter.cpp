@@ -258,14 +258,16 @@ bool is_implicit([[maybe_unused]] const cpython::Instruction& handler) {
 
 }  // namespace
 
-bool Interpreter::check_generators() {
-  for (const Ref& generator : generators_) {
+bool Interpreter::finish_generators() {
+  // Those that are made meanwhile come behind.
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    const Ref generator = generators_[i];
     if (!is_suspended(generator.get())) continue;
     const Ref frame = Ref::steal(PyObject_GetAttrString(generator.get(), "gi_frame"));
     const Ref last = frame ? Ref::steal(PyObject_GetAttrString(frame.get(), "f_lasti")) : Ref();
     if (!last) return false;
-    const Ref code =
-        Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode((PyFrameObject*)frame.get())));
+    const Ref code = Ref::steal(reinterpret_cast<PyObject*>(
+        PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.get()))));
     const DecodedCode* known = decoded(reinterpret_cast<PyCodeObject*>(code.get()));
     if (!known) return false;
     const auto unit = static_cast<std::size_t>(PyLong_AsLong(last.get())) / 2;
@@ -274,8 +276,12 @@ bool Interpreter::check_generators() {
     if (range < 0) continue;
     const auto target = known->code.exceptions[static_cast<std::size_t>(range)].target;
     if (is_implicit(known->code.instructions[static_cast<std::size_t>(target)])) continue;
-    world_.stop("a generator is left inside of a try or with statement");
-    return false;
+    if (has_broken_)
+      world_.stop("a generator is left inside of a try or with statement");
+    else
+      Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr));
+    if (world_.stopped()) return false;
+    PyErr_Clear();  // as PyErr_WriteUnraisable does for a generator that goes
   }
   return true;
 }

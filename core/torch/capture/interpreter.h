@@ -54,9 +54,9 @@ class Interpreter final : public cpython::Evaluator {
 
   PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) override;
 
-  // Stops where the program leaves a generator inside of a `try` or `with`: what that does when the
-  // generator goes would be lost.
-  bool check_generators();
+  // Ends generators that the program leaves inside of a `try` or `with`, as it would when they go.
+  // False where the capture has stopped.
+  bool finish_generators();
   // Ends generators that are left, without their handlers. Within the region.
   void close_generators();
 

@@ -1,5 +1,6 @@
 #include "core/torch/python/foreign_program.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -30,6 +31,7 @@ class ForeignProgram final : public compiler::StagedProgram {
   Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor> inputs,
                                           const autograd::SizeRecord&) override {
     const py::gil_scoped_acquire gil;
+    const at::AutoGradMode no_grad(false);  // nothing that the program gives has a history
     const py::object results = (*callable_)(*list_of(inputs));
     std::vector<at::Tensor> outputs;
     for (const py::handle item : py::iter(results))
@@ -38,10 +40,10 @@ class ForeignProgram final : public compiler::StagedProgram {
   }
   Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor>,
                                            const autograd::SizeRecord&) override {
-    return Status(Code::kInternal, "the back end differentiates its own outputs");
+    return Status(Code::kInternal, "a graph without gradients has no backward");
   }
   std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor>) override {
-    throw std::logic_error("the back end differentiates its own outputs");
+    throw std::logic_error("a graph without gradients is not differentiated");
   }
   std::vector<compiler::Stage> stages() const override { return {}; }
 
@@ -50,6 +52,10 @@ class ForeignProgram final : public compiler::StagedProgram {
 };
 
 }  // namespace
+
+bool is_foreign(const autograd::CutProgram& program) {
+  return dynamic_cast<const ForeignProgram*>(&program) != nullptr;
+}
 
 std::shared_ptr<py::object> hold_object(py::object object) {
   return {new py::object(std::move(object)), [](py::object* held) {
@@ -85,7 +91,6 @@ Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
     py::object callable = (*compile)(name, run, list_of(examples));
     auto program = std::make_shared<ForeignProgram>(hold_object(std::move(callable)));
     program->signature = signature;
-    program->signature.outputs_have_history = true;
     return std::shared_ptr<compiler::StagedProgram>(std::move(program));
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) {

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/log.h"
 #include "core/cpython/bytecode/code.h"
 #include "core/cpython/bytecode/rewrite.h"
 #include "core/runtime/device.h"
 #include "core/torch/call/compiled.h"
-#include "core/torch/compiler/eager_entry.h"
 #include "core/torch/compiler/size_family.h"
 #include "core/torch/python/devices.h"
 #include "core/torch/python/foreign_program.h"
@@ -37,9 +37,8 @@ using Accept = std::shared_ptr<py::object>;
 struct Programs {
   compiler::CutOptions settings;  // without a device ATen runs the graph, node by node
   Accept accept;
-  bool by_autograd = false;             // PyTorch differentiates what it runs
   std::shared_ptr<py::object> foreign;  // a TorchDynamo back end that compiles; null: none
-  std::mutex mutex;
+  std::recursive_mutex mutex;           // a finalizer may call while sizes are invented
   compiler::SizeFamily family;
 };
 
@@ -52,29 +51,26 @@ std::shared_ptr<const ir::FlatGraph> flatten(const record::Recorded& recorded,
   return flat;
 }
 
-bool has_history(const record::Recorded& recorded) {
-  return std::ranges::any_of(recorded.outputs, &record::OutputInfo::requires_grad) ||
-         std::ranges::any_of(recorded.arguments, &record::ArgumentInfo::new_value_requires_grad);
-}
-
 Result<std::shared_ptr<compiler::StagedProgram>> compile_structure(record::Recorded recorded,
+                                                                   const std::string& name,
                                                                    const call::SizeChoice& sizes,
                                                                    const Programs& programs) {
-  if (programs.foreign)
+  const bool has_gradients = recorded.graph.inputs.size() > recorded.border.argument_count;
+  if (programs.foreign && !has_gradients)
     return make_foreign_program(std::move(recorded), sizes.examples, programs.foreign);
-  std::shared_ptr<compiler::StagedProgram> made;
-  if (programs.by_autograd && has_history(recorded)) {
-    BP_ASSIGN_OR_RETURN(made, compiler::EagerEntry::compile(std::move(recorded)));
-    return made;
-  }
+  if (programs.foreign)
+    log(LogLevel::kWarning, name +
+                                " has gradients: PyTorch runs its forward and backward graphs, as "
+                                "other back ends get graphs without gradients only");
   compiler::CutOptions options = programs.settings;
-  options.name = recorded.graph.name;
+  options.name = name;
   const auto eager = [](std::span<const at::Tensor>) -> std::vector<c10::IValue> {
     throw std::runtime_error(
         "The gradient of a captured program cannot be differentiated again (create_graph=True). "
         "Call the function without torch_backplane for that.");
   };
-  BP_ASSIGN_OR_RETURN(made, compiler::CutEntry::compile(std::move(recorded), options, eager));
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<compiler::StagedProgram> made,
+                      compiler::CutEntry::compile(std::move(recorded), options, eager));
   return made;
 }
 
@@ -97,7 +93,7 @@ Result<call::Program> make_program(const record::Recorded& recorded, call::SizeC
     made.emplace(programs.family.add(
         recorded, flatten(recorded, sizes),
         [&](record::Recorded given) {
-          return compile_structure(std::move(given), sizes, programs);
+          return compile_structure(std::move(given), recorded.graph.name, sizes, programs);
         },
         invent));
   }
@@ -119,8 +115,8 @@ Result<call::Program> make_program(const record::Recorded& recorded, call::SizeC
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
                    std::uint32_t device, bool strict, std::size_t entry_limit,
                    std::optional<bool> dynamic, double memory_budget, bool pack_inference,
-                   bool pack_training, const py::object& accept, bool by_autograd,
-                   const py::object& foreign, const std::string& dump_folder) {
+                   bool pack_training, const py::object& accept, const py::object& foreign,
+                   const std::string& dump_folder) {
   call::CompiledOptions options;
   options.name = name;
   options.strict = strict;
@@ -134,9 +130,7 @@ py::object compile(const py::object& target, const std::string& name, const std:
   programs->settings.pack_inference = pack_inference;
   programs->settings.pack_training = pack_training;
   programs->accept = hold_object(accept);
-  programs->by_autograd = by_autograd;
   if (!foreign.is_none()) programs->foreign = hold_object(foreign);
-  options.with_backward = !by_autograd && foreign.is_none();
   options.make_program = [programs](const record::Recorded& recorded,
                                     const call::SizeChoice& sizes) {
     return make_program(recorded, sizes, *programs);
@@ -164,6 +158,7 @@ py::dict describe(const call::Entry& entry) {
   one["instructions"] = entry.captured().instruction_count;
   one["frames"] = entry.captured().frame_count;
   one["capture_ns"] = entry.captured().capture_ns;
+  one["is_foreign"] = is_foreign(*static_cast<const autograd::CutProgram*>(entry.program()));
   one["program"] = reinterpret_cast<std::uintptr_t>(entry.program());
   return one;
 }
@@ -252,12 +247,18 @@ void stub_program(const py::object& compiled, const py::tuple& arguments) {
   if (const Status status = call.entry->stub_program(call.registers); !status.ok()) raise(status);
 }
 
-// What the allocator gives for a copy of `value`.
+// What the allocator gives for a copy of `value`. Of many, since it keeps some small blocks at
+// hand.
 template <class Value>
 std::size_t bytes_of(const Value& value) {
-  const std::size_t before = mallinfo2().uordblks;
-  const auto copy = std::make_unique<const Value>(value);
-  return mallinfo2().uordblks - before;
+  constexpr std::size_t kCount = 64;
+  std::vector<std::unique_ptr<const Value>> copies(2 * kCount);
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i == kCount) before = mallinfo2().uordblks;
+    copies[i] = std::make_unique<const Value>(value);
+  }
+  return (mallinfo2().uordblks - before) / kCount;
 }
 
 // Bytes of the first entry's parts, besides Python's objects.
@@ -337,7 +338,7 @@ void register_frontend(py::module_& module) {
   own.def("compile", compile, py::arg("target"), py::arg("name"), py::arg("plugin"),
           py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("dynamic"),
           py::arg("memory_budget"), py::arg("pack_inference"), py::arg("pack_training"),
-          py::arg("accept"), py::arg("by_autograd"), py::arg("foreign"), py::arg("dump_folder"));
+          py::arg("accept"), py::arg("foreign"), py::arg("dump_folder"));
   own.def("entries", entries);
   own.def("counters", counters);
   own.def("reset", [](const py::object& compiled) { state_of(compiled).reset(); });
