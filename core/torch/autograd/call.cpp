@@ -73,19 +73,13 @@ class Call {
         arguments_(arguments),
         outputs_(sizes->outputs.size()) {}
 
-  // `owned`: the arguments, if they may be given away; else null.
-  Result<std::vector<c10::IValue>> run(std::vector<at::Tensor>* owned) {
+  Result<std::vector<c10::IValue>> run() {
     std::vector<at::Tensor> inputs;
-    const bool has_node = signature_.tangent_count > 0 && at::GradMode::is_enabled();
-    if (owned && signature_.forward_takes_all && !has_node) {
-      inputs = std::move(*owned);
-    } else {
-      inputs.reserve(signature_.argument_of_input.size());
-      for (const std::uint32_t argument : signature_.argument_of_input)
-        inputs.push_back(arguments_[argument]);
-    }
+    inputs.reserve(signature_.argument_of_input.size());
+    for (const std::uint32_t argument : signature_.argument_of_input)
+      inputs.push_back(arguments_[argument]);
     BP_ASSIGN_OR_RETURN(values_, program_->forward(std::move(inputs), *sizes_));
-    if (has_node) make_node();
+    if (signature_.tangent_count > 0 && at::GradMode::is_enabled()) make_node();
     copy_saved();
     make_own_outputs();
     if (!signature_.mutated.empty()) write_back();
@@ -234,13 +228,7 @@ bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
                                       std::span<const at::Tensor> arguments) {
-  return Call(program, sizes, arguments).run(nullptr);
-}
-
-Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
-                                      const std::shared_ptr<const SizeRecord>& sizes,
-                                      std::vector<at::Tensor>&& arguments) {
-  return Call(program, sizes, arguments).run(&arguments);
+  return Call(program, sizes, arguments).run();
 }
 
 }  // namespace backplane::autograd

@@ -36,8 +36,7 @@ struct Signature {
   std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
   std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
   bool grad_mode_after = true;
-  bool is_repeatable = true;       // draws nothing and writes no argument
-  bool forward_takes_all = false;  // its inputs are the arguments, and nothing else reads these
+  bool is_repeatable = true;  // draws nothing and writes no argument
 };
 
 // What of a program holds for one set of sizes only.
@@ -73,9 +72,5 @@ bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
                                       std::span<const at::Tensor> arguments);
-// As that; where nothing else needs the arguments, the forward gets them without another count.
-Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
-                                      const std::shared_ptr<const SizeRecord>& sizes,
-                                      std::vector<at::Tensor>&& arguments);
 
 }  // namespace backplane::autograd

@@ -74,12 +74,13 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
 PyObject* Entry::run(const guards::Registers& registers) {
   HANDLE_TH_ERRORS
   ++hits_;
-  std::vector<at::Tensor> tensors_in = inputs(registers);
+  // Outlives the run without the GIL: the last count besides an object's own needs it to go.
+  const std::vector<at::Tensor> tensors_in = inputs(registers);
   std::vector<c10::IValue> results;
   {
     const pybind11::gil_scoped_release no_gil;
     Result<std::vector<c10::IValue>> ran =
-        autograd::call(program_.code, program_.sizes, std::move(tensors_in));
+        autograd::call(program_.code, program_.sizes, tensors_in);
     if (!ran.ok()) throw std::runtime_error(ran.status().message());
     results = std::move(*ran);
   }

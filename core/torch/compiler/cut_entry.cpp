@@ -224,15 +224,6 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   std::sort(gradients.begin(), gradients.end());
   for (const auto& [position, input] : gradients) signature.gradients.push_back(input);
 
-  signature.forward_takes_all =
-      signature.mutated.empty() &&
-      signature.argument_of_input.size() == recorded.arguments.size() &&
-      std::ranges::none_of(recorded.outputs, [](const OutputInfo& info) {
-        return info.kind == OutputKind::kArgument || info.kind == OutputKind::kViewOfArgument;
-      });
-  for (std::uint32_t i = 0; i < signature.argument_of_input.size(); ++i)
-    signature.forward_takes_all =
-        signature.forward_takes_all && signature.argument_of_input[i] == i;
   const auto shown_by = outputs_by_root(recorded, forward);
   signature.copied_outputs.assign(recorded.outputs.size(), false);
   for (std::uint32_t i = 0; i < recorded.outputs.size(); ++i) {
