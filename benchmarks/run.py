@@ -23,6 +23,7 @@ import report
 import roofline
 import subjects
 import torch
+from capturing import show_capturing
 
 WORKER = pathlib.Path(__file__).with_name("worker.py")
 
@@ -290,6 +291,7 @@ def main() -> int:
     parser.add_argument("--groups", action="store_true", help="single groups of operators alone")
     parser.add_argument("--memory", action="store_true", help="peaks of training steps alone")
     parser.add_argument("--budget", action="store_true", help="training over memory_budget alone")
+    parser.add_argument("--capturing", action="store_true", help="our front end beside TorchDynamo")
     options = parser.parse_args()
     if options.groups:
         return show_groups(options.plugin, options.threads or [1, 2])
@@ -298,6 +300,11 @@ def main() -> int:
         parser.error(f"no models {sorted(unknown)}; there are {', '.join(subjects.zoo.names())}")
     if options.memory:
         return show_memory(options.plugin, options.models, options.size, options.json)
+    if options.capturing:
+        found = show_capturing(options.models, rounds=15)
+        if options.json:
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
+        return 0
     if options.budget:
         return show_budget(options.plugin, options.models, options.size, options.plot)
     with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:

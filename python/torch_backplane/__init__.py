@@ -23,6 +23,10 @@ __all__ = [
     "explain",
     "init_device",
     "invalidate",
+    "ladder",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "plugins",
     "record",
     "reset",
@@ -31,7 +35,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 # The front end loads the extension module, which importing the package alone must not.
-_FRONT_END = ("compile", "disable", "entries")
+_FRONT_END = (
+    "compile",
+    "disable",
+    "entries",
+    "ladder",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
+)
 
 
 def __getattr__(name: str) -> Any:

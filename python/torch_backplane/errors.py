@@ -31,6 +31,14 @@ CODES: dict[str, tuple[str, str]] = {
         "tensors are on another device than the graph is compiled for",
         "Move the tensors with .to(torch_backplane.device(plugin)), or name their plugin's back end.",
     ),
+    "BP-0111": (
+        "a size that is marked as dynamic cannot change",
+        "Remove the mark, use maybe_mark_dynamic, or let the program take other sizes.",
+    ),
+    "BP-0112": (
+        "a compiled call and plain Python differ",
+        "Find the stage with torch_backplane.ladder, and report it with the program.",
+    ),
 }
 
 

@@ -6,16 +6,21 @@ import collections
 import copy
 import functools
 import itertools
+import os
+import pathlib
+import tempfile
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torch_backplane import _C
+from torch_backplane.compare import Comparison
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
+from torch_backplane.rungs import Backend, find_compiler, ladder
 
 _numbers = itertools.count()
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -26,43 +31,54 @@ _NOTHING: dict[str, Any] = {
     "plain_calls": 0,
     "plain_reasons": {},
     "breaks": {},
+    "static_sizes": {},
 }
 
-# Backends that run the captured graph with ATen, to find out which stage is at fault.
-_BY_ATEN = ("eager",)
+__all__ = [
+    "compile",
+    "counters",
+    "disable",
+    "entries",
+    "forget",
+    "is_compiled",
+    "ladder",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
+    "original",
+    "reset_totals",
+    "totals",
+]
+_DEBUG = ("", "compare")
 
 
-def _plugin_of(backend: str) -> str:
-    if backend in _BY_ATEN:
-        return ""
-    from torch_backplane.backend import find_plugin
-
-    name = backend.removeprefix("plugin:")
-    find_plugin(name)
-    return name
-
-
-def _compile_callable(target: Any, backend: str, limit: int, options: Options) -> Any:
+def _compile_callable(
+    target: Any, backend: Backend, limit: int, dynamic: bool | None, dump: str, options: Options
+) -> Any:
     from torch_backplane.backend import FrameCompiler, setup_logging
 
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
-    plugin = _plugin_of(backend)
+    compiler = find_compiler(backend)
     compiled = _C.frontend.compile(
         target,
         f"__compiled_fn_{next(_numbers)}_{name}",
-        plugin,
+        compiler.plugin,
         options.device,
         options.strict,
         limit,
+        dynamic,
         options.memory_budget,
         options.pack_weights is not False,
         options.pack_weights is True,
-        FrameCompiler(plugin, options).accept,
+        FrameCompiler(compiler.plugin, options).accept,
+        compiler.foreign,
+        dump,
     )
     if not isinstance(target, torch.nn.Module):
         functools.update_wrapper(compiled, target, updated=())
     compiled._backplane_backend = backend
+    compiled._backplane_dynamic = dynamic
     _compiled.add(compiled)
     return compiled
 
@@ -97,8 +113,11 @@ def _compile_module(
 def compile(
     target: Callable[..., Any] | None = None,
     *,
-    backend: str = "eager",
+    backend: Backend = "eager",
     strict: bool = False,
+    dynamic: bool | None = None,
+    debug: str | None = None,
+    dump: str | os.PathLike[str] | None = None,
     device: int = 0,
     entry_limit: int = 8,
     options: Mapping[str, Any] | None = None,
@@ -112,9 +131,20 @@ def compile(
     and ``stats()``; with ``strict`` they raise instead. Usable as a decorator, with arguments too.
 
     Args:
-        backend: ``"eager"`` runs the captured graph with ATen; the name of a plugin, with or without
-            ``plugin:``, compiles it for that plugin.
+        backend: the name of a plugin, with or without ``plugin:``, compiles the captured graph for
+            it. ``"eager"`` or ``"aot_eager"``: PyTorch runs it, and a backward graph of ours. Else
+            the name of one of TorchDynamo's back ends, or a function like those: it is given the
+            graph of each size. Graphs with gradients run as with ``"eager"`` there, with a warning.
         strict: also an error: an operator that the plugin does not take.
+        dynamic: ``None``: the first sizes are compiled as they are, the second generalise. ``True``:
+            sizes and integers that are arguments generalise from the first call on; one that cannot
+            is counted under ``static_sizes``. ``False``: each size has a program of its own. Marks
+            of ``mark_dynamic`` and its like win over all three.
+        debug: ``"compare"`` runs every call as plain Python too, on copies of its arguments and of
+            what else it may change, and raises BP-0112 where results, effects or exceptions differ.
+            The environment variable ``BACKPLANE_DEBUG`` says it for all.
+        dump: a folder for readable files about each entry: guards, graph, bytecode, breaks and
+            recompiles. ``BACKPLANE_DUMP`` says it for all.
         device: index of the plugin's device.
         options: as those of ``torch.compile(..., backend="plugin:<name>", options=...)``.
     """
@@ -122,6 +152,9 @@ def compile(
         compile,
         backend=backend,
         strict=strict,
+        dynamic=dynamic,
+        debug=debug,
+        dump=dump,
         device=device,
         entry_limit=entry_limit,
         options=options,
@@ -130,11 +163,73 @@ def compile(
         return again
     if not callable(target):
         raise BackplaneError("BP-0102", f"compile takes a callable, got {type(target).__name__}")
+    if dynamic not in (None, True, False):
+        raise BackplaneError("BP-0102", f"dynamic takes None, True or False, got {dynamic!r}")
+    debug = os.environ.get("BACKPLANE_DEBUG", "") if debug is None else debug
+    if debug not in _DEBUG:
+        raise BackplaneError("BP-0102", f"debug takes None or 'compare', got {debug!r}")
     given = Options.parse({"strict": strict, "device": device, **(options or {})})
-    compiled = _compile_callable(target, backend, entry_limit, given)
+    folder = _dump_folder(os.environ.get("BACKPLANE_DUMP", "") if dump is None else dump)
+    compiled = _compile_callable(target, backend, entry_limit, dynamic, folder, given)
+    if debug:
+        compiled = _compared(target, compiled)
     if isinstance(target, torch.nn.Module):
         return _compile_module(target, compiled, again)
     return compiled
+
+
+def _dump_folder(given: str | os.PathLike[str]) -> str:
+    """An absolute path that exists; empty where no files are wanted."""
+    if given == "":
+        return ""
+    try:
+        folder = pathlib.Path(given).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return str(folder)
+    except (OSError, TypeError) as error:
+        raise BackplaneError("BP-0102", f"dump takes a folder to write to: {error}") from None
+
+
+def _compared(target: Any, compiled: Any) -> Callable[..., Any]:
+    comparison = Comparison(
+        target, compiled, getattr(target, "__qualname__", type(target).__name__)
+    )
+
+    @disable
+    def compared(*args: Any, **kwargs: Any) -> Any:
+        return comparison(*args, **kwargs)
+
+    if not isinstance(target, torch.nn.Module):
+        functools.update_wrapper(compared, target, updated=())
+    compared._backplane_compiled = compiled  # type: ignore[attr-defined]
+    compared._backplane_comparison = comparison  # type: ignore[attr-defined]
+    return compared
+
+
+def mark_dynamic(
+    tensor: torch.Tensor,
+    dim: int | Sequence[int],
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """Says that these sizes of an argument change: they are generalised when it is first seen, with
+    sizes from ``min`` to ``max``. A program that takes one size only is error BP-0111.
+
+    The mark is PyTorch's own, as ``torch._dynamo.mark_dynamic`` leaves it: both front ends see it.
+    """
+    torch._dynamo.mark_dynamic(tensor, dim, min=min, max=max)
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, dim: int | Sequence[int]) -> None:
+    """As ``mark_dynamic``; a size that cannot change is counted under ``static_sizes``."""
+    torch._dynamo.maybe_mark_dynamic(tensor, dim)
+
+
+def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
+    """Says that each of these sizes gets a program of its own; without ``dim``, all of them."""
+    torch._dynamo.mark_static(tensor, dim)
 
 
 def disable(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,27 +250,34 @@ def is_compiled(target: Any) -> bool:
     return hasattr(_handle(target), "_backplane_backend")
 
 
-def original(compiled: Any) -> tuple[Any, str]:
-    """What was compiled, and its backend."""
+def original(compiled: Any) -> tuple[Any, dict[str, Any]]:
+    """What was compiled, and the arguments of ``compile`` that say how."""
     handle = _handle(compiled)
-    return handle.target, handle._backplane_backend
+    return handle.target, {
+        "backend": handle._backplane_backend,
+        "dynamic": handle._backplane_dynamic,
+    }
 
 
 def _handle(compiled: Any) -> Any:
-    return getattr(compiled, "_backplane_compiled", compiled)
+    while (inner := getattr(compiled, "_backplane_compiled", None)) is not None:
+        compiled = inner
+    return compiled
 
 
 def entries(compiled: Any) -> list[dict[str, Any]]:
     """The entries of a compiled function: ``guards`` and ``graph`` as text, ``nodes``, ``hits``,
     ``program`` (equal where a compiled program is shared), the bytecode instructions and frames it
-    took to capture, and the time. Of a function that breaks also ``frame``, its ``code``, the code
-    that runs in its place (``modified``) and why it breaks (``break``)."""
+    took to capture, and the time; ``is_foreign``: whether a back end of TorchDynamo runs it. Of a
+    function that breaks also ``frame``, its ``code``, the code that runs in its place (``modified``)
+    and why it breaks (``break``)."""
     return _C.frontend.entries(_handle(compiled))
 
 
 def counters(compiled: Any) -> dict[str, Any]:
     """``entries``, the ``programs`` they share, ``hits``, ``breaks`` with their counts, ``plain_calls``
-    (of the function, of frames and of resume functions) and for those ``plain_reasons``."""
+    (of the function, of frames and of resume functions) and for those ``plain_reasons``;
+    ``static_sizes``: why sizes that were to change do not."""
     return _C.frontend.counters(_handle(compiled))
 
 
@@ -189,7 +291,7 @@ def forget(compiled: Any) -> None:
 def totals() -> dict[str, Any]:
     """Sums over all compiled functions that are alive, since the last ``reset_totals``."""
     out: dict[str, Any] = {"captured_entries": 0, "captured_calls": 0, "plain_calls": 0}
-    counts = {"plain_reasons": collections.Counter(), "breaks": collections.Counter()}
+    counts = {key: collections.Counter() for key in ("plain_reasons", "breaks", "static_sizes")}
     for one in list(_compiled):
         now = _C.frontend.counters(one)
         before = _at_reset.get(one, _NOTHING)

@@ -64,6 +64,7 @@ def stats() -> dict[str, Any]:
     ``plain_calls``             calls that ran as plain Python
     ``plain_reasons``           the latter by reason
     ``breaks``                  graph breaks by reason
+    ``static_sizes``            why sizes that were to change do not
     """
     from torch_backplane import _C, frontend
 
@@ -161,12 +162,16 @@ class Explanation:
         transfers: Mapping[str, Any],
         breaks: list[Report],
         break_error: str = "",
+        static_sizes: list[str] | None = None,
+        backend: str = "",
     ) -> None:
         self.plugin = plugin
         self.reports = reports
         self.transfers = transfers
         self.breaks = breaks
         self.break_error = break_error
+        self.static_sizes = static_sizes or []
+        self.backend = backend or f"plugin {plugin}"
 
     def as_dict(self) -> dict[str, Any]:
         graphs = []
@@ -177,8 +182,10 @@ class Explanation:
             graphs.append(current)
         return {
             "plugin": self.plugin,
+            "backend": self.backend,
             "graphs": graphs,
             "graph_breaks": self.breaks,
+            "static_sizes": self.static_sizes,
             "transfers": self.transfers,
         }
 
@@ -188,13 +195,12 @@ class Explanation:
         for graph in data["graphs"]:
             lines += _graph_lines(graph)
         if not data["graphs"]:
-            lines.append(
-                f"Nothing was compiled for plugin {self.plugin!r}: no tensor operation ran."
-            )
+            lines.append(f"Nothing was compiled for {self.plugin!r}: no tensor operation ran.")
         for number, entry in enumerate(self.breaks, 1):
             lines.append(f"graph break {number} at {entry['location']}: {entry['reason']}")
         if self.break_error:
             lines.append(f"graph breaks unknown: {self.break_error}")
+        lines += [f"not generalised: {reason}" for reason in self.static_sizes]
         lines += _transfer_lines(self.transfers)
         return "\n".join(lines)
 
@@ -202,6 +208,8 @@ class Explanation:
 
 
 def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
+    if "by" in graph:
+        return [f"{graph['name']}: {graph['nodes']} operators: {graph['by']}"]
     if "eager" in graph:
         return [f"{graph['name']}: PyTorch runs all of it: {graph['eager']}"]
     count = len(graph["partitions"])
@@ -311,20 +319,38 @@ def _transfers_of_second_call(
 def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
     """As ``explain``, through our own front end."""
     from torch_backplane import frontend
+    from torch_backplane.rungs import BY_PYTORCH, find_compiler
 
-    target, backend = frontend.original(compiled)
+    target, how = frontend.original(compiled)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         settings = {"timing": True, "report": False, **options}
         with record() as reports:
-            fresh = frontend.compile(target, backend=backend, options=settings)
+            fresh = frontend.compile(target, options=settings, **how)
             transfers = _transfers_of_second_call(fresh, args, kwargs, reports)
         counters = frontend.counters(fresh)
+        compiler = find_compiler(how["backend"])
+        if not compiler.plugin:
+            reports = [
+                {
+                    "name": entry["name"],
+                    "nodes": entry["nodes"],
+                    "by": compiler.describe() if entry["is_foreign"] else BY_PYTORCH,
+                }
+                for entry in frontend.entries(fresh)
+            ]
         breaks = [{"reason": reason, "location": "graph break"} for reason in counters["breaks"]]
         breaks += [
             {"reason": reason, "location": "plain Python"} for reason in counters["plain_reasons"]
         ]
-        return Explanation(backend, reports, transfers, breaks)
+        return Explanation(
+            compiler.plugin or compiler.name,
+            reports,
+            transfers,
+            breaks,
+            static_sizes=list(counters["static_sizes"]),
+            backend=compiler.describe(),
+        )
 
     return run
 

@@ -40,16 +40,30 @@ class ScratchRegisters {
 thread_local bool ScratchRegisters::t_used = false;
 thread_local guards::Registers ScratchRegisters::t_shared;
 
+// The code that a call of the object begins with; borrowed, null where it has none of Python.
+PyObject* code_of(PyObject* target) {
+  if (PyMethod_Check(target)) return code_of(PyMethod_GET_FUNCTION(target));
+  if (PyFunction_Check(target)) return PyFunction_GET_CODE(target);
+  PyObject* forward =
+      _PyType_Lookup(Py_TYPE(target), Ref::steal(PyUnicode_FromString("forward")).get());
+  return forward && PyFunction_Check(forward) ? PyFunction_GET_CODE(forward) : nullptr;
+}
+
 }  // namespace
 
 CompiledCallable::CompiledCallable(PyObject* target, CompiledOptions options)
-    : target_(Ref::borrow(target)), options_(std::move(options)) {}
+    : target_(Ref::borrow(target)),
+      options_(std::move(options)),
+      dump_(std::make_shared<Dump>(options_.dump_folder, options_.name)) {}
 
 void CompiledCallable::reset() {
   entries_.clear();
   plain_reasons_ = {};
   frames_.reset();
+  *size_notes_ = {};
   hits_ = plain_calls_ = 0;
+  given_up_.clear();
+  failure_count_ = 0;
 }
 
 PyObject* CompiledCallable::call_plainly(const CallArguments& call, const std::string& reason) {
@@ -70,8 +84,17 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
   options.name = options_.name + "_" + std::to_string(capture_count_++);
   options.with_backward = at::GradMode::is_enabled();
   BP_ASSIGN_OR_RETURN(auto captured, capture::capture(target_.get(), call, options));
-  BP_ASSIGN_OR_RETURN(std::shared_ptr<Entry> entry,
-                      Entry::make(std::move(captured), options_.make_program));
+  SizeRequest sizes;
+  sizes.dynamic = options_.dynamic;
+  sizes.note = [this](const std::string& reason) { size_notes_->add(reason); };
+  sizes.capture_again = [&](const capture::Invented& invented) {
+    capture::CaptureOptions again = options;
+    again.invented = &invented;
+    return capture::capture(target_.get(), call, again);
+  };
+  BP_ASSIGN_OR_RETURN(
+      std::shared_ptr<Entry> entry,
+      Entry::make(std::move(captured), call, std::move(sizes), options_.make_program));
   if (log_enabled("graph"))
     log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_table());
   if (log_enabled("guards")) {
@@ -79,6 +102,7 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
     for (const std::string& line : entry->guards_text()) text += "\n  " + line;
     log_topic("guards", text);
   }
+  dump_->write_entry(options.name, *entry, code_of(target_.get()), nullptr, "");
   entries_.insert(entries_.begin(), entry);
   return entry;
 }
@@ -97,13 +121,19 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
     return entry->run(registers);
   }
   if (frames_) return call_in_frames(call);
+  if (!given_up_.empty()) return call_plainly(call, given_up_);
   if (capturing_) return call_plainly(call, "called while it is being captured");
   std::vector<const Entry*> kept;
   for (const auto& entry : entries_) kept.push_back(entry.get());
   if (const std::string limit = find_limit(kept, options_.entry_limit); !limit.empty())
     return call_plainly(call, limit);
-  if (!entries_.empty() && log_enabled("recompiles"))
-    log_topic("recompiles", "RECOMPILE " + options_.name + ": " + entries_.front()->explain(call));
+  if (const Status status = capture::check_interpreter(); !status.ok())
+    return call_plainly(call, status.message());
+  if (!entries_.empty() && (log_enabled("recompiles") || dump_->is_on())) {
+    const std::string text = "RECOMPILE " + options_.name + ": " + entries_.front()->explain(call);
+    log_topic("recompiles", text);
+    dump_->note("recompiles.txt", text);
+  }
 
   capturing_ = true;
   Result<std::shared_ptr<Entry>> made = capture(call);
@@ -114,18 +144,28 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   }
   if (made.status().code() == Code::kCancelled) return nullptr;
   const std::string& reason = made.status().message();
+  const bool has_failed = made.status().code() != Code::kUnsupported;
   if (options_.strict) {
-    PyErr_Format(PyExc_RuntimeError,
-                 "%s cannot be captured as a whole: %s. Without strict it runs as plain Python.",
-                 options_.name.c_str(), reason.c_str());
+    PyErr_Format(PyExc_RuntimeError, "%s %s: %s. Without strict it runs as plain Python.",
+                 options_.name.c_str(),
+                 has_failed ? "cannot be compiled" : "cannot be captured as a whole",
+                 reason.c_str());
     return nullptr;
   }
-  if (made.status().code() != Code::kUnsupported) return call_plainly(call, reason);
-  if (log_enabled("breaks"))
-    log_topic("breaks", "NOT CAPTURED AS A WHOLE " + options_.name + ": " + reason);
+  if (has_failed) {
+    log(LogLevel::kWarning, options_.name + " runs as plain Python: " + reason);
+    if (++failure_count_ >= options_.failure_limit) given_up_ = reason;
+    return call_plainly(call, reason);
+  }
+  const std::string text = "NOT CAPTURED AS A WHOLE " + options_.name + ": " + reason;
+  log_topic("breaks", text);
+  dump_->note("breaks.txt", text);
   FrameOptions frames;
   frames.name = options_.name;
   frames.entry_limit = options_.entry_limit;
+  frames.dump = dump_;
+  frames.dynamic = options_.dynamic;
+  frames.size_notes = size_notes_;
   frames.make_program = options_.make_program;
   frames_ = std::make_shared<Frames>(std::move(frames));
   return call_in_frames(call);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/torch/call/dump.h"
 #include "core/torch/call/entry.h"
 #include "core/torch/call/frames.h"
 
@@ -16,8 +17,10 @@ namespace backplane::call {
 
 struct CompiledOptions {
   std::string name;
-  std::size_t entry_limit = 8;
+  std::size_t entry_limit = 8, failure_limit = 3;
+  std::string dump_folder;  // empty: no files
   bool strict = false;
+  Dynamic dynamic = Dynamic::kAutomatic;
   MakeProgram make_program;
 };
 
@@ -35,6 +38,8 @@ class CompiledCallable {
   const Frames* frames() const { return frames_.get(); }
   // Why calls ran as plain Python, and how often each; without those of single frames.
   const ReasonCounts& plain_reasons() const { return plain_reasons_; }
+  // Why sizes that were to change are not generalised.
+  const ReasonCounts& size_notes() const { return *size_notes_; }
   std::uint64_t hits() const { return hits_; }
   std::uint64_t plain_calls() const { return plain_calls_; }
   void reset();
@@ -48,8 +53,11 @@ class CompiledCallable {
   CompiledOptions options_;
   std::vector<std::shared_ptr<Entry>> entries_;  // the one used last comes first
   ReasonCounts plain_reasons_;
+  std::shared_ptr<ReasonCounts> size_notes_ = std::make_shared<ReasonCounts>();
   std::shared_ptr<Frames> frames_;
-  std::size_t capture_count_ = 0;
+  std::shared_ptr<Dump> dump_;
+  std::string given_up_;  // no more captures, and why: compiling failed again and again
+  std::size_t capture_count_ = 0, failure_count_ = 0;
   std::uint64_t hits_ = 0, plain_calls_ = 0;
   bool capturing_ = false;
 };

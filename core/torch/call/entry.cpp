@@ -12,10 +12,30 @@
 
 namespace backplane::call {
 
+namespace {
+
+struct StubProgram final : autograd::CutProgram {
+  Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor>,
+                                          const autograd::SizeRecord&) override {
+    return outputs;
+  }
+  Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor>,
+                                           const autograd::SizeRecord&) override {
+    return Status(Code::kUnsupported, "a program that is measured has no backward");
+  }
+  std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor>) override { return {}; }
+
+  std::vector<at::Tensor> outputs;
+};
+
+}  // namespace
+
 Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> captured,
+                                           const guards::CallArguments& call, SizeRequest request,
                                            const MakeProgram& make_program) {
   std::unique_ptr<Entry> entry(new Entry);
-  BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded));
+  BP_ASSIGN_OR_RETURN(const SizeChoice sizes, choose_sizes(*captured, call, std::move(request)));
+  BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded, sizes));
   entry->captured_ = std::move(captured);
   return entry;
 }
@@ -54,6 +74,7 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
 PyObject* Entry::run(const guards::Registers& registers) {
   HANDLE_TH_ERRORS
   ++hits_;
+  // Outlives the run without the GIL: the last count besides an object's own needs it to go.
   const std::vector<at::Tensor> tensors_in = inputs(registers);
   std::vector<c10::IValue> results;
   {
@@ -71,6 +92,14 @@ PyObject* Entry::run(const guards::Registers& registers) {
   }
   return captured_->recipe.make(registers, tensors);
   END_HANDLE_TH_ERRORS
+}
+
+Status Entry::stub_program(const guards::Registers& registers) {
+  auto stub = std::make_shared<StubProgram>();
+  stub->signature = program_.code->signature;
+  BP_ASSIGN_OR_RETURN(stub->outputs, program_.code->forward(inputs(registers), *program_.sizes));
+  program_.code = std::move(stub);
+  return {};
 }
 
 std::string Entry::graph_table() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/torch/autograd/cut_program.h"
+#include "core/torch/call/sizes.h"
 #include "core/torch/capture/capture.h"
 
 namespace backplane::call {
@@ -20,7 +21,8 @@ struct Program {
   std::shared_ptr<const autograd::SizeRecord> sizes;
 };
 // Called with the GIL.
-using MakeProgram = std::function<Result<Program>(const record::Recorded& recorded)>;
+using MakeProgram =
+    std::function<Result<Program>(const record::Recorded& recorded, const SizeChoice& sizes)>;
 
 class Entry;
 
@@ -30,7 +32,9 @@ std::string find_limit(const std::vector<const Entry*>& entries, std::size_t pro
 
 class Entry {
  public:
+  // `request`: how the call that it was captured from is captured at other sizes.
   static Result<std::unique_ptr<Entry>> make(std::unique_ptr<capture::Captured> captured,
+                                             const guards::CallArguments& call, SizeRequest request,
                                              const MakeProgram& make_program);
 
   bool check(const guards::CallArguments& call, guards::Registers& out_registers);
@@ -44,6 +48,8 @@ class Entry {
   std::string graph_text() const;
   std::string graph_table() const;  // for people
   const capture::Captured& captured() const { return *captured_; }
+  // For measuring what a call costs besides: from now on the program gives what it gives now.
+  Status stub_program(const guards::Registers& registers);
   // Which compiled program it runs: entries for several sizes may share one.
   const void* program() const { return program_.code.get(); }
   std::uint64_t hits() const { return hits_; }

@@ -218,9 +218,14 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   for (const auto& entry : entries) kept.push_back(entry->entry.get());
   if (const std::string limit = find_limit(kept, options_.entry_limit); !limit.empty())
     return plainly(limit);
-  if (!entries.empty() && log_enabled("recompiles"))
-    log_topic("recompiles",
-              "RECOMPILE " + code.name + ": " + entries.front()->entry->explain(call));
+  if (const Status status = capture::check_interpreter(); !status.ok())
+    return plainly(status.message());
+  if (!entries.empty() && (log_enabled("recompiles") || options_.dump->is_on())) {
+    const std::string text =
+        "RECOMPILE " + code.name + ": " + entries.front()->entry->explain(call);
+    log_topic("recompiles", text);
+    options_.dump->note("recompiles.txt", text);
+  }
 
   code.capturing = true;
   Result<std::shared_ptr<FrameEntry>> made = capture(code, function, call);
@@ -234,7 +239,9 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   }
   if (made.status().code() == Code::kCancelled) return nullptr;
   const std::string& reason = made.status().message();
-  if (log_enabled("breaks")) log_topic("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
+  const std::string text = "PLAIN PYTHON " + code.name + ": " + reason;
+  log_topic("breaks", text);
+  options_.dump->note("breaks.txt", text);
   if (++code.failures >= options_.failure_limit) code.given_up = reason;
   return plainly(reason);
 }
@@ -284,7 +291,22 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
     }
   }
   const bool has_code = (*captured)->gives_state;
-  BP_ASSIGN_OR_RETURN(entry->entry, Entry::make(std::move(*captured), options_.make_program));
+  SizeRequest sizes;
+  sizes.dynamic = options_.dynamic;
+  sizes.is_part = breaks;
+  sizes.note = [this](const std::string& reason) { options_.size_notes->add(reason); };
+  sizes.capture_again = [&](const capture::Invented& invented) {
+    cpython::BreakPlan other_plan = plan;
+    cpython::ModifiedPrefix other_prefix;
+    capture::CaptureOptions again = options;
+    again.invented = &invented;
+    again.take_state = [&](capture::Interpreter& interpreter, PyObject* returned) {
+      return take_state(code, interpreter, returned, other_plan, other_prefix);
+    };
+    return capture::capture(as_code.get(), call, again);
+  };
+  BP_ASSIGN_OR_RETURN(entry->entry, Entry::make(std::move(*captured), call, std::move(sizes),
+                                                options_.make_program));
   if (has_code) {
     const auto weak = std::weak_ptr<Entry>(entry->entry);
     const Ref compiled = Ref::steal(
@@ -459,6 +481,8 @@ PyObject* Frames::run_plain(const ProgramCode& code, PyObject* function,
 
 void Frames::log_entry(const ProgramCode& code, const FrameEntry& entry) const {
   const std::string name = "__compiled_fn_" + std::to_string(entry.number);
+  options_.dump->write_entry(name + "_" + code.name, *entry.entry, code.own.held.get(),
+                             entry.code.get(), entry.break_reason);
   if (log_enabled("graph"))
     log_topic("graph", "TRACED GRAPH " + name + "\n" + entry.entry->graph_table());
   if (log_enabled("bytecode")) {
@@ -473,9 +497,11 @@ void Frames::log_entry(const ProgramCode& code, const FrameEntry& entry) const {
     for (const std::string& line : entry.entry->guards_text()) text += "\n  " + line;
     log_topic("guards", text);
   }
-  if (log_enabled("breaks") && !entry.break_reason.empty())
-    log_topic("breaks", "GRAPH BREAK in " + code.name + ": " + entry.break_reason +
-                            hint_for(entry.break_reason));
+  if (entry.break_reason.empty()) return;
+  const std::string text =
+      "GRAPH BREAK in " + code.name + ": " + entry.break_reason + hint_for(entry.break_reason);
+  log_topic("breaks", text);
+  options_.dump->note("breaks.txt", text);
 }
 
 }  // namespace backplane::call

@@ -16,6 +16,7 @@
 
 #include "core/cpython/bytecode/rewrite.h"
 #include "core/cpython/frame/hook.h"
+#include "core/torch/call/dump.h"
 #include "core/torch/call/entry.h"
 
 namespace backplane::call {
@@ -54,6 +55,9 @@ struct ProgramCode {
 struct FrameOptions {
   std::string name;  // of the compiled function
   std::size_t entry_limit = 8, failure_limit = 3;
+  std::shared_ptr<Dump> dump;
+  Dynamic dynamic = Dynamic::kAutomatic;
+  std::shared_ptr<ReasonCounts> size_notes;  // why sizes are not generalised
   MakeProgram make_program;
 };
 

@@ -237,6 +237,11 @@ PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* argume
                                      PyUnicode_InternFromString("__init__")};
   for (PyObject* name : names)
     world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
+  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
+  if (_PyType_Lookup(type, finalizer))
+    return world_.stop(std::string("the program makes a ") + type->tp_name +
+                       ", whose __del__ would run when the capture ends");
+  world_.guards().guard_type_attribute(type, finalizer, nullptr);
   const Ref positional = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
   for (std::size_t i = 0; i < count; ++i)
     PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));

@@ -75,11 +75,15 @@ class KeptAutocast {
   bool caches_;
 };
 
+}  // namespace
+
 Status check_interpreter() {
   if (cpython::is_thread_watched(PyThreadState_Get()))
     return unsupported("a debugger, profiler or coverage tool watches the program");
   return {};
 }
+
+namespace {
 
 // Sets of context variables end with it, unless the program left one set.
 class OwnContext {
@@ -105,6 +109,17 @@ class OwnContext {
   Ref before_, own_;
 };
 
+class ClosedGenerators {
+ public:
+  explicit ClosedGenerators(Interpreter& interpreter) : interpreter_(interpreter) {}
+  ~ClosedGenerators() { interpreter_.close_generators(); }
+  ClosedGenerators(const ClosedGenerators&) = delete;
+  ClosedGenerators& operator=(const ClosedGenerators&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+};
+
 class Run {
  public:
   Run(PyObject* target, const guards::CallArguments& call, const CaptureOptions& options,
@@ -115,11 +130,13 @@ class Run {
   std::vector<c10::IValue> operator()(const std::vector<at::Tensor>&) {
     const pybind11::gil_scoped_acquire gil;
     const PausedCollector paused;
-    World world(*out_.guards, record::Session::current()->add_argument);
+    World world(*out_.guards, [this, add = record::Session::current()->add_argument](
+                                  const at::Tensor& real) { return add(stand_in_for(real)); });
     Interpreter interpreter(world);
     std::vector<c10::IValue> results;
     {
       const cpython::Region region(interpreter);
+      const ClosedGenerators closed(interpreter);
       const OwnContext context;
       if (options_.frame_code) {
         interpreter.watch_root(target_, options_.break_step);
@@ -127,7 +144,7 @@ class Run {
       }
       Ref returned = Ref::steal(options_.frame_code ? call_frame(world, interpreter)
                                                     : call(world, interpreter));
-      if (!returned) fail(world, interpreter);
+      if (!returned || !interpreter.finish_generators()) fail(world, interpreter);
       if (options_.frame_code && (options_.break_step != 0 || !world.effects().all().empty())) {
         returned = state_of(world, interpreter, returned.get());
         out_.gives_state = true;
@@ -166,6 +183,7 @@ class Run {
     Ref names = Ref::steal(PyList_New(0));
     const auto add = [&](PyObject* value, SourceId source) {
       held.push_back(Ref::steal(world.read(value, source)));
+      if (held.back()) replace_number(held.back(), sources[source]);
       if (held.back()) arguments.push_back(held.back().get());
       return static_cast<bool>(held.back());
     };
@@ -246,11 +264,28 @@ class Run {
       const SourceId source = sources.add(is_named ? SourceKind::kKeyword : SourceKind::kPositional,
                                           kNoSource, name, index);
       held.push_back(Ref::steal(world.read(call_.values[i], source)));
+      if (held.back()) replace_number(held.back(), sources[source]);
       if (!held.back()) return nullptr;
       arguments.push_back(held.back().get());
     }
     return interpreter.call(target.get(), arguments.data(), call_.positional_count,
                             call_.keyword_names);
+  }
+
+  const at::Tensor& stand_in_for(const at::Tensor& real) const {
+    if (!options_.invented) return real;
+    const auto found = options_.invented->tensors.find(real.unsafeGetTensorImpl());
+    return found == options_.invented->tensors.end() ? real : found->second;
+  }
+
+  // `value`: of an argument; null with an error set where none can be made.
+  void replace_number(Ref& value, const guards::Source& source) const {
+    if (!options_.invented || source.parent != kNoSource) return;
+    const bool is_named = source.kind == SourceKind::kKeyword;
+    const auto found = options_.invented->numbers.find(static_cast<std::size_t>(source.index) +
+                                                       (is_named ? call_.positional_count : 0));
+    if (found != options_.invented->numbers.end())
+      value = Ref::steal(PyLong_FromLongLong(found->second));
   }
 
   // What the program calls its positional argument; for messages.
@@ -270,7 +305,7 @@ class Run {
       stop_reason_ = world.reason() + (where.empty() ? "" : " (" + where + ")");
       throw std::runtime_error(stop_reason_);
     }
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
       interrupted_ = true;  // the error stays set
       throw std::runtime_error("interrupted");
     }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/status.h"
@@ -28,6 +29,12 @@ struct Captured {
   std::int64_t capture_ns = 0;
 };
 
+// What the program is handed in place of a call's own values, to see what other sizes make of it.
+struct Invented {
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> tensors;  // by the real one
+  std::unordered_map<std::size_t, std::int64_t> numbers;           // by argument of the call
+};
+
 // Where a capture that ended can be ended on purpose, in a second attempt.
 struct StopPoint {
   std::int32_t instruction = -1;  // of the frame's code; -1: it did not end at an instruction
@@ -40,12 +47,17 @@ struct CaptureOptions {
   // `target` is a function whose code runs as `frame_code` in the call, whose values are all locals
   // that its frame starts with, and last the function itself.
   PyCodeObject* frame_code = nullptr;
+  // Of a capture that is only looked at: guards do not hold for what it has recorded.
+  const Invented* invented = nullptr;
   // Not 0: the frame ends before this step.
   std::uint64_t break_step = 0;
   // Where the frame has ended early or has effects outside: what the recipe's tuple is made of.
   // `returned`: the frame's result, borrowed; null at a break.
   std::function<Result<std::vector<cpython::Ref>>(Interpreter&, PyObject* returned)> take_state;
 };
+
+// kUnsupported where nothing is captured on this thread now, whatever it is.
+Status check_interpreter();
 
 // Calls `target` with the arguments once, with tensors that have no memory; nothing outside
 // changes. Needs the GIL. kUnsupported, with the reason and the program's line, for what is not

@@ -164,7 +164,7 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   if (is_below_dispatcher() || cpython::is_in_audit_hook(thread))
     return cpython::evaluate_by_default(thread, frame, throwing);
   cpython::UnrunFrame unrun(thread, frame);
-  if (world_.stopped()) return world_.stop("");
+  if (world_.stopped() || has_ended_) return world_.stop("");
   const cpython::FrameContent content = cpython::content_of(frame);
   PyCodeObject* code = content.code;
   ++frame_count_;
@@ -192,7 +192,10 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
     if (code->co_flags & CO_GENERATOR) {
       // Makes the generator and runs nothing of its body.
       PyObject* generator = cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
-      if (generator) world_.own(generator);
+      if (generator) {
+        world_.own(generator);
+        generators_.push_back(Ref::borrow(generator));
+      }
       return generator;
     }
   }
@@ -242,6 +245,65 @@ bool Interpreter::is_break(const FrameState& state) {
   for (int i = 0; i < state.content.code->co_nlocalsplus; ++i)
     root_.locals.push_back(Ref::borrow(state.locals[i]));
   return true;
+}
+
+namespace {
+
+bool is_suspended(PyObject* generator) {
+  const Ref suspended = Ref::steal(PyObject_GetAttrString(generator, "gi_suspended"));
+  if (!suspended) PyErr_Clear();
+  return suspended.get() == Py_True;
+}
+
+// Every generator's own one of Python 3.12 turns StopIteration into RuntimeError.
+bool is_implicit([[maybe_unused]] const cpython::Instruction& handler) {
+#ifdef CALL_INTRINSIC_1
+  return handler.opcode == CALL_INTRINSIC_1;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+bool Interpreter::finish_generators() {
+  // Those that are made meanwhile come behind.
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    const Ref generator = generators_[i];
+    if (!is_suspended(generator.get())) continue;
+    const Ref frame = Ref::steal(PyObject_GetAttrString(generator.get(), "gi_frame"));
+    const Ref last = frame ? Ref::steal(PyObject_GetAttrString(frame.get(), "f_lasti")) : Ref();
+    if (!last) return false;
+    const Ref code = Ref::steal(reinterpret_cast<PyObject*>(
+        PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.get()))));
+    const DecodedCode* known = decoded(reinterpret_cast<PyCodeObject*>(code.get()));
+    if (!known) return false;
+    const auto unit = static_cast<std::size_t>(PyLong_AsLong(last.get())) / 2;
+    const std::int32_t at = unit < known->index_at.size() ? known->index_at[unit] : -1;
+    const std::int32_t range = at < 0 ? -1 : known->handler[static_cast<std::size_t>(at)];
+    if (range < 0) continue;
+    const auto target = known->code.exceptions[static_cast<std::size_t>(range)].target;
+    if (is_implicit(known->code.instructions[static_cast<std::size_t>(target)])) continue;
+    if (has_broken_)
+      world_.stop("a generator is left inside of a try or with statement");
+    else
+      Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr));
+    if (world_.stopped()) return false;
+    PyErr_Clear();  // as PyErr_WriteUnraisable does for a generator that goes
+  }
+  return true;
+}
+
+void Interpreter::close_generators() {
+  has_ended_ = true;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  for (const Ref& generator : generators_) {
+    if (!is_suspended(generator.get())) continue;
+    const Ref closed = Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr));
+    PyErr_Clear();
+  }
+  PyErr_Restore(type, value, traceback);
 }
 
 PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended) {

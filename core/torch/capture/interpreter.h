@@ -54,6 +54,12 @@ class Interpreter final : public cpython::Evaluator {
 
   PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) override;
 
+  // Ends generators that the program leaves inside of a `try` or `with`, as it would when they go.
+  // False where the capture has stopped.
+  bool finish_generators();
+  // Ends generators that are left, without their handlers. Within the region.
+  void close_generators();
+
   // What the language does with objects, each read guarded. New references or null, as World.
   PyObject* attribute(PyObject* owner, PyObject* name);
   bool set_attribute(PyObject* owner, PyObject* name, PyObject* value);  // null value: delete
@@ -133,7 +139,9 @@ class Interpreter final : public cpython::Evaluator {
   std::uint64_t break_step_ = 0, root_step_ = 0;
   bool root_seen_ = false, has_broken_ = false;
   RootState root_;
-  std::vector<cpython::Ref> root_arguments_;     // all locals when the frame starts
+  std::vector<cpython::Ref> root_arguments_;  // all locals when the frame starts
+  std::vector<cpython::Ref> generators_;      // that the program has made
+  bool has_ended_ = false;
   std::unordered_set<PyObject*> set_variables_;  // context variables that the program has set
 };
 

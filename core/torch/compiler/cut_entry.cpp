@@ -120,6 +120,18 @@ Result<std::vector<at::Tensor>> run(CompiledFunction& function, std::vector<at::
   return outputs;
 }
 
+// The first output of the program that shows the memory of a root.
+std::unordered_map<ir::ValueId, std::uint32_t> outputs_by_root(const record::Recorded& recorded,
+                                                               const ir::Graph& forward) {
+  std::unordered_map<ir::ValueId, std::uint32_t> shown_by;
+  for (std::uint32_t i = 0; i < recorded.outputs.size(); ++i) {
+    const OutputInfo& info = recorded.outputs[i];
+    if (info.kind == OutputKind::kFresh || info.kind == OutputKind::kSharedWithOutput)
+      shown_by.emplace(root_of_output(forward, info.graph_output), i);
+  }
+  return shown_by;
+}
+
 }  // namespace
 
 std::string role_name(runtime::Role role) {
@@ -193,7 +205,8 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
   return entry;
 }
 
-void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut) {
+autograd::Signature signature_of(const record::Recorded& recorded, const ir::Graph& forward) {
+  autograd::Signature signature;
   signature.arguments = recorded.arguments;
   signature.argument_of_input.assign(recorded.border.argument_count, kAbsent);
   signature.grad_mode_after = recorded.grad_mode_after;
@@ -211,19 +224,24 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
   std::sort(gradients.begin(), gradients.end());
   for (const auto& [position, input] : gradients) signature.gradients.push_back(input);
 
-  const ir::Graph& forward = forward_->graph().graph();
-  std::unordered_map<ir::ValueId, std::uint32_t> shown_by;  // root -> output of the program
+  const auto shown_by = outputs_by_root(recorded, forward);
   signature.copied_outputs.assign(recorded.outputs.size(), false);
   for (std::uint32_t i = 0; i < recorded.outputs.size(); ++i) {
     const OutputInfo& info = recorded.outputs[i];
     if (info.tangent != kAbsent) ++signature.tangent_count;
-    if (info.kind != OutputKind::kFresh && info.kind != OutputKind::kSharedWithOutput) continue;
+    if (info.kind != OutputKind::kFresh) continue;
     const ir::ValueId root = root_of_output(forward, info.graph_output);
     const bool is_input = forward.values[root].kind == ir::ValueKind::kInput;
-    const bool is_new = shown_by.emplace(root, i).second;
-    signature.copied_outputs[i] = info.kind == OutputKind::kFresh && (is_input || !is_new);
+    signature.copied_outputs[i] = is_input || shown_by.at(root) != i;
   }
+  return signature;
+}
+
+void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut) {
+  const ir::Graph& forward = forward_->graph().graph();
+  signature = signature_of(recorded, forward);
   if (cut == nullptr) return;
+  const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
     autograd::SavedSource source;
     source.is_argument = saved.is_argument;

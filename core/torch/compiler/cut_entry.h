@@ -33,7 +33,13 @@ struct Stage {
   double recompute_seconds = 0;  // predicted
 };
 
-class CutEntry final : public autograd::CutProgram {
+// What one structure is compiled into.
+class StagedProgram : public autograd::CutProgram {
+ public:
+  virtual std::vector<Stage> stages() const = 0;  // those that a plugin may have a part in
+};
+
+class CutEntry final : public StagedProgram {
  public:
   using Eager = std::function<std::vector<c10::IValue>(std::span<const at::Tensor>)>;
 
@@ -48,7 +54,7 @@ class CutEntry final : public autograd::CutProgram {
     return eager_(arguments);
   }
 
-  std::vector<Stage> stages() const;
+  std::vector<Stage> stages() const override;
 
  private:
   CutEntry() = default;
@@ -60,6 +66,10 @@ class CutEntry final : public autograd::CutProgram {
   double recompute_seconds_ = 0;
   std::shared_ptr<CompiledFunction> forward_, backward_;  // backward_: null without gradients
 };
+
+// What a recording says of its arguments and outputs, but for what is saved. `forward`: the graph
+// that is run, after passes.
+autograd::Signature signature_of(const record::Recorded& recorded, const ir::Graph& forward);
 
 // What a recording says of its sizes.
 autograd::SizeRecord size_record(const record::Recorded& recorded);

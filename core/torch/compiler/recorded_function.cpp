@@ -7,11 +7,10 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "core/torch/device/devices.h"
-#include "core/torch/device/memory.h"
+#include "core/torch/device/resized.h"
 
 namespace backplane::compiler {
 
@@ -197,29 +196,9 @@ std::optional<std::vector<c10::IValue>> RecordedFunction::invent(
   }
   for (const auto& [argument, changed] : sizes) {
     const at::Tensor& tensor = arguments[argument].toTensor();
-    if (!tensor.is_non_overlapping_and_dense()) return std::nullopt;
-    std::vector<std::size_t> order(changed.size());
-    std::iota(order.begin(), order.end(), 0U);
-    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-      return tensor.strides()[a] < tensor.strides()[b] ||
-             (tensor.strides()[a] == tensor.strides()[b] && a > b);
-    });
-    std::vector<std::int64_t> strides(changed.size());
-    std::int64_t next = 1;
-    for (const std::size_t d : order) {
-      strides[d] = next;
-      next *= changed[d];
-    }
-    // Below the dispatcher: PyTorch's fake mode may be on here.
-    at::Tensor made =
-        device::is_on_device(tensor)
-            ? device::make_empty(device::owner_of(tensor), changed, strides, tensor.scalar_type())
-            : at::detail::empty_strided_cpu(changed, strides, tensor.scalar_type());
-    if (tensor.requires_grad()) {
-      made.set_requires_grad(true);
-      if (!tensor.is_leaf()) made = made.clone();
-    }
-    out[argument] = std::move(made);
+    std::optional<at::Tensor> made = device::resized(tensor, changed);
+    if (!made) return std::nullopt;
+    out[argument] = std::move(*made);
   }
   return out;
 }
@@ -241,14 +220,17 @@ std::vector<std::shared_ptr<const ir::FlatGraph>> RecordedFunction::invented_sam
   return samples;
 }
 
-Result<std::shared_ptr<CutEntry>> RecordedFunction::compile(
+Result<std::shared_ptr<StagedProgram>> RecordedFunction::compile(
     record::Recorded recorded, std::span<const c10::IValue> arguments) {
   const std::vector<c10::IValue> others = with_tensors(
       arguments, std::vector<at::Tensor>(arguments.size()));  // does not keep tensors alive
-  return CutEntry::compile(std::move(recorded), options_.cut,
-                           [program = program_, others](std::span<const at::Tensor> tensors) {
-                             return program(with_tensors(others, tensors));
-                           });
+  BP_ASSIGN_OR_RETURN(
+      std::shared_ptr<StagedProgram> entry,
+      CutEntry::compile(std::move(recorded), options_.cut,
+                        [program = program_, others](std::span<const at::Tensor> tensors) {
+                          return program(with_tensors(others, tensors));
+                        }));
+  return entry;
 }
 
 Result<std::vector<Stage>> RecordedFunction::add(std::span<const c10::IValue> arguments) {
@@ -262,7 +244,9 @@ Result<std::vector<Stage>> RecordedFunction::add(std::span<const c10::IValue> ar
   hit->hash = hash_of(hit->words);
   SizeFamily::Invent invent;
   if (!options_.dynamic_sizes.empty())
-    invent = [&](const ir::FlatGraph& first) { return invented_samples(arguments, first); };
+    invent = [&](const ir::FlatGraph& first) -> Result<SizeFamily::Samples> {
+      return invented_samples(arguments, first);
+    };
   BP_ASSIGN_OR_RETURN(
       SizeFamily::Member member,
       family_.add(

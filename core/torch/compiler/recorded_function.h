@@ -81,7 +81,7 @@ class RecordedFunction {
     std::vector<std::int64_t> words;
     std::optional<std::vector<std::int64_t>> offsets;  // none: any
     std::uint64_t hash = 0;
-    std::shared_ptr<CutEntry> entry;
+    std::shared_ptr<StagedProgram> entry;
     std::shared_ptr<const autograd::SizeRecord> sizes;
   };
 
@@ -97,8 +97,8 @@ class RecordedFunction {
                                                  std::int64_t first_step, std::int64_t step) const;
   std::vector<std::shared_ptr<const ir::FlatGraph>> invented_samples(
       std::span<const c10::IValue> arguments, const ir::FlatGraph& first);
-  Result<std::shared_ptr<CutEntry>> compile(record::Recorded recorded,
-                                            std::span<const c10::IValue> arguments);
+  Result<std::shared_ptr<StagedProgram>> compile(record::Recorded recorded,
+                                                 std::span<const c10::IValue> arguments);
 
   Program program_;
   RecordedOptions options_;

@@ -59,13 +59,16 @@ Result<SizeFamily::Member> SizeFamily::add(record::Recorded recorded,
   member.is_new = true;
   std::optional<std::vector<std::int64_t>> values;
   if (known == structures_.end()) {
+    Samples invented;
+    if (invent) {
+      BP_ASSIGN_OR_RETURN(invented, invent(*flat));
+    }
     member.new_structure = true;
     Structure& structure = structures_.emplace_front();
     structure.samples.push_back(flat);
     structure.first = recorded;
-    if (invent)
-      for (auto& sample : invent(*flat))
-        if (sample->structure == flat->structure) structure.samples.push_back(std::move(sample));
+    for (auto& sample : invented)
+      if (sample->structure == flat->structure) structure.samples.push_back(std::move(sample));
     if (structure.samples.size() > 1)
       if (auto general = generalize(structure, *flat, compile); general.ok())
         values = std::move(*general);
@@ -92,7 +95,12 @@ Result<SizeFamily::Member> SizeFamily::add(record::Recorded recorded,
   if (values) {
     sizes->class_values = std::move(*values);
   } else {
-    BP_ASSIGN_OR_RETURN(member.entry, compile(std::move(recorded)));
+    auto compiled = compile(std::move(recorded));
+    if (!compiled.ok()) {
+      if (member.new_structure) structures_.pop_front();
+      return compiled.take_status();
+    }
+    member.entry = std::move(*compiled);
     if (member.new_structure) structures_.front().entry = member.entry;
   }
   member.sizes = std::move(sizes);

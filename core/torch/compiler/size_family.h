@@ -23,20 +23,20 @@ std::shared_ptr<const ir::FlatGraph> flatten_with_border(const record::Recorded&
 // One caller at a time.
 class SizeFamily {
  public:
-  using Compile = std::function<Result<std::shared_ptr<CutEntry>>(record::Recorded)>;
+  using Compile = std::function<Result<std::shared_ptr<StagedProgram>>(record::Recorded)>;
   // More recordings of a structure that is new; those of another structure are left out.
-  using Invent =
-      std::function<std::vector<std::shared_ptr<const ir::FlatGraph>>(const ir::FlatGraph& first)>;
+  using Samples = std::vector<std::shared_ptr<const ir::FlatGraph>>;
+  using Invent = std::function<Result<Samples>(const ir::FlatGraph& first)>;
 
   struct Member {
-    std::shared_ptr<CutEntry> entry;
+    std::shared_ptr<StagedProgram> entry;
     std::shared_ptr<const autograd::SizeRecord> sizes;
     bool is_new = false;         // compiled for it
     bool new_structure = false;  // the first of its structure
     bool split = false;          // refuted a guess about others
   };
 
-  // `compile` is called where no program serves the recording.
+  // `compile` is called where no program serves the recording. What `invent` refuses stays unknown.
   Result<Member> add(record::Recorded recorded, std::shared_ptr<const ir::FlatGraph> flat,
                      const Compile& compile, const Invent& invent = {});
 
@@ -46,7 +46,7 @@ class SizeFamily {
     std::vector<std::shared_ptr<const ir::FlatGraph>> samples;
     record::Recorded first;  // samples[0]
     std::optional<ir::GeneralGraph> general;
-    std::shared_ptr<CutEntry> entry;
+    std::shared_ptr<StagedProgram> entry;
   };
   static Result<std::vector<std::int64_t>> generalize(Structure& structure,
                                                       const ir::FlatGraph& flat,

@@ -1,7 +1,9 @@
 #include "core/torch/python/frontend_bindings.h"
 
 #include <ATen/ATen.h>
+#include <malloc.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -13,12 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/log.h"
 #include "core/cpython/bytecode/code.h"
 #include "core/cpython/bytecode/rewrite.h"
 #include "core/runtime/device.h"
 #include "core/torch/call/compiled.h"
 #include "core/torch/compiler/size_family.h"
 #include "core/torch/python/devices.h"
+#include "core/torch/python/foreign_program.h"
 
 namespace py = pybind11;
 
@@ -33,30 +37,69 @@ using Accept = std::shared_ptr<py::object>;
 struct Programs {
   compiler::CutOptions settings;  // without a device ATen runs the graph, node by node
   Accept accept;
-  std::mutex mutex;
+  std::shared_ptr<py::object> foreign;  // a TorchDynamo back end that compiles; null: none
+  std::recursive_mutex mutex;           // a finalizer may call while sizes are invented
   compiler::SizeFamily family;
 };
 
-Result<call::Program> make_program(const record::Recorded& recorded, Programs& programs) {
+// What shares a program has one structure.
+std::shared_ptr<const ir::FlatGraph> flatten(const record::Recorded& recorded,
+                                             const call::SizeChoice& sizes) {
+  auto flat = std::make_shared<ir::FlatGraph>(*compiler::flatten_with_border(recorded));
+  const std::vector<std::int64_t> key = sizes.all_static ? flat->numbers : sizes.key;
+  flat->structure.insert(flat->structure.end(), key.begin(), key.end());
+  return flat;
+}
+
+Result<std::shared_ptr<compiler::StagedProgram>> compile_structure(record::Recorded recorded,
+                                                                   const std::string& name,
+                                                                   const call::SizeChoice& sizes,
+                                                                   const Programs& programs) {
+  const bool has_gradients = recorded.graph.inputs.size() > recorded.border.argument_count;
+  if (programs.foreign && !has_gradients)
+    return make_foreign_program(std::move(recorded), sizes.examples, programs.foreign);
+  if (programs.foreign)
+    log(LogLevel::kWarning, name +
+                                " has gradients: PyTorch runs its forward and backward graphs, as "
+                                "other back ends get graphs without gradients only");
   compiler::CutOptions options = programs.settings;
-  options.name = recorded.graph.name;
+  options.name = name;
   const auto eager = [](std::span<const at::Tensor>) -> std::vector<c10::IValue> {
     throw std::runtime_error(
         "The gradient of a captured program cannot be differentiated again (create_graph=True). "
         "Call the function without torch_backplane for that.");
   };
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<compiler::StagedProgram> made,
+                      compiler::CutEntry::compile(std::move(recorded), options, eager));
+  return made;
+}
+
+Result<call::Program> make_program(const record::Recorded& recorded, call::SizeChoice sizes,
+                                   Programs& programs) {
+  if (programs.foreign) sizes.all_static = true;  // it takes numbers, not our classes of sizes
   std::optional<Result<compiler::SizeFamily::Member>> made;
   {
     const py::gil_scoped_release no_gil;
     const std::lock_guard lock(programs.mutex);
+    compiler::SizeFamily::Invent invent;
+    if (sizes.invent && !sizes.all_static)
+      invent = [&](const ir::FlatGraph&) -> Result<compiler::SizeFamily::Samples> {
+        const py::gil_scoped_acquire gil;
+        BP_ASSIGN_OR_RETURN(const std::vector<record::Recorded> others, sizes.invent());
+        compiler::SizeFamily::Samples samples;
+        for (const record::Recorded& other : others) samples.push_back(flatten(other, sizes));
+        return samples;
+      };
     made.emplace(programs.family.add(
-        recorded, compiler::flatten_with_border(recorded), [&](record::Recorded given) {
-          return compiler::CutEntry::compile(std::move(given), options, eager);
-        }));
+        recorded, flatten(recorded, sizes),
+        [&](record::Recorded given) {
+          return compile_structure(std::move(given), recorded.graph.name, sizes, programs);
+        },
+        invent));
   }
   if (!made->ok()) return made->take_status();
   compiler::SizeFamily::Member member = std::move(**made);
-  if (member.is_new && !options.devices.empty()) {
+  if (member.is_new && !programs.settings.devices.empty()) {
     try {
       for (compiler::Stage& stage : member.entry->stages())
         (*programs.accept)(std::move(stage.function), compiler::role_name(stage.role),
@@ -70,21 +113,27 @@ Result<call::Program> make_program(const record::Recorded& recorded, Programs& p
 }
 
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
-                   std::uint32_t device, bool strict, std::size_t entry_limit, double memory_budget,
-                   bool pack_inference, bool pack_training, const py::object& accept) {
+                   std::uint32_t device, bool strict, std::size_t entry_limit,
+                   std::optional<bool> dynamic, double memory_budget, bool pack_inference,
+                   bool pack_training, const py::object& accept, const py::object& foreign,
+                   const std::string& dump_folder) {
   call::CompiledOptions options;
   options.name = name;
   options.strict = strict;
   options.entry_limit = entry_limit;
+  options.dump_folder = dump_folder;
+  if (dynamic) options.dynamic = *dynamic ? call::Dynamic::kAlways : call::Dynamic::kNever;
   auto programs = std::make_shared<Programs>();
   if (!plugin.empty())
     programs->settings.devices = find_devices({{plugin, static_cast<int>(device)}});
   programs->settings.memory_budget = memory_budget;
   programs->settings.pack_inference = pack_inference;
   programs->settings.pack_training = pack_training;
-  programs->accept = std::make_shared<py::object>(accept);
-  options.make_program = [programs](const record::Recorded& recorded) {
-    return make_program(recorded, *programs);
+  programs->accept = hold_object(accept);
+  if (!foreign.is_none()) programs->foreign = hold_object(foreign);
+  options.make_program = [programs](const record::Recorded& recorded,
+                                    const call::SizeChoice& sizes) {
+    return make_program(recorded, sizes, *programs);
   };
   PyObject* made = call::make_compiled(target.ptr(), std::move(options));
   if (!made) throw py::error_already_set();
@@ -109,6 +158,7 @@ py::dict describe(const call::Entry& entry) {
   one["instructions"] = entry.captured().instruction_count;
   one["frames"] = entry.captured().frame_count;
   one["capture_ns"] = entry.captured().capture_ns;
+  one["is_foreign"] = is_foreign(*static_cast<const autograd::CutProgram*>(entry.program()));
   one["program"] = reinterpret_cast<std::uintptr_t>(entry.program());
   return one;
 }
@@ -137,7 +187,8 @@ void add_counts(py::dict& out, const call::ReasonCounts& counts) {
 
 py::dict counters(const py::object& compiled) {
   const call::CompiledCallable& state = state_of(compiled);
-  py::dict out, reasons, breaks;
+  py::dict out, reasons, breaks, size_notes;
+  add_counts(size_notes, state.size_notes());
   std::size_t entry_count = state.entries().size();
   std::unordered_set<const void*> programs;
   for (const auto& entry : state.entries()) programs.insert(entry->program());
@@ -159,23 +210,67 @@ py::dict counters(const py::object& compiled) {
   out["plain_calls"] = plain_calls;
   out["plain_reasons"] = reasons;
   out["breaks"] = breaks;
+  out["static_sizes"] = size_notes;
   return out;
 }
 
-// Seconds for one check of the first entry's guards with these arguments.
-double time_guards(const py::object& compiled, const py::tuple& arguments, std::size_t count) {
-  const call::CompiledCallable& state = state_of(compiled);
-  if (state.entries().empty()) throw py::value_error("the function has no entry");
-  std::vector<PyObject*> values;
-  for (const py::handle argument : arguments) values.push_back(argument.ptr());
-  const guards::CallArguments call{values.data(), values.size(), nullptr};
-  guards::Registers registers;
-  const auto start = std::chrono::steady_clock::now();
-  for (std::size_t i = 0; i < count; ++i)
-    if (!state.entries().front()->check(call, registers))
+// For measuring: the first entry, and what its guards find in a call with these arguments.
+struct MeasuredCall {
+  MeasuredCall(const py::object& compiled, const py::tuple& arguments) {
+    const call::CompiledCallable& state = state_of(compiled);
+    if (state.entries().empty()) throw py::value_error("the function has no entry");
+    entry = state.entries().front();
+    for (const py::handle argument : arguments) values.push_back(argument.ptr());
+    check();
+  }
+  void check() {
+    if (!entry->check({values.data(), values.size(), nullptr}, registers))
       throw py::value_error("the entry's guards do not hold for these arguments");
+  }
+
+  std::shared_ptr<call::Entry> entry;
+  std::vector<PyObject*> values;
+  guards::Registers registers;
+};
+
+// Seconds for one check of the guards.
+double time_guards(const py::object& compiled, const py::tuple& arguments, std::size_t count) {
+  MeasuredCall call(compiled, arguments);
+  const auto start = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < count; ++i) call.check();
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   return spent.count() / static_cast<double>(count);
+}
+
+void stub_program(const py::object& compiled, const py::tuple& arguments) {
+  const MeasuredCall call(compiled, arguments);
+  if (const Status status = call.entry->stub_program(call.registers); !status.ok()) raise(status);
+}
+
+// What the allocator gives for a copy of `value`. Of many, since it keeps some small blocks at
+// hand.
+template <class Value>
+std::size_t bytes_of(const Value& value) {
+  constexpr std::size_t kCount = 64;
+  std::vector<std::unique_ptr<const Value>> copies(2 * kCount);
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (i == kCount) before = mallinfo2().uordblks;
+    copies[i] = std::make_unique<const Value>(value);
+  }
+  return (mallinfo2().uordblks - before) / kCount;
+}
+
+// Bytes of the first entry's parts, besides Python's objects.
+py::dict entry_bytes(const py::object& compiled) {
+  const call::CompiledCallable& state = state_of(compiled);
+  if (state.entries().empty()) throw py::value_error("the function has no entry");
+  const capture::Captured& captured = state.entries().front()->captured();
+  py::dict out;
+  out["guards"] = bytes_of(*captured.guards);
+  out["graph"] = bytes_of(captured.recorded.graph);
+  out["recipe"] = bytes_of(captured.recipe);
+  return out;
 }
 
 py::object reassemble(const py::object& code) {
@@ -241,12 +336,15 @@ py::object break_code(const py::object& function, int offset, int number) {
 void register_frontend(py::module_& module) {
   py::module_ own = module.def_submodule("frontend");
   own.def("compile", compile, py::arg("target"), py::arg("name"), py::arg("plugin"),
-          py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("memory_budget"),
-          py::arg("pack_inference"), py::arg("pack_training"), py::arg("accept"));
+          py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("dynamic"),
+          py::arg("memory_budget"), py::arg("pack_inference"), py::arg("pack_training"),
+          py::arg("accept"), py::arg("foreign"), py::arg("dump_folder"));
   own.def("entries", entries);
   own.def("counters", counters);
   own.def("reset", [](const py::object& compiled) { state_of(compiled).reset(); });
   own.def("time_guards", time_guards, py::arg("compiled"), py::arg("arguments"), py::arg("count"));
+  own.def("stub_program", stub_program, py::arg("compiled"), py::arg("arguments"));
+  own.def("entry_bytes", entry_bytes);
   own.def("reassemble", reassemble);
   own.def("break_code", break_code, py::arg("function"), py::arg("offset"), py::arg("number"));
 }
