@@ -6,7 +6,41 @@
 #include <algorithm>
 #include <cstdint>
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace backplane::onednn {
+
+// The thread sanitizer cannot see in which order libgomp lets threads run: it is told. One place
+// serves all teams, since a worker reads where its own team's things are only after it began.
+namespace team_order {
+#ifdef __SANITIZE_THREAD__
+inline char begun, ended;
+inline void before_team() { __tsan_release(&begun); }
+inline void begin_worker() { __tsan_acquire(&begun); }
+inline void end_worker() { __tsan_release(&ended); }
+inline void after_team() { __tsan_acquire(&ended); }
+#else
+inline void before_team() {}
+inline void begin_worker() {}
+inline void end_worker() {}
+inline void after_team() {}
+#endif
+}  // namespace team_order
+
+// body(thread, count) on each thread of a team.
+template <class F>
+void run_team(int team, F&& body) {
+  team_order::before_team();
+#pragma omp parallel num_threads(team)
+  {
+    team_order::begin_worker();
+    body(std::int64_t{omp_get_thread_num()}, std::int64_t{omp_get_num_threads()});
+    team_order::end_worker();
+  }
+  team_order::after_team();
+}
 
 // In element operations; a parked team costs tens of microseconds to wake.
 inline constexpr std::int64_t kSmallWork = 32 * 1024;
@@ -24,11 +58,9 @@ void parallel_ranges(std::int64_t units, std::int64_t work, F&& body) {
     body(0, std::int64_t{0}, units);
     return;
   }
-#pragma omp parallel num_threads(team)
-  {
-    const std::int64_t thread = omp_get_thread_num(), count = omp_get_num_threads();
+  run_team(team, [&](std::int64_t thread, std::int64_t count) {
     body(static_cast<int>(thread), units * thread / count, units * (thread + 1) / count);
-  }
+  });
 }
 
 }  // namespace backplane::onednn

@@ -42,6 +42,7 @@ run_sanitize() {
   quietly "build/$preset-configure.log" cmake --preset "$preset"
   cmake --build --preset "$preset"
   unlock
-  run_ctest "build/$preset" "$@"
+  # libgomp, oneDNN and drivers are built without it; a device's threads live as long as the process.
+  TSAN_OPTIONS="report_thread_leaks=0 ignore_noninstrumented_modules=1" run_ctest "build/$preset" "$@"
   return "$test_status"
 }

@@ -254,12 +254,10 @@ void RowExecutor::run(std::byte* const* operands, std::byte* const* results,
     run_units(frame, 0, units, scratch);
     return;
   }
-#pragma omp parallel num_threads(team)
-  {
-    const std::int64_t thread = omp_get_thread_num(), count = omp_get_num_threads();
+  run_team(team, [&](std::int64_t thread, std::int64_t count) {
     run_units(frame, units * thread / count, units * (thread + 1) / count,
               scratch + thread * per_thread);
-  }
+  });
 }
 
 void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t end,
