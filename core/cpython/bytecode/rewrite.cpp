@@ -446,7 +446,8 @@ Result<Ref> make_broken_code(const OriginalCode& original, const FrameCode& fram
     const std::int32_t skipped = ends_loop ? skipped_at_loop_end() : 0;
     for (std::int32_t i = 0; i < skipped; ++i)
       writer.code.instructions.push_back(
-          body.instructions[static_cast<std::size_t>(breaking.target + i)]);
+          body.instructions[static_cast<std::size_t>(breaking.target) +
+                            static_cast<std::size_t>(i)]);
     BP_RETURN_IF_ERROR(modified.add_tail(plan, breaking.target + skipped, std::move(at_target)));
   }
   if (const ExceptionRange* range = range_at(body, last)) {

@@ -58,7 +58,7 @@ class RunningFrame {
 class UnrunFrame {
  public:
   UnrunFrame(PyThreadState* thread, _PyInterpreterFrame* frame) : thread_(thread), frame_(frame) {}
-  ~UnrunFrame();
+  ~UnrunFrame();  // NOLINT(performance-trivially-destructible): not in every version of Python
   UnrunFrame(const UnrunFrame&) = delete;
   UnrunFrame& operator=(const UnrunFrame&) = delete;
 
