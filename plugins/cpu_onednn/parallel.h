@@ -21,17 +21,20 @@ inline void before_team() { __tsan_release(&begun); }
 inline void begin_worker() { __tsan_acquire(&begun); }
 inline void end_worker() { __tsan_release(&ended); }
 inline void after_team() { __tsan_acquire(&ended); }
+// What libgomp hands to its workers is written behind `before_team`.
+#define BP_ORDERED_TEAM __attribute__((no_sanitize("thread")))
 #else
 inline void before_team() {}
 inline void begin_worker() {}
 inline void end_worker() {}
 inline void after_team() {}
+#define BP_ORDERED_TEAM
 #endif
 }  // namespace team_order
 
 // body(thread, count) on each thread of a team.
 template <class F>
-void run_team(int team, F&& body) {
+BP_ORDERED_TEAM void run_team(int team, F&& body) {
   team_order::before_team();
 #pragma omp parallel num_threads(team)
   {
