@@ -54,13 +54,36 @@ Status Context::open() {
   return {};
 }
 
-Result<cl_command_queue> Context::create_queue(bool profiled) const {
+Result<cl_command_queue> Context::create_queue(bool profiled) {
   cl_int code = CL_SUCCESS;
   cl_command_queue queue = clCreateCommandQueue(
       context_, facts_.device,
       profiled ? CL_QUEUE_PROFILING_ENABLE : cl_command_queue_properties{0}, &code);
   if (code != CL_SUCCESS) return driver_error("clCreateCommandQueue", code);
+  const std::lock_guard lock(queue_mutex_);
+  queues_.push_back(queue);
   return queue;
+}
+
+void Context::release_queue(cl_command_queue queue) {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    std::erase(queues_, queue);
+  }
+  clReleaseCommandQueue(queue);
+}
+
+void Context::finish_queues() {
+  std::vector<cl_command_queue> queues;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    queues = queues_;
+    for (cl_command_queue queue : queues) clRetainCommandQueue(queue);
+  }
+  for (cl_command_queue queue : queues) {
+    clFinish(queue);  // fails at once where the device is gone
+    clReleaseCommandQueue(queue);
+  }
 }
 
 Status Context::check() const {
@@ -81,11 +104,14 @@ Status Context::failure(const char* call, cl_int code) {
   Status status = driver_error(call, code);
   // Drivers report a fault of a kernel, after which nothing works, as a lack of resources.
   if (code != CL_DEVICE_NOT_AVAILABLE && answers()) return status;
-  const std::lock_guard lock(open_mutex_);
-  if (!lost_.load(std::memory_order_relaxed)) {
-    lost_with_ = status.message();
-    lost_.store(true, std::memory_order_release);
+  {
+    const std::lock_guard lock(open_mutex_);
+    if (!lost_.load(std::memory_order_relaxed)) {
+      lost_with_ = status.message();
+      lost_.store(true, std::memory_order_release);
+    }
   }
+  finish_queues();
   return check();
 }
 

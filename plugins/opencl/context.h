@@ -64,11 +64,14 @@ class Context {
   Pool& pool() { return *pool_; }
   const std::shared_ptr<Pool>& shared_pool() const { return pool_; }
   FaultPool& faults() { return *faults_; }
-  Result<cl_command_queue> create_queue(bool profiled = false) const;
+  // Given back with release_queue; its work goes on then.
+  Result<cl_command_queue> create_queue(bool profiled = false);
+  void release_queue(cl_command_queue queue);
 
   // Ok, or what the device was lost with.
   Status check() const;
-  // What a failed call means. A device that answers nothing any more is lost from then on.
+  // What a failed call means. A device that answers nothing any more is lost from then on; nothing
+  // that was queued before runs on in memory of the host when this returns.
   Status failure(const char* call, cl_int code);
   // Makes a call on `queue`. Where it finds no memory, kept buffers are given up and it is made
   // once more.
@@ -100,6 +103,7 @@ class Context {
 
  private:
   bool answers() const;
+  void finish_queues();
   Result<ProductTile> measure_tiles();
   Result<cl_program> find_or_build(std::span<const std::shared_ptr<Program>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
@@ -110,6 +114,8 @@ class Context {
   DeviceFacts facts_;
   cl_context context_ = nullptr;
   cl_command_queue queue_ = nullptr, profiled_queue_ = nullptr;
+  std::mutex queue_mutex_;
+  std::vector<cl_command_queue> queues_;  // all that were created
   std::shared_ptr<Pool> pool_;
   std::shared_ptr<FaultPool> faults_;
   Profile profile_;

@@ -1,7 +1,9 @@
 // Calls of the driver that fail, through a layer of the OpenCL loader.
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <future>
 
 #include "testing/context_fixture.h"
 
@@ -87,6 +89,24 @@ TEST_F(FailureTest, ADeviceThatAnswersNothingIsLostForGood) {
 TEST_F(FailureTest, ADeviceThatIsGoneIsLost) {
   plan("clEnqueueNDRangeKernel:-2:0:1");
   EXPECT_EQ(run(program_, memory_->address()).code(), bp_code{BP_DEVICE_LOST});
+}
+
+TEST_F(FailureTest, NothingRunsOnInHostMemoryOnceADeviceIsLost) {
+  auto queue = context_->create_queue();
+  ASSERT_TRUE(queue.ok());
+  cl_int code = CL_SUCCESS;
+  cl_event gate = clCreateUserEvent(context_->get(), &code);
+  ASSERT_EQ(code, CL_SUCCESS);
+  ASSERT_EQ(clEnqueueMarkerWithWaitList(*queue, 1, &gate, nullptr), CL_SUCCESS);
+  clFlush(*queue);
+  auto failing = std::async(std::launch::async, [&] {
+    return context_->failure("clEnqueueNDRangeKernel", CL_DEVICE_NOT_AVAILABLE);
+  });
+  EXPECT_EQ(failing.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+  clSetUserEventStatus(gate, CL_COMPLETE);
+  EXPECT_EQ(failing.get().code(), bp_code{BP_DEVICE_LOST});
+  clReleaseEvent(gate);
+  context_->release_queue(*queue);
 }
 
 TEST_F(FailureTest, OpeningFailsWithoutAContextAndSucceedsLater) {

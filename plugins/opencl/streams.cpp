@@ -40,7 +40,7 @@ cl_command_queue ClStream::queue() {
   auto made = context_->create_queue(wanted);
   if (!made.ok()) return queue_;
   clFinish(queue_);  // the new queue's work comes after it
-  clReleaseCommandQueue(queue_);
+  context_->release_queue(queue_);
   queue_ = *made;
   is_profiled_ = wanted;
   return queue_;

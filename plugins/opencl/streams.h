@@ -13,7 +13,7 @@ class ClStream final : public sdk::Stream {
   // Takes over the queue.
   ClStream(std::shared_ptr<Context> context, cl_command_queue queue)
       : context_(std::move(context)), queue_(queue) {}
-  ~ClStream() override { clReleaseCommandQueue(queue_); }  // its work goes on
+  ~ClStream() override { context_->release_queue(queue_); }  // its work goes on
   // One that writes timestamps while a profile is taken.
   cl_command_queue queue();
   // What the next signal of this stream answers for.
