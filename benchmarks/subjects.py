@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import functools
 import os
 import pathlib
 import sys
@@ -36,6 +38,9 @@ MODELS = (
 MODES = ("inference", "training")
 # Largest difference to eager, relative to the largest value of the tensor.
 LIMIT = 1e-3
+# Gradients of networks with kinks (ReLU) jump where a rounding changes a sign: there the distance to
+# float64 counts, which may be this many times eager's.
+EXACT_FACTOR = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +116,39 @@ class Subject:
         loss.backward()
         gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
         return {"loss": loss.detach(), **gradients}
+
+    def find_fault(self, actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> str:
+        """What is wrong about ``actual``, where eager gave ``expected``; empty where it is right."""
+        found = difference(actual, expected)
+        if found <= LIMIT or not self.training:
+            return "" if found <= LIMIT else f"wrong by {found:.1e}"
+        ours, eagers = distance(actual, self.exact), distance(expected, self.exact)
+        if ours <= EXACT_FACTOR * eagers:
+            return ""
+        return f"wrong by {ours:.1e} in norm, eager by {eagers:.1e}"
+
+    @functools.cached_property
+    def exact(self) -> dict[str, torch.Tensor]:
+        """The result in float64."""
+        other = copy.copy(self)
+        other.inputs = {
+            name: value.double()
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+            else value
+            for name, value in self.inputs.items()
+        }
+        model = other.build().double()
+        return other.result(model, model)
+
+
+def distance(actual: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
+    """In norm, relative to each tensor's; the largest over all."""
+    norms = {name: value.norm().item() for name, value in exact.items()}
+    least = 1e-3 * max(norms.values())
+    return max(
+        (actual[name].double() - value).norm().item() / max(norms[name], least)
+        for name, value in exact.items()
+    )
 
 
 def difference(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:

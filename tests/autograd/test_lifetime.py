@@ -10,6 +10,7 @@ import weakref
 import pytest
 import torch
 from autograd.helpers import record
+from threads import run_in_threads
 from torch.nn import functional as F
 from torch_backplane import _C
 
@@ -93,33 +94,24 @@ def test_threads(plugin: str) -> None:
         torch_backplane.plugins()
     function = record(lambda x, w: F.gelu(x @ w).softmax(-1), 2, plugin)
     w = torch.randn(8, 8)
-    faults: list[str] = []
 
     def work(seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        try:
-            for i in range(60):
-                x = torch.randn(2 + (i + seed) % 5, 8, generator=generator)
-                leaf, other = w.clone().requires_grad_(), w.clone().requires_grad_()
+        for i in range(60):
+            x = torch.randn(2 + (i + seed) % 5, 8, generator=generator)
+            leaf, other = w.clone().requires_grad_(), w.clone().requires_grad_()
+            results = function.function(x, leaf)
+            if results is None:
+                function.function.add(x, leaf)
                 results = function.function(x, leaf)
-                if results is None:
-                    function.function.add(x, leaf)
-                    results = function.function(x, leaf)
-                expected = F.gelu(x @ other).softmax(-1)
-                torch.testing.assert_close(results[0], expected)
-                weights = torch.randn(expected.shape, generator=generator)
-                results[0].backward(weights)
-                expected.backward(weights)
-                torch.testing.assert_close(leaf.grad, other.grad, rtol=1e-4, atol=1e-5)
-        except Exception as fault:
-            faults.append(repr(fault))
+            expected = F.gelu(x @ other).softmax(-1)
+            torch.testing.assert_close(results[0], expected)
+            weights = torch.randn(expected.shape, generator=generator)
+            results[0].backward(weights)
+            expected.backward(weights)
+            torch.testing.assert_close(leaf.grad, other.grad, rtol=1e-4, atol=1e-5)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert not faults, faults[0]
+    run_in_threads(work)
     # Five sizes, recorded once each but for threads that met at the same new one.
     assert function.function.counts()["structures"] == 1
 

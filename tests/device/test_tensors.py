@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch_backplane
 from device.helpers import PLUGINS, close, counting
+from threads import run_in_threads
 
 
 @pytest.fixture(params=PLUGINS)
@@ -190,23 +190,13 @@ def test_unknown_indices_and_plugins_are_named() -> None:
 
 
 def test_many_threads_at_once(npu: torch.device) -> None:
-    failures: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            host = torch.full((64, 64), float(seed))
-            for _ in range(20):
-                there = host.to(npu)
-                assert (there + there).sum().item() == 2 * seed * 64 * 64
-        except BaseException as error:
-            failures.append(error)
+        host = torch.full((64, 64), float(seed))
+        for _ in range(20):
+            there = host.to(npu)
+            assert (there + there).sum().item() == 2 * seed * 64 * 64
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    run_in_threads(work)
 
 
 def test_draws_send_numbers_and_read_none(npu: torch.device) -> None:

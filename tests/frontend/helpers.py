@@ -63,3 +63,25 @@ def check(
 def captured(compiled: Any) -> bool:
     """Whether every call so far ran a graph."""
     return frontend.counters(compiled)["plain_calls"] == 0
+
+
+def tiny_gpt2() -> Any:
+    """The configuration of a small model of transformers."""
+    from transformers import GPT2Config
+
+    return GPT2Config(
+        n_embd=32, n_layer=2, n_head=2, vocab_size=100, bos_token_id=0, eos_token_id=1
+    )
+
+
+def tiny_llama() -> Any:
+    """The configuration of a small model of transformers."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        vocab_size=100,
+    )

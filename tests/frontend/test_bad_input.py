@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from frontend.helpers import assert_same, captured
+from threads import run_in_threads
 from torch_backplane import frontend
 
 
@@ -229,27 +229,19 @@ def test_threads_with_other_grad_modes_and_breaks() -> None:
             y = y * 2
         return y + 1
 
-    compiled, errors = frontend.compile(function, entry_limit=16), []
+    compiled = frontend.compile(function, entry_limit=16)
 
     def work(number: int) -> None:
-        try:
-            for i in range(60):
-                x = torch.full((3,), 1.0 if i % 3 else -1.0)
-                inference = number == 3
-                with torch.inference_mode(inference), torch.set_grad_enabled(number % 2 == 0):
-                    out, expected = compiled(x), function(x)
-                    assert torch.equal(out, expected)
-                    assert out.requires_grad == expected.requires_grad
-                    assert out.is_inference() == expected.is_inference()
-        except BaseException as error:
-            errors.append(error)
+        for i in range(60):
+            x = torch.full((3,), 1.0 if i % 3 else -1.0)
+            inference = number == 3
+            with torch.inference_mode(inference), torch.set_grad_enabled(number % 2 == 0):
+                out, expected = compiled(x), function(x)
+                assert torch.equal(out, expected)
+                assert out.requires_grad == expected.requires_grad
+                assert out.is_inference() == expected.is_inference()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
+    run_in_threads(work)
     reasons = frontend.counters(compiled)["plain_reasons"]
     assert all(reason.endswith("called while it is being captured") for reason in reasons), reasons
 

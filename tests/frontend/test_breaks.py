@@ -6,13 +6,13 @@ import contextlib
 import copy
 import gc
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from frontend.helpers import assert_same, captured, check
+from threads import run_in_threads
 from torch_backplane import frontend
 
 X = torch.linspace(-1, 1, 6)
@@ -590,22 +590,13 @@ def test_reset_while_running() -> None:
 
 def test_threads() -> None:
     compiled = frontend.compile(branch)
-    failures: list[BaseException] = []
 
     def work(sign: int) -> None:
-        try:
-            for i in range(30):
-                b = X * sign + sign * i
-                assert torch.equal(compiled(X, b), branch(X, b))
-        except BaseException as error:
-            failures.append(error)
+        for i in range(30):
+            b = X * sign + sign * i
+            assert torch.equal(compiled(X, b), branch(X, b))
 
-    threads = [threading.Thread(target=work, args=(sign,)) for sign in (1, -1, 1, -1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    run_in_threads(work, (1, -1, 1, -1))
 
 
 def test_finalizer_that_calls_a_compiled_function() -> None:
@@ -656,73 +647,6 @@ def test_module_with_a_break_inside() -> None:
     assert captured(compiled._backplane_compiled)
 
 
-def tracer(add: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
-    @contextlib.contextmanager
-    def active() -> Any:
-        sys.settrace(lambda frame, event, argument: add(frame.f_code.co_name))
-        try:
-            yield
-        finally:
-            sys.settrace(None)
-
-    return active()
-
-
-def monitor(
-    add: Callable[[str], None], code: Any = None
-) -> contextlib.AbstractContextManager[None]:
-    monitoring = sys.monitoring
-    tool, event = monitoring.COVERAGE_ID, monitoring.events.PY_START
-
-    @contextlib.contextmanager
-    def active() -> Any:
-        monitoring.use_tool_id(tool, "test")
-        monitoring.register_callback(tool, event, lambda code, offset: add(code.co_name))
-        if code:
-            monitoring.set_local_events(tool, code, event)
-        else:
-            monitoring.set_events(tool, event)
-        try:
-            yield
-        finally:
-            if code:
-                monitoring.set_local_events(tool, code, 0)
-            monitoring.set_events(tool, 0)
-            monitoring.free_tool_id(tool)
-
-    return active()
-
-
-def watched_inside(a):
-    return a * 2
-
-
-def watched(a):
-    return watched_inside(a) + 1
-
-
-WATCHERS = {"settrace": tracer}
-if hasattr(sys, "monitoring"):  # from Python 3.12 on
-    WATCHERS |= {"all code": monitor}
-    WATCHERS |= {"one function": lambda add: monitor(add, watched_inside.__code__)}
-
-
-@pytest.mark.parametrize("kind", WATCHERS)
-def test_watched_programs_run_as_plain_python(kind: str) -> None:
-    names: list[str] = []
-    compiled = frontend.compile(watched, backend="eager")
-    with WATCHERS[kind](names.append):
-        result = compiled(X)
-    assert torch.equal(result, X * 2 + 1)
-    assert "watched_inside" in names
-    counters = frontend.counters(compiled)
-    reasons = [*counters["plain_reasons"], *counters["breaks"]]
-    assert any("a debugger, profiler or coverage tool watches" in reason for reason in reasons)
-    frontend.forget(compiled)
-    assert torch.equal(compiled(X), X * 2 + 1)
-    assert captured(compiled) and frontend.counters(compiled)["entries"] == 1
-
-
 def test_depth_of_recursion_across_frames() -> None:
     """As deep as plain Python: a frame hook costs a level of C for each call."""
 
@@ -733,31 +657,6 @@ def test_depth_of_recursion_across_frames() -> None:
 
     compiled = frontend.compile(depth, backend="eager")
     assert compiled(X, 800) == depth(X, 800)
-
-
-def test_audit_hooks_are_none_of_the_program() -> None:
-    seen: list[str] = []
-    active = True
-
-    def hook(event: str, _arguments: Any) -> None:
-        if active:
-            seen.append(event)
-
-    def program(a):
-        sys.audit("backplane.test")
-        return a + int(a.sum())
-
-    sys.addaudithook(hook)  # for as long as the process lives
-    try:
-        check(program, (X,))
-        assert "backplane.test" in seen
-
-        def reads_a_code(a):
-            return a * 2, (lambda: 1).__code__.co_argcount
-
-        assert captured(check(reads_a_code, (X,)))
-    finally:
-        active = False
 
 
 def comprehension_that_fails(a):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from threads import run_in_threads
 from torch import nn
 from torch_backplane import frontend
 
@@ -122,7 +123,6 @@ def test_stress_in_threads() -> None:
         compiled.append(first(outer))
     _, reference = made()
     reference.inner[0].calls = None  # type: ignore[assignment]
-    errors: list[BaseException] = []
     start = threading.Barrier(8)
 
     def plain(x: torch.Tensor, n: int) -> torch.Tensor:
@@ -135,28 +135,19 @@ def test_stress_in_threads() -> None:
         return total
 
     def work(number: int) -> None:
-        try:
-            start.wait()
-            for i in range(30):
-                rows, n = 2 + (i + number) % 3, 1 + i % 2
-                x = torch.linspace(-1, number, rows * 4).reshape(rows, 4)
-                with torch.set_grad_enabled(bool((i // 2 + number) % 2)):
-                    out, expected = compiled[number % 4](x, n), plain(x, n)
-                torch.testing.assert_close(out, expected)
-                assert out.requires_grad == expected.requires_grad
-                if i % 10 == 9:
-                    mine = frontend.compile(lambda x, k=i: x * k if x.sum() > 0 else x + k)
-                    assert torch.equal(mine(torch.ones(2)), torch.full((2,), float(i)))
-        except BaseException as error:
-            errors.append(error)
+        start.wait()
+        for i in range(30):
+            rows, n = 2 + (i + number) % 3, 1 + i % 2
+            x = torch.linspace(-1, number, rows * 4).reshape(rows, 4)
+            with torch.set_grad_enabled(bool((i // 2 + number) % 2)):
+                out, expected = compiled[number % 4](x, n), plain(x, n)
+            torch.testing.assert_close(out, expected)
+            assert out.requires_grad == expected.requires_grad
+            if i % 10 == 9:
+                mine = frontend.compile(lambda x, k=i: x * k if x.sum() > 0 else x + k)
+                assert torch.equal(mine(torch.ones(2)), torch.full((2,), float(i)))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    run_in_threads(work, range(8))
 
 
 def test_the_other_is_reset_between_calls() -> None:

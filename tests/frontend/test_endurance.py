@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from frontend.helpers import captured
 from frontend.programs.catalog import x
+from threads import run_in_threads
 from torch import nn
 from torch_backplane import frontend
 
@@ -120,24 +120,6 @@ class Chooser(nn.Module):
         return self.layer(a).relu() if mode == "relu" else self.layer(a) * a.shape[0]
 
 
-def run_threads(work: Callable[[int], None], count: int = 4) -> None:
-    errors: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 def test_threads_with_other_modes_and_sizes() -> None:
     module = Chooser()
     compiled = frontend.compile(module, entry_limit=64)
@@ -154,7 +136,7 @@ def test_threads_with_other_modes_and_sizes() -> None:
                 if out.requires_grad:
                     out.sum().backward()
 
-    run_threads(work)
+    run_in_threads(work)
 
 
 def test_threads_that_capture_and_drop() -> None:
@@ -165,7 +147,7 @@ def test_threads_that_capture_and_drop() -> None:
             frontend.forget(compiled)
             assert torch.equal(compiled(x(2)), x(2) * i + number)
 
-    run_threads(work)
+    run_in_threads(work)
 
 
 def dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -217,4 +199,4 @@ def test_threads_with_torchdynamo() -> None:
             mode = ("relu", "scale")[i % 2]
             torch.testing.assert_close(one(a, mode), module(a, mode))
 
-    run_threads(work)
+    run_in_threads(work)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from frontend.helpers import tiny_gpt2, tiny_llama
 from torch_backplane import frontend
 
 transformers = pytest.importorskip("transformers")
@@ -14,23 +15,11 @@ PROMPT, STEPS, CACHE = 5, 8, 16
 
 
 def gpt2() -> torch.nn.Module:
-    return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(
-            n_embd=32, n_layer=2, n_head=2, vocab_size=100, bos_token_id=0, eos_token_id=1
-        )
-    )
+    return transformers.GPT2LMHeadModel(tiny_gpt2())
 
 
 def llama() -> torch.nn.Module:
-    return transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            vocab_size=100,
-        )
-    )
+    return transformers.LlamaForCausalLM(tiny_llama())
 
 
 def generate(model: torch.nn.Module, step: Any, prompt: torch.Tensor) -> tuple[torch.Tensor, Any]:

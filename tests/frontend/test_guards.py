@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import collections
-import threading
 import types
 from typing import Any
 
 import pytest
 import torch
 from frontend.helpers import assert_same, captured, check
+from threads import run_in_threads
 from torch import nn
 from torch_backplane import frontend
 
@@ -390,21 +390,12 @@ def test_threads() -> None:
         return a
 
     compiled = frontend.compile(program)
-    failures: list[BaseException] = []
 
     def work(n: int) -> None:
-        try:
-            for k in range(100):
-                same(compiled, program, X, (n + k) % 4)
-        except BaseException as error:
-            failures.append(error)
+        for k in range(100):
+            same(compiled, program, X, (n + k) % 4)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    run_in_threads(work)
 
 
 def test_depth_of_recursion_stays() -> None:

@@ -6,29 +6,18 @@ import copy
 
 import pytest
 import torch
-from frontend.helpers import captured
+from frontend.helpers import captured, tiny_gpt2, tiny_llama
 from torch_backplane import frontend
 
 transformers = pytest.importorskip("transformers")
 
 
 def gpt2() -> torch.nn.Module:
-    config = transformers.GPT2Config(
-        n_embd=32, n_layer=2, n_head=2, vocab_size=100, bos_token_id=0, eos_token_id=1
-    )
-    return transformers.GPT2Model(config)
+    return transformers.GPT2Model(tiny_gpt2())
 
 
 def llama() -> torch.nn.Module:
-    return transformers.LlamaModel(
-        transformers.LlamaConfig(
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            vocab_size=100,
-        )
-    )
+    return transformers.LlamaModel(tiny_llama())
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])

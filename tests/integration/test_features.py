@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import torch_backplane
 from integration.helpers import PLUGINS, close, compile_for, mlp
+from threads import run_in_threads
 from torch import nn
 
 pytestmark = pytest.mark.parametrize("plugin", PLUGINS)
@@ -486,27 +486,18 @@ def test_threads(plugin: str) -> None:
     expected = [gradients(model, copy.deepcopy(model), x)["input"] for x in inputs]
     outputs = [model(x).detach() for x in inputs]
     compiled(inputs[0]).sum().backward()
-    faults: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            torch.set_num_threads(1)
-            for _ in range(25):
-                x = inputs[number].clone().requires_grad_()
-                y = compiled(x)
-                close(y.detach(), outputs[number])
-                close(torch.autograd.grad(y.square().sum(), x)[0], expected[number])
-                with torch.no_grad():
-                    close(compiled(inputs[number]), outputs[number])
-        except BaseException as error:
-            faults.append(error)
+        torch.set_num_threads(1)
+        for _ in range(25):
+            x = inputs[number].clone().requires_grad_()
+            y = compiled(x)
+            close(y.detach(), outputs[number])
+            close(torch.autograd.grad(y.square().sum(), x)[0], expected[number])
+            with torch.no_grad():
+                close(compiled(inputs[number]), outputs[number])
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults, faults[0]
+    run_in_threads(work, range(len(inputs)))
 
 
 def test_model_that_raises(plugin: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy
@@ -10,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from record import helpers
+from threads import run_in_threads
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch_backplane import _C
@@ -223,25 +223,16 @@ def test_a_refusal_leaves_the_thread_as_it_was() -> None:
 
 def test_threads() -> None:
     texts: list[str] = []
-    errors: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.5))
-            program = helpers.ModelProgram(model, {"input": torch.randn(2, 8)})
-            for _ in range(20):
-                texts.append(helpers.record(program, program.arguments).text)
-                reason = _C.record(lambda x: x * x[0].item(), [X]).reason
-                assert VALUES in reason
-                assert torch.equal((X * number).sum(), X.sum() * number)
-        except BaseException as error:
-            errors.append(error)
+        model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout(0.5))
+        program = helpers.ModelProgram(model, {"input": torch.randn(2, 8)})
+        for _ in range(20):
+            texts.append(helpers.record(program, program.arguments).text)
+            reason = _C.record(lambda x: x * x[0].item(), [X]).reason
+            assert VALUES in reason
+            assert torch.equal((X * number).sum(), X.sum() * number)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
+    run_in_threads(work)
     assert len(texts) == 80
     assert len(set(texts)) == 1

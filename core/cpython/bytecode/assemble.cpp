@@ -9,13 +9,7 @@
 
 // CPython's constructor of code objects is in no public header. _PyCode_Validate and _PyCode_New
 // are exported, and the structure is the same in 3.11 and 3.12.
-#define Py_BUILD_CORE
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#pragma GCC diagnostic ignored "-Wconversion"
-#include <internal/pycore_code.h>
-#pragma GCC diagnostic pop
-#undef Py_BUILD_CORE
+#include "core/cpython/bytecode/internals.h"
 
 namespace backplane::cpython {
 

@@ -8,13 +8,7 @@
 #include "core/cpython/bytecode/opcodes.h"
 
 // Kinds of local variables, which CPython has in an internal header.
-#define Py_BUILD_CORE
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#pragma GCC diagnostic ignored "-Wconversion"
-#include <internal/pycore_code.h>
-#pragma GCC diagnostic pop
-#undef Py_BUILD_CORE
+#include "core/cpython/bytecode/internals.h"
 
 namespace backplane::cpython {
 

@@ -4,13 +4,7 @@
 
 #include "core/cpython/frame/running_frame.h"
 
-#define Py_BUILD_CORE
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#pragma GCC diagnostic ignored "-Wconversion"
-#include <internal/pycore_frame.h>
-#pragma GCC diagnostic pop
-#undef Py_BUILD_CORE
+#include "core/cpython/bytecode/internals.h"
 
 namespace backplane::cpython {
 

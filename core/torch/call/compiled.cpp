@@ -95,13 +95,8 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
   BP_ASSIGN_OR_RETURN(
       std::shared_ptr<Entry> entry,
       Entry::make(std::move(captured), call, std::move(sizes), options_.make_program));
-  if (log_enabled("graph"))
-    log_topic("graph", "TRACED GRAPH " + options.name + "\n" + entry->graph_table());
-  if (log_enabled("guards")) {
-    std::string text = "GUARDS " + options.name;
-    for (const std::string& line : entry->guards_text()) text += "\n  " + line;
-    log_topic("guards", text);
-  }
+  log_graph(options.name, *entry);
+  log_guards(options.name, *entry);
   dump_->write_entry(options.name, *entry, code_of(target_.get()), nullptr, "");
   entries_.insert(entries_.begin(), entry);
   return entry;
@@ -129,11 +124,7 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
     return call_plainly(call, limit);
   if (const Status status = capture::check_interpreter(); !status.ok())
     return call_plainly(call, status.message());
-  if (!entries_.empty() && (log_enabled("recompiles") || dump_->is_on())) {
-    const std::string text = "RECOMPILE " + options_.name + ": " + entries_.front()->explain(call);
-    log_topic("recompiles", text);
-    dump_->note("recompiles.txt", text);
-  }
+  dump_->note_recompile(options_.name, kept, call);
 
   capturing_ = true;
   Result<std::shared_ptr<Entry>> made = capture(call);
@@ -157,9 +148,7 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
     if (++failure_count_ >= options_.failure_limit) given_up_ = reason;
     return call_plainly(call, reason);
   }
-  const std::string text = "NOT CAPTURED AS A WHOLE " + options_.name + ": " + reason;
-  log_topic("breaks", text);
-  dump_->note("breaks.txt", text);
+  dump_->note("breaks", "NOT CAPTURED AS A WHOLE " + options_.name + ": " + reason);
   FrameOptions frames;
   frames.name = options_.name;
   frames.entry_limit = options_.entry_limit;

@@ -51,6 +51,26 @@ void Dump::write_entry(const std::string& name, const Entry& entry, PyObject* or
   if (!break_reason.empty()) write(own / "break.txt", break_reason + hint_for(break_reason));
 }
 
-void Dump::note(const char* file, const std::string& text) { write(folder_ / file, text, true); }
+void Dump::note(const char* topic, const std::string& text) {
+  log_topic(topic, text);
+  write(folder_ / (std::string(topic) + ".txt"), text, true);
+}
+
+void Dump::note_recompile(const std::string& name, std::span<const Entry* const> entries,
+                          const guards::CallArguments& call) {
+  if (entries.empty() || !(log_enabled("recompiles") || is_on())) return;
+  note("recompiles", "RECOMPILE " + name + ": " + entries.front()->explain(call));
+}
+
+void log_graph(const std::string& name, const Entry& entry) {
+  if (log_enabled("graph")) log_topic("graph", "TRACED GRAPH " + name + "\n" + entry.graph_table());
+}
+
+void log_guards(const std::string& name, const Entry& entry) {
+  if (!log_enabled("guards")) return;
+  std::string text = "GUARDS " + name;
+  for (const std::string& line : entry.guards_text()) text += "\n  " + line;
+  log_topic("guards", text);
+}
 
 }  // namespace backplane::call

@@ -41,7 +41,7 @@ class Entry {
   // A new reference, or null with a Python error set.
   PyObject* run(const guards::Registers& registers);
 
-  std::string explain(const guards::CallArguments& call) {
+  std::string explain(const guards::CallArguments& call) const {
     return captured_->guards->explain(call);
   }
   std::vector<std::string> guards_text() const { return captured_->guards->text(); }

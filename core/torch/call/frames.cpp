@@ -220,12 +220,7 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
     return plainly(limit);
   if (const Status status = capture::check_interpreter(); !status.ok())
     return plainly(status.message());
-  if (!entries.empty() && (log_enabled("recompiles") || options_.dump->is_on())) {
-    const std::string text =
-        "RECOMPILE " + code.name + ": " + entries.front()->entry->explain(call);
-    log_topic("recompiles", text);
-    options_.dump->note("recompiles.txt", text);
-  }
+  options_.dump->note_recompile(code.name, kept, call);
 
   code.capturing = true;
   Result<std::shared_ptr<FrameEntry>> made = capture(code, function, call);
@@ -239,9 +234,7 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   }
   if (made.status().code() == Code::kCancelled) return nullptr;
   const std::string& reason = made.status().message();
-  const std::string text = "PLAIN PYTHON " + code.name + ": " + reason;
-  log_topic("breaks", text);
-  options_.dump->note("breaks.txt", text);
+  options_.dump->note("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
   if (++code.failures >= options_.failure_limit) code.given_up = reason;
   return plainly(reason);
 }
@@ -483,8 +476,7 @@ void Frames::log_entry(const ProgramCode& code, const FrameEntry& entry) const {
   const std::string name = "__compiled_fn_" + std::to_string(entry.number);
   options_.dump->write_entry(name + "_" + code.name, *entry.entry, code.own.held.get(),
                              entry.code.get(), entry.break_reason);
-  if (log_enabled("graph"))
-    log_topic("graph", "TRACED GRAPH " + name + "\n" + entry.entry->graph_table());
+  log_graph(name, *entry.entry);
   if (log_enabled("bytecode")) {
     log_topic("bytecode",
               "ORIGINAL BYTECODE " + code.name + "\n" + disassembly(code.own.held.get()));
@@ -492,16 +484,10 @@ void Frames::log_entry(const ProgramCode& code, const FrameEntry& entry) const {
       log_topic("bytecode",
                 "MODIFIED BYTECODE " + code.name + "\n" + disassembly(entry.code.get()));
   }
-  if (log_enabled("guards")) {
-    std::string text = "GUARDS " + name;
-    for (const std::string& line : entry.entry->guards_text()) text += "\n  " + line;
-    log_topic("guards", text);
-  }
-  if (entry.break_reason.empty()) return;
-  const std::string text =
-      "GRAPH BREAK in " + code.name + ": " + entry.break_reason + hint_for(entry.break_reason);
-  log_topic("breaks", text);
-  options_.dump->note("breaks.txt", text);
+  log_guards(name, *entry.entry);
+  if (!entry.break_reason.empty())
+    options_.dump->note("breaks", "GRAPH BREAK in " + code.name + ": " + entry.break_reason +
+                                      hint_for(entry.break_reason));
 }
 
 }  // namespace backplane::call

@@ -26,7 +26,6 @@ struct GuardProgram::ExpectationBuilder {
   GuardProgram& program;
   const std::vector<PyObject*>& values;
   std::vector<bool> is_held, is_versioned, is_read;  // by source
-  bool saves = false;
 
   ExpectationBuilder(GuardProgram& program, const Registers& registers)
       : program(program),
@@ -44,11 +43,11 @@ struct GuardProgram::ExpectationBuilder {
       if (source != kNoSource) is_read[source] = true;
     if (fast.kind == FastKind::kSame || fast.kind == FastKind::kDistinct)
       is_read[static_cast<std::size_t>(fast.number)] = true;
-    if (fast.kind == FastKind::kStep) {
-      const Step& step = program.steps_[static_cast<std::size_t>(fast.number)];
-      if (step.kind == Kind::kSame || step.kind == Kind::kDistinct)
-        is_read[static_cast<std::size_t>(step.number)] = true;
-    }
+    if (fast.kind != FastKind::kStep) return;
+    const Step& step = program.steps_[static_cast<std::size_t>(fast.number)];
+    if (step.kind == Kind::kAllDistinct)
+      for (const SourceId source : program.distinct_[static_cast<std::size_t>(step.number)])
+        is_read[source] = true;
   }
 
   bool has_stable_version(const Fast& fast) const {
@@ -85,7 +84,6 @@ struct GuardProgram::ExpectationBuilder {
     is_versioned[fast.source] = stable;
     const bool same_object = is_same_object(fast);
     if (fast.kind == FastKind::kInstanceDict && is_held[fast.parent] && stable) {
-      saves = true;
       append({ExpectedKind::kInstanceDict, fast.source, _PyObject_GetDictPtr(values[fast.parent]),
               value, version});
       return;
@@ -96,7 +94,6 @@ struct GuardProgram::ExpectationBuilder {
       if (stable) append({ExpectedKind::kFoundDict, fast.source, nullptr, value, version});
       return;
     }
-    saves = true;
     if (fast.type && !keeps_its_instances(fast.type))
       append({ExpectedKind::kType, fast.source, value, fast.type, 0});
     if (stable)
@@ -113,18 +110,12 @@ struct GuardProgram::ExpectationBuilder {
         distinct.held.push_back(values[source]);
       else
         distinct.found.push_back(source);
-    if (distinct.found.size() > distinct.held.size()) return append_fast_distinct(index, sources);
-    saves = true;
+    if (distinct.found.size() > distinct.held.size()) return append_fast(index);
     if (distinct.found.empty()) return;
     for (const SourceId source : distinct.found) is_read[source] = true;
     std::sort(distinct.held.begin(), distinct.held.end());
     append({.kind = ExpectedKind::kDistinct, .number = program.expected_distinct_.size()});
     program.expected_distinct_.push_back(std::move(distinct));
-  }
-
-  void append_fast_distinct(std::size_t index, const std::vector<SourceId>& sources) {
-    append_fast(index);
-    for (const SourceId source : sources) is_read[source] = true;
   }
 
   void append_step(std::size_t index, const Step& step) {
@@ -181,6 +172,14 @@ struct GuardProgram::ExpectationBuilder {
     }
   }
 
+  // What is asked as ever costs a little more here than in an ordinary check.
+  bool is_worth_it() const {
+    const auto as_ever =
+        std::count_if(program.expected_.begin(), program.expected_.end(),
+                      [](const Expected& e) { return e.kind == ExpectedKind::kFast; });
+    return static_cast<std::size_t>(as_ever) * 2 <= program.fast_.size();
+  }
+
   void build() {
     program.expected_.clear();
     program.expected_distinct_.clear();
@@ -192,7 +191,7 @@ struct GuardProgram::ExpectationBuilder {
       else
         append_any(i);
     }
-    if (!saves) return program.expected_.clear();
+    if (!is_worth_it()) return program.expected_.clear();
     for (SourceId source = 0; source < is_read.size(); ++source)
       if (is_read[source] && program.is_loaded_[source])
         program.expected_values_.emplace_back(source, values[source]);
@@ -261,6 +260,7 @@ void GuardProgram::expect(const Registers& registers) {
   }
   ExpectationBuilder(*this, registers).build();
   expected_hits_ = 0;
+  if (expected_.empty()) checks_until_expecting_ = kMostPatience;
 }
 
 bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
