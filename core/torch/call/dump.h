@@ -1,5 +1,5 @@
-// What people read about a compiled function: the log's topics, and files in a folder of its own with
-// one in that for each entry.
+// What people read about a compiled function: the log's topics, and files in a folder of its own
+// with one in that for each entry.
 #pragma once
 
 #include <Python.h>
