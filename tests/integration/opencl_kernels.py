@@ -59,6 +59,7 @@ PROGRAMS: dict[str, tuple[Call, tuple[Any, ...], bool]] = {
     "conv 1x1": (F.conv2d, (rand(2, 5, 6, 9), rand(7, 5, 1, 1)), True),
     "conv strided": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), (rand(1, 4, 9, 8), rand(6, 4, 3, 3)), True),
     "conv small": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), (rand(9, 4, 4, 4), rand(6, 4, 3, 3)), True),
+    "conv by channel": (lambda x, w: F.conv2d(x, w, padding=3, groups=4), (rand(2, 4, 9, 5), rand(4, 1, 7, 7)), True),
     "conv in place": (F.conv2d, (rand(2, 5, 8, 8), rand(7, 5, 1, 1)), True),
     "conv groups": (lambda x, w: F.conv2d(x, w, groups=2, dilation=2), (rand(1, 4, 9, 8), rand(6, 2, 3, 3)), True),
     "conv transposed": (lambda x, w: F.conv_transpose2d(x, w, stride=2), (rand(1, 4, 5, 6), rand(4, 3, 3, 3)), True),

@@ -55,6 +55,10 @@ CONVOLUTIONS = [
     (6, 9, (6, 4), (3, 3), {"padding": 1, "dilation": 2, "groups": 3}),
     (4, 4, (10, 10), (2, 2), {"stride": 3}),
     (4, 8, (8, 8), (1, 1), {"groups": 2}),
+    # Each channel by itself.
+    (3, 3, (2, 3), (7, 7), {"padding": 3, "groups": 3}),
+    (3, 6, (19, 33), (5, 3), {"padding": 2, "groups": 3, "stride": (2, 1)}),
+    (4, 4, (9, 7), (3, 3), {"padding": 2, "dilation": 2, "groups": 4, "stride": 2}),
 ]
 
 

@@ -173,7 +173,8 @@ bool suits_window_gradient(const Builder& builder, const WindowGradient& p) {
   if (product(p.window.kernel) > kMostTaps && p.window.kernel[1] > kMostTaps) return false;
   const Planes planes = Planes::for_image(p.window, spatial(p.gradient), p.image.dims[1]);
   // Adding up a vector's lanes takes as long as some vectors' products.
-  return product(planes.out) * p.image.dims[0] >= 4 * kLanes &&
+  const bool by_channel = p.gradient.dims[1] == p.groups;
+  return (by_channel || product(planes.out) * p.image.dims[0] >= 4 * kLanes) &&
          planes.image * p.image.dims[0] * 2 < INT32_MAX &&
          planes.plane * p.gradient.dims[1] * p.image.dims[0] * 2 < INT32_MAX;
 }
@@ -193,7 +194,8 @@ Status add_window_gradient(Builder& b, const WindowGradient& p) {
   } else {
     // One run of all images for each channel. What lies between a channel's planes and behind them
     // is zero in the gradient and finite in the image.
-    if (planes.is_sparse()) planes = Planes::for_taps(p.window, planes.out, images);
+    if (planes.is_sparse() && results / p.groups > 1)
+      planes = Planes::for_taps(p.window, planes.out, images);
     runs = 1;
     const std::int64_t plane = planes.rows * planes.pitch;
     length = round_up(images * plane);

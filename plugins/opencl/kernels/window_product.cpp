@@ -1,5 +1,7 @@
 #include "kernels/window_product.h"
 
+#include "kernels/channel_product.h"
+
 namespace backplane::opencl {
 namespace {
 
@@ -197,14 +199,15 @@ bool can_be_window_product(const Builder& builder, const WindowProduct& p) {
 }
 
 Status add_window_product(Builder& b, const WindowProduct& p) {
+  const bool by_channel = suits_channel_product(p);
   Planes planes = Planes::for_image(p.window, p.out, p.image.dims[1]);
-  if (lies_ready(p, planes)) {
+  if (!by_channel && lies_ready(p, planes)) {
     planes.view = p.image;
     planes.channel = p.image.strides[1];
     planes.image = p.image.strides[0];
   } else {
     std::int64_t size = planes.image * p.image.dims[0];
-    if (planes.is_sparse()) {
+    if (planes.is_sparse() && !by_channel) {
       planes = Planes::for_taps(p.window, p.out, p.image.dims[0]);
       size = planes.channel * p.image.dims[1];
     }
@@ -216,10 +219,15 @@ Status add_window_product(Builder& b, const WindowProduct& p) {
   Draft epilogue(b, {p.image.dims[0], p.groups, p.out_width, p.out[0], p.out[1]});
   BP_SDK_RETURN_IF_ERROR(
       p.store(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
-  const Text text(p, *weight, planes, epilogue);
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(weight->tensor.argument);
   arguments.push_back(planes.view.argument);
+  if (by_channel) {
+    const ChannelProduct made = print_channel_product(p, *weight, planes, epilogue);
+    b.launch(kernelgen::name_entry(made.text), std::move(arguments), made.items);
+    return {};
+  }
+  const Text text(p, *weight, planes, epilogue);
   b.launch(kernelgen::name_entry(text.print()), std::move(arguments),
            {static_cast<std::size_t>(text.tiles()), static_cast<std::size_t>(text.panels()),
             static_cast<std::size_t>(text.leads() * p.groups)});
