@@ -134,22 +134,10 @@ Taps taps_of(const TensorView& weight, std::int64_t out_width, std::int64_t in_w
           channels, {weight.strides.begin() + 2, weight.strides.end()},     0};
 }
 
-struct Direct {
-  Window window;
-  TensorView image;
-  std::int64_t groups, out_width;
-  Taps weight;
-};
-
-// The product that reads the image where it lies, for results at `first` + i * `step` of `out`.
-Result<bool> try_window_product(Builder& b, Direct direct, const std::optional<TensorView>& bias,
+// The product that reads the image where it lies, for results at `first` + i * `step` of `out`. Of
+// `p` there are the window, the image, the groups and the weight.
+Result<bool> try_window_product(Builder& b, WindowProduct p, const std::optional<TensorView>& bias,
                                 const TensorView& out, const Shape& step, const Shape& first) {
-  WindowProduct p;
-  p.window = std::move(direct.window);
-  p.image = direct.image;
-  p.groups = direct.groups;
-  p.out_width = direct.out_width;
-  p.weight = std::move(direct.weight);
   for (std::size_t i = 0; i < step.size(); ++i)
     p.out.push_back((out.dims[2 + i] - first[i] + step[i] - 1) / step[i]);
   if (!can_be_window_product(b, p)) return false;

@@ -21,11 +21,10 @@ struct WindowProduct {
   Window window;
   TensorView image;                        // [N, channels, height, width]
   std::int64_t groups = 1, out_width = 1;  // channels of results of a group
-  Shape out;                               // height and width of the results
-  // In float32 it is read where it lies.
-  Taps weight;
+  Taps weight;                             // in float32 it is read where it lies
+  Shape out{};                             // height and width of the results
   // Stores the results: `value` at axes (image, group, channel, y, x).
-  std::function<Status(Draft& draft, Expr value, const Indices& axes)> store;
+  std::function<Status(Draft& draft, Expr value, const Indices& axes)> store{};
 };
 
 bool can_be_window_product(const Builder& builder, const WindowProduct& product);
