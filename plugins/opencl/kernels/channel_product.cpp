@@ -1,15 +1,12 @@
 #include "kernels/channel_product.h"
+#include "kernels/text.h"
 
 #include <map>
 
 namespace backplane::opencl {
 namespace {
 
-constexpr std::int64_t kLanes = 16;
 constexpr std::int64_t kMostRows = 8, kMostTaps = 64;  // written out one by one
-
-std::string number(std::int64_t v) { return std::to_string(v); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 class Text {
  public:
@@ -30,10 +27,7 @@ class Text {
 
  private:
   std::string head() const {
-    std::string s = "BP_KERNEL BP_ENTRY(" + kernelgen::print_parameters(epilogue_.kernel()) +
-                    ", BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* base_b, ulong "
-                    "offset_b) {\n" +
-                    kernelgen::print_declarations(epilogue_.kernel());
+    std::string s = open_kernel(epilogue_.kernel());
     s += "  const int begin = (int)get_global_id(0) / " + number(panels_) + " * " + number(rows_) +
          ", x0 = (int)get_global_id(0) % " + number(panels_) + " * " + number(kLanes) +
          ", a2 = (int)get_global_id(1);\n";

@@ -1,12 +1,10 @@
 #include "kernels/gemm.h"
 
+#include "kernels/text.h"
 #include "packing.h"
 
 namespace backplane::opencl {
 namespace {
-
-std::string number(std::int64_t v) { return std::to_string(v); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Tile {
   std::int64_t rows, vectors, lanes;

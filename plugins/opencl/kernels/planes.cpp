@@ -1,11 +1,10 @@
 #include "kernels/planes.h"
+#include "kernels/text.h"
 
 namespace backplane::opencl {
 namespace {
 
 using kernelgen::Op;
-
-std::string number(std::int64_t v) { return std::to_string(v); }
 
 }  // namespace
 

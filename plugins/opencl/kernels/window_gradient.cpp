@@ -1,13 +1,11 @@
 #include "kernels/window_gradient.h"
+#include "kernels/text.h"
 
 namespace backplane::opencl {
 namespace {
 
-constexpr std::int64_t kLanes = 16;
 constexpr std::int64_t kMostTaps = 9, kMostSums = 27;  // in registers
 
-std::string number(std::int64_t v) { return std::to_string(v); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t round_up(std::int64_t v) { return ceil_div(v, kLanes) * kLanes; }
 
 Shape spatial(const TensorView& t) { return {t.dims.begin() + 2, t.dims.end()}; }
@@ -61,10 +59,7 @@ class Text {
 
  private:
   std::string head() const {
-    std::string s = "BP_KERNEL BP_ENTRY(" + kernelgen::print_parameters(epilogue_.kernel()) +
-                    ", BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* base_b, ulong "
-                    "offset_b) {\n" +
-                    kernelgen::print_declarations(epilogue_.kernel());
+    std::string s = open_kernel(epilogue_.kernel());
     s += "  const int i0 = (int)get_global_id(0) * " + number(sums_.rows) +
          ", chunk = (int)get_global_id(1) % " + number(sums_.chunks) +
          ", j0 = (int)get_global_id(1) / " + number(sums_.chunks) + " * " + number(sums_.channels) +

@@ -1,15 +1,13 @@
 #include "kernels/window_product.h"
 
 #include "kernels/channel_product.h"
+#include "kernels/text.h"
 
 namespace backplane::opencl {
 namespace {
 
-constexpr std::int64_t kLanes = 16, kMostColumns = 3 * kLanes;
+constexpr std::int64_t kMostColumns = 3 * kLanes;
 constexpr std::int64_t kUnrolledTaps = 9;
-
-std::string number(std::int64_t v) { return std::to_string(v); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Whether the image itself is in that order.
 bool lies_ready(const WindowProduct& p, const Planes& planes) {
@@ -87,10 +85,7 @@ class Text {
 
  private:
   std::string head() const {
-    std::string s = "BP_KERNEL BP_ENTRY(" + kernelgen::print_parameters(epilogue_.kernel()) +
-                    ", BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* base_b, ulong "
-                    "offset_b) {\n" +
-                    kernelgen::print_declarations(epilogue_.kernel());
+    std::string s = open_kernel(epilogue_.kernel());
     s += "  const int i0 = (int)get_global_id(0) * " + number(rows_) +
          ", begin = (int)get_global_id(1) * " + number(tiles_.columns()) + ";\n";
     s += "  const int a1 = (int)get_global_id(2) % " + number(p_.groups) +
