@@ -60,6 +60,25 @@ class RunningScope {
   Running outer_;
 };
 
+// TorchDynamo in another thread may have put its frame hook before ours meanwhile: it is told to
+// let this code run. A torch without these names is not told.
+void hide_from_torchdynamo(PyObject* code) {
+  const Ref hook = Ref::steal(PyImport_ImportModule("torch._C._dynamo.eval_frame"));
+  const auto member = [](const Ref& of, const char* name) {
+    return of ? Ref::steal(PyObject_GetAttrString(of.get(), name)) : Ref();
+  };
+  const Ref actions = member(hook, "_FrameAction"), skip = member(actions, "SKIP"),
+            otherwise = member(actions, "DEFAULT");
+  const Ref strategy = skip && otherwise
+                           ? Ref::steal(PyObject_CallMethod(hook.get(), "_FrameExecStrategy", "OO",
+                                                            skip.get(), otherwise.get()))
+                           : Ref();
+  if (strategy)
+    Ref::steal(
+        PyObject_CallMethod(hook.get(), "set_code_exec_strategy", "OO", code, strategy.get()));
+  PyErr_Clear();
+}
+
 enum class FileKind { kProgram, kLibrary, kDynamo };
 
 std::string folder_of(const char* module_name) {
@@ -324,6 +343,7 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
     BP_ASSIGN_OR_RETURN(entry->code, breaks ? make_broken_code(*code.original, code.own, plan)
                                             : make_straight_code(code.own, prefix.emitted));
     own_codes_.insert(reinterpret_cast<PyCodeObject*>(entry->code.get()));
+    hide_from_torchdynamo(entry->code.get());
   }
   log_entry(code, *entry);
   return entry;
@@ -413,6 +433,7 @@ Result<cpython::ResumePoint> Frames::resume_point(const ProgramCode& code, std::
     known->globals = code.globals;
     codes_.push_back(known);
     own_codes_.insert(known->own.object());
+    hide_from_torchdynamo(known->own.held.get());
   }
   const auto weak = std::weak_ptr<ProgramCode>(known);
   Ref callable = Ref::steal(make_frame_callable(
