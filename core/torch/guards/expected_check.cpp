@@ -147,6 +147,8 @@ struct GuardProgram::ExpectationBuilder {
       if (stable) append({ExpectedKind::kFoundDict, fast.source, value, version_of_dict(value)});
       return;
     }
+    // Its items are found anew where it changes, which its own load sees.
+    if (fast.is_dict && !stable) return append_fast(index);
     if (fast.type && !keeps_its_instances(fast.type)) append_type(value);
     if (stable)
       append_version(value);
