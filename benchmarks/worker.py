@@ -273,6 +273,7 @@ def budget(options: argparse.Namespace) -> dict[str, Any]:
     with subject.environment(), torch._dynamo.config.patch(recompile_limit=64):
         for value in BUDGETS:
             model = subject.build()
+            subject.result(model, model)  # models of transformers note the kind of their loss
             chosen = {**settings, "options": {"memory_budget": value, "report": False}}
             run = torch.compile(model, **chosen)
             with torch_backplane.record() as compiled:

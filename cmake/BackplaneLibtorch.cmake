@@ -10,7 +10,7 @@ execute_process(
 if(NOT BACKPLANE_TORCH_DIR)
   message(FATAL_ERROR "torch is not installed for ${Python3_EXECUTABLE}.\n"
     "Install it first, then build without isolation:\n"
-    "  pip install 'torch>=2.13,<2.14'\n"
+    "  pip install 'torch>=2.11,<2.14'\n"
     "  pip install --no-build-isolation .\n"
     "or configure with -DBACKPLANE_WITH_TORCH=OFF for the core alone.")
 endif()

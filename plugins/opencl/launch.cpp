@@ -44,9 +44,12 @@ Status Recorder::launch(cl_kernel kernel, std::span<const std::size_t> items,
 
 Status Recorder::fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes,
                       const std::shared_ptr<const Work>& work) {
-  const cl_uchar zero = 0;
+  // Drivers write pattern by pattern: the longest that fits.
+  static constexpr cl_uchar kZeros[128] = {};
+  const std::size_t pattern =
+      std::min<std::size_t>(sizeof kZeros, (offset | bytes) & -(offset | bytes));
   return enqueue("clEnqueueFillBuffer", work, [&](cl_event* event) {
-    return clEnqueueFillBuffer(queue_, memory, &zero, 1, offset, bytes, wait_count(), waits(),
+    return clEnqueueFillBuffer(queue_, memory, kZeros, pattern, offset, bytes, wait_count(), waits(),
                                event);
   });
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "context.h"
+#include "kernels/text.h"
 #include "sealed.h"
 #include "signal_guard.h"
 
@@ -14,12 +15,11 @@ using Clock = std::chrono::steady_clock;
 
 // As many accumulators as a core has registers for.
 constexpr std::array<ProductTile, 3> kCandidates = {{{12, 2}, {8, 3}, {6, 4}}};
-constexpr std::int64_t kLanes = 16, kRows = 240, kColumns = 192,
+constexpr std::int64_t kRows = 240, kColumns = 192,
                        kDepth = 256;  // whole tiles of all
 constexpr int kRuns = 5;
 constexpr std::chrono::seconds kLimit{2};  // candidates that come later are left out
 
-std::string number(std::int64_t v) { return std::to_string(v); }
 std::string entry_of(const ProductTile& t) {
   return "tile_" + number(t.rows) + "_" + number(t.vectors);
 }

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 # Versions of torch that this package is built and tested with: from the first, before the end.
-TORCH_FIRST, TORCH_END = (2, 13), (2, 14)
+TORCH_FIRST, TORCH_END = (2, 11), (2, 14)
 OPENMP_LIBRARY = re.compile(r"/(lib(?:gomp|iomp5|omp)\b[^/]*?)(?:-[0-9a-f]{8,})?\.so[^/]*$")
 
 
@@ -69,8 +69,15 @@ def _extension() -> Iterator[Finding]:
         )
         yield Finding("extension", f"does not load: {error}", "error", remedy)
         return
+    import torch
+
     text = f"loaded, ABI {_C.abi_version}, {len(_C.op_table())} operators known"
-    yield Finding("extension", text)
+    built, found = _C.torch_version, torch.__version__
+    if built.split(".")[:2] == found.split(".")[:2]:
+        yield Finding("extension", text)
+    else:
+        remedy = f"install torch {built}, or build torch-backplane again with torch {found}"
+        yield Finding("extension", f"{text}; built for torch {built}", "error", remedy)
 
 
 def _plugins() -> Iterator[Finding]:

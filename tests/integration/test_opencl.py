@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -152,82 +151,6 @@ def test_reductions_at_widths_around_vectors(width: int) -> None:
         close(actual, expected)
 
 
-CONVOLUTIONS = [
-    # channels, results, image, kernel, and what else conv2d takes
-    (3, 20, (9, 11), (3, 3), {"padding": 1}),
-    (4, 13, (20, 70), (3, 3), {}),
-    (4, 6, (7, 7), (3, 3), {"padding": 1, "stride": 2}),
-    (3, 8, (23, 17), (7, 7), {"padding": 3, "stride": 2}),
-    (4, 8, (12, 12), (3, 2), {"padding": (0, 2), "dilation": (2, 1), "groups": 2}),
-    (6, 6, (8, 8), (3, 3), {"padding": 1, "groups": 6}),
-    (5, 7, (6, 9), (1, 1), {}),
-    (5, 7, (6, 9), (1, 1), {"stride": 2}),
-    (2, 3, (3, 3), (3, 3), {}),
-    (2, 3, (1, 40), (1, 5), {"padding": (0, 4)}),
-]
-
-
-@pytest.mark.parametrize("channels, results, image, kernel, settings", CONVOLUTIONS)
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_convolutions_and_their_gradients(
-    channels: int,
-    results: int,
-    image: tuple[int, int],
-    kernel: tuple[int, int],
-    settings: dict[str, Any],
-    layout: torch.memory_format,
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    groups = settings.get("groups", 1)
-    x = torch.randn(2, channels, *image, generator=generator).to(memory_format=layout)
-    weight = torch.randn(results, channels // groups, *kernel, generator=generator)
-    bias = torch.randn(results, generator=generator)
-    inputs = [t.requires_grad_() for t in (x, weight, bias)]
-
-    def f(*tensors: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.conv2d(*tensors, **settings)
-
-    expected = f(*inputs)
-    cotangent = torch.randn(expected.shape, generator=generator)
-    actual = compiled(f)(*inputs)
-    close(actual, expected)
-    for ours, theirs in zip(
-        torch.autograd.grad(actual, inputs, cotangent),
-        torch.autograd.grad(expected, inputs, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("channels, results, image, kernel, settings", CONVOLUTIONS)
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_what_follows_a_convolution_is_part_of_it(
-    channels: int,
-    results: int,
-    image: tuple[int, int],
-    kernel: tuple[int, int],
-    settings: dict[str, Any],
-    layout: torch.memory_format,
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, channels, *image, generator=generator).to(memory_format=layout)
-    weight = torch.randn(
-        results, channels // settings.get("groups", 1), *kernel, generator=generator
-    )
-    mean, scale, shift = torch.randn(3, results, generator=generator)
-    residual = torch.randn_like(torch.nn.functional.conv2d(x, weight, **settings))
-
-    def block(x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        y = torch.nn.functional.conv2d(x, weight, **settings)
-        y = torch.nn.functional.batch_norm(y, mean, scale.abs() + 1, scale, shift)
-        return (y + residual).relu()
-
-    with torch.no_grad():
-        torch.testing.assert_close(
-            compiled(block)(x, residual), block(x, residual), rtol=1e-4, atol=1e-4
-        )
-
-
 def test_lists_by_channel_line_up_with_channels() -> None:
     """Also beside an operand that lines up with the last dim, and is the same tensor."""
     mean, variance = torch.randn(5), torch.rand(5) + 0.5
@@ -240,23 +163,6 @@ def test_lists_by_channel_line_up_with_channels() -> None:
             actual = compiled(norm)(x, mean, variance)
         close(actual, norm(x, mean, variance))
         assert all(not g["fallback"] for g in graphs)
-
-
-def test_what_follows_other_convolutions() -> None:
-    """One dim, three dims, and an operand that has an element a line of the image."""
-    F = torch.nn.functional
-    for function, inputs in (
-        (lambda x, w, r: F.conv2d(x, w) * r + 1, ((1, 4, 6, 6), (5, 4, 1, 1), (6, 1))),
-        (lambda x, w, r: F.conv1d(x, w).sigmoid() * r, ((2, 4, 20), (5, 4, 3), (5, 1))),
-        (
-            lambda x, w, r: F.conv3d(x, w).tanh() * r,
-            ((1, 4, 5, 6, 7), (5, 4, 2, 2, 2), (5, 1, 1, 1)),
-        ),
-    ):
-        tensors = [torch.randn(*dims) for dims in inputs]
-        torch.testing.assert_close(
-            compiled(function)(*tensors), function(*tensors), rtol=1e-4, atol=1e-4
-        )
 
 
 class Tied(torch.nn.Module):

@@ -179,6 +179,13 @@ def test_doctor_finds_a_broken_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_doctor_finds_another_torch_than_it_was_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_backplane._C, "torch_version", "2.99.0")
+    (finding,) = [f for f in doctor.examine() if f.topic == "extension"]
+    assert finding.state == "error" and "built for torch 2.99.0" in finding.text
+    assert torch.__version__ in finding.remedy
+
+
 def test_doctor_survives_its_own_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OSError("disk on fire")

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/headeronly/version.h>
 
 #include <stdexcept>
 
@@ -253,6 +254,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("resident_weight_bytes", [] { return runtime::PackCache::instance().resident_bytes(); });
   m.attr("abi_version") = std::to_string(BP_VERSION_MAJOR(BP_ABI_VERSION)) + "." +
                           std::to_string(BP_VERSION_MINOR(BP_ABI_VERSION));
+  // The one that the package was built for.
+  m.attr("torch_version") = std::to_string(TORCH_VERSION_MAJOR) + "." +
+                            std::to_string(TORCH_VERSION_MINOR) + "." +
+                            std::to_string(TORCH_VERSION_PATCH);
   m.def("start_trace", runtime::start_trace);
   m.def("stop_trace", runtime::stop_trace);
   m.def("clear_trace", runtime::clear_trace);

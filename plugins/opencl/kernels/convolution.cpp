@@ -2,6 +2,7 @@
 #include "kernels/gemm.h"
 #include "kernels/products.h"
 #include "kernels/registry.h"
+#include "kernels/window_gradient.h"
 #include "kernels/window_product.h"
 
 namespace backplane::opencl {
@@ -124,30 +125,28 @@ Gemm::Epilogue store_with_bias(Builder& b, const TensorView& out, std::int64_t g
   };
 }
 
-// The product that reads the image where it lies. `tap_of` says which of the weight's taps the
-// window's tap is; `weight_at` the place of an element of the weight.
-Result<bool> try_window_product(
-    Builder& b, Window w, const TensorView& x, std::int64_t groups, std::int64_t out_width,
-    const std::optional<TensorView>& bias, const TensorView& out,
-    const std::optional<TensorView>& rows,
-    const std::function<Expr(Draft&, Expr group, Expr row, Expr channel, Expr tap)>& weight) {
-  WindowProduct p;
-  p.window = std::move(w);
-  p.image = x;
-  p.groups = groups;
-  p.out_width = out_width;
-  p.out = spatial(out);
-  p.rows = rows;
-  if (p.window.rank() != 2 || !suits_window_product(b, p)) return false;
-  const std::int64_t taps = product(p.window.kernel);
-  p.weight = [&](Draft& d, Expr group, Expr row, Expr column) {
-    const auto [channel, tap] = split(d, column, taps);
-    return weight(d, group, row, channel, tap);
-  };
+// The weight of a convolution, or that of its transpose, tap by tap.
+Taps taps_of(const TensorView& weight, std::int64_t out_width, std::int64_t in_width,
+             bool is_transposed) {
+  const std::int64_t rows = weight.strides[is_transposed ? 1 : 0],
+                     channels = weight.strides[is_transposed ? 0 : 1];
+  return {weight,   is_transposed ? channels * in_width : rows * out_width, rows,
+          channels, {weight.strides.begin() + 2, weight.strides.end()},     0};
+}
+
+// The product that reads the image where it lies, for results at `first` + i * `step` of `out`. Of
+// `p` there are the window, the image, the groups and the weight.
+Result<bool> try_window_product(Builder& b, WindowProduct p, const std::optional<TensorView>& bias,
+                                const TensorView& out, const Shape& step, const Shape& first) {
+  for (std::size_t i = 0; i < step.size(); ++i)
+    p.out.push_back((out.dims[2 + i] - first[i] + step[i] - 1) / step[i]);
+  if (!can_be_window_product(b, p)) return false;
   p.store = [&](Draft& d, Expr value, const Indices& axes) -> Status {
-    const Expr channel = d.e().add(d.e().mul(axes[1], d.index(out_width)), axes[2]);
+    const Expr channel = d.e().add(d.e().mul(axes[1], d.index(p.out_width)), axes[2]);
     if (bias) value = d.e().add(value, d.load(*bias, {channel}));
-    const Indices at = {axes[0], channel, axes[3], axes[4]};
+    Indices at = {axes[0], channel};
+    for (std::size_t i = 0; i < 2; ++i)
+      at.push_back(d.e().add(d.e().mul(axes[3 + i], d.index(step[i])), d.index(first[i])));
     if (has_epilogue(b)) return finish_product(b, d, value, at);
     d.store(out, at, value);
     return {};
@@ -165,16 +164,14 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
   flat.dims = {groups, out_width, in_width * taps};
   flat.strides = {weight.strides[0] * out_width, weight.strides[0], 1};
   const bool dense = TensorSpec{sdk::kFloat32, weight.dims, weight.strides, {}}.contiguous();
-  auto direct = try_window_product(
-      b, w, x, groups, out_width, bias, out,
-      dense && weight.storage == Storage::kF32 ? std::optional(flat) : std::nullopt,
-      [&](Draft& d, Expr group, Expr row, Expr channel, Expr tap) {
-        Indices at = unflatten(d, tap, w.kernel);
-        at.insert(at.begin(), {d.e().add(d.e().mul(group, d.index(out_width)), row), channel});
-        return d.load(weight, at);
-      });
-  if (!direct.ok()) return direct.status();
-  if (*direct) return {};
+  // One tap reads every column once: panels of them stay closer together than rows of the image.
+  if (w.rank() == 2 && taps > 1) {
+    auto direct = try_window_product(
+        b, {w, x, groups, out_width, taps_of(weight, out_width, in_width, false)}, bias, out,
+        {1, 1}, {0, 0});
+    if (!direct.ok()) return direct.status();
+    if (*direct) return {};
+  }
   Gemm g;
   g.batch = {x.dims[0], groups};
   g.rows = {out_width};
@@ -214,6 +211,57 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
   return add_gemm(b, g);
 }
 
+// What no tap reaches: zero, or the bias.
+Status store_bias(Builder& b, const std::optional<TensorView>& bias, const TensorView& out,
+                  const Shape& step, const Shape& first) {
+  Shape dims = out.dims;
+  for (std::size_t i = 0; i < 2; ++i)
+    dims[2 + i] = (out.dims[2 + i] - first[i] + step[i] - 1) / step[i];
+  Draft d(b, dims);
+  Indices at = d.outer();
+  for (std::size_t i = 0; i < 2; ++i)
+    at[2 + i] = d.e().add(d.e().mul(at[2 + i], d.index(step[i])), d.index(first[i]));
+  d.store(out, at,
+          bias ? d.load(*bias, {at[1]}) : d.e().constant(kernelgen::compute_type(out.storage), 0));
+  return d.finish();
+}
+
+// A transposed convolution as convolutions without a stride: results at one phase of the stride
+// meet every so many-th tap only, the other way round.
+Result<bool> transposed_in_phases(Builder& b, const Window& w, const TensorView& x,
+                                  const TensorView& weight, const std::optional<TensorView>& bias,
+                                  std::int64_t groups, const TensorView& out) {
+  if (w.rank() != 2) return false;
+  const bool has_stride = w.stride != Shape{1, 1};
+  if (has_stride && (w.dilation != Shape{1, 1} || has_epilogue(b))) return false;
+  if (!has_stride && product(w.kernel) == 1) return false;
+  const std::int64_t in_width = x.dims[1] / groups, out_width = weight.dims[1];
+  for (std::int64_t phase = 0; phase < product(w.stride); ++phase) {
+    const Shape first = {phase / w.stride[1], phase % w.stride[1]};
+    Window turned{{}, {1, 1}, {}, w.dilation};
+    Taps taps = taps_of(weight, out_width, in_width, true);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::int64_t least = (first[i] + w.padding[i]) % w.stride[i];
+      const std::int64_t count =
+          std::max<std::int64_t>(w.kernel[i] - least + w.stride[i] - 1, 0) / w.stride[i];
+      turned.kernel.push_back(count);
+      turned.padding.push_back((count - 1) * w.dilation[i] -
+                               (first[i] + w.padding[i] - least) / w.stride[i]);
+      taps.first += (least + w.stride[i] * (count - 1)) * taps.tap[i];
+      taps.tap[i] *= -w.stride[i];
+    }
+    if (out.dims[2] <= first[0] || out.dims[3] <= first[1]) continue;
+    if (product(turned.kernel) == 0) {
+      BP_SDK_RETURN_IF_ERROR(store_bias(b, bias, out, w.stride, first));
+      continue;
+    }
+    auto direct = try_window_product(b, {turned, x, groups, out_width, std::move(taps)}, bias, out,
+                                     w.stride, first);
+    if (!direct.ok() || !*direct) return direct;
+  }
+  return true;
+}
+
 // sum over channels of `x` and taps: what a transposed convolution computes, and the gradient of a
 // convolution's input. weight [channels of x, channels of out / groups, taps…].
 Status transposed(Builder& b, const Window& w, const TensorView& x, const TensorView& weight,
@@ -222,24 +270,9 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
   const std::int64_t in_width = x.dims[1] / groups, out_width = weight.dims[1],
                      taps = product(w.kernel);
   const Shape places = spatial(out);
-  // Without a stride, a convolution with the taps the other way round.
-  Window turned = w;
-  bool plain = true;
-  for (std::size_t i = 0; i < w.rank(); ++i) {
-    turned.padding[i] = w.dilation[i] * (w.kernel[i] - 1) - w.padding[i];
-    plain = plain && w.stride[i] == 1 && turned.padding[i] >= 0;
-  }
-  if (plain) {
-    auto direct = try_window_product(
-        b, turned, x, groups, out_width, bias, out, std::nullopt,
-        [&](Draft& d, Expr group, Expr row, Expr channel, Expr tap) {
-          Indices at = unflatten(d, d.e().sub(d.index(taps - 1), tap), w.kernel);
-          at.insert(at.begin(), {d.e().add(d.e().mul(group, d.index(in_width)), channel), row});
-          return d.load(weight, at);
-        });
-    if (!direct.ok()) return direct.status();
-    if (*direct) return {};
-  }
+  auto direct = transposed_in_phases(b, w, x, weight, bias, groups, out);
+  if (!direct.ok()) return direct.status();
+  if (*direct) return {};
   Gemm g;
   g.batch = {x.dims[0], groups};
   g.rows = {out_width};
@@ -284,6 +317,25 @@ Status weight_gradient(Builder& b, const Window& w, const TensorView& grad, cons
                        const TensorView& out, std::int64_t groups) {
   const std::int64_t in_width = out.dims[1], out_width = grad.dims[1] / groups,
                      taps = product(w.kernel);
+  const auto store = [&](Draft& d, Expr value, Expr group, Expr row, Expr column) {
+    const Expr channel = d.e().add(d.e().mul(group, d.index(out_width)), row);
+    if (TensorSpec{sdk::kFloat32, out.dims, out.strides, {}}.contiguous()) {
+      TensorView view = out;
+      view.dims = {out.dims[0], in_width * taps};
+      view.strides = {in_width * taps, 1};
+      return d.store(view, {channel, column}, value);
+    }
+    const auto [own, tap] = split(d, column, taps);
+    Indices at = unflatten(d, tap, w.kernel);
+    at.insert(at.begin(), {channel, own});
+    d.store(out, at, value);
+  };
+  WindowGradient direct{
+      w, x, grad, groups, [&](Draft& d, Expr value, const Indices& axes) -> Status {
+        store(d, value, axes[0], axes[1], d.e().add(d.e().mul(axes[2], d.index(taps)), axes[3]));
+        return {};
+      }};
+  if (suits_window_gradient(b, direct)) return add_window_gradient(b, direct);
   const Shape places = spatial(grad);
   const std::int64_t count = product(places);
   Gemm g;
@@ -305,10 +357,7 @@ Status weight_gradient(Builder& b, const Window& w, const TensorView& grad, cons
     return read_at(d, w, x, n, own, unflatten(d, place, places), unflatten(d, tap, w.kernel));
   };
   g.epilogue = [&](Draft& d, Expr value, const Indices& axes) -> Status {
-    const auto [channel, tap] = split(d, axes[2], taps);
-    Indices at = unflatten(d, tap, w.kernel);
-    at.insert(at.begin(), {d.e().add(d.e().mul(axes[0], d.index(out_width)), axes[1]), channel});
-    d.store(out, at, value);
+    store(d, value, axes[0], axes[1], axes[2]);
     return {};
   };
   return add_gemm(b, g);

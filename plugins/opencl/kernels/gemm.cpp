@@ -1,12 +1,11 @@
 #include "kernels/gemm.h"
 
+#include "kernels/text.h"
+#include "kernels/transpose.h"
 #include "packing.h"
 
 namespace backplane::opencl {
 namespace {
-
-std::string number(std::int64_t v) { return std::to_string(v); }
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Tile {
   std::int64_t rows, vectors, lanes;
@@ -51,6 +50,10 @@ Result<TensorView> pack_columns(Builder& builder, const Gemm& g, const Tile& til
   const std::int64_t width = tile.columns(), panels = ceil_div(g.columns, width);
   const Shape batch = packed_batch(g.batch, g.b);
   TensorView packed = builder.scratch(Storage::kF32, with(batch, {panels, g.depth, width}));
+  if (tile.lanes == kLanes && lies_transposed(g.b, g.depth, g.columns)) {
+    pack_transposed(builder, g.b, packed, g.columns);
+    return packed;
+  }
   const std::int64_t whole = g.columns / width;
   for (const bool last : {false, true}) {
     const std::int64_t count = last ? panels - whole : whole;

@@ -9,6 +9,8 @@ namespace {
 using kernelgen::Op;
 using kernelgen::Reduction;
 
+// Up to so many are written out instead of looped over, so that neighbours share vectors.
+constexpr std::int64_t kFewTaps = 9;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Shape spread(Shape v, std::size_t rank, std::int64_t fallback) {
@@ -65,12 +67,68 @@ Expr holders(Draft& d, const Window& w, const Shape& out_dims, const Indices& ax
   return inside;
 }
 
+// A walk over `sizes`, the last dim first.
+template <class Visit>
+void for_each(const Shape& sizes, Visit&& visit) {
+  Shape at(sizes.size(), 0);
+  for (std::int64_t i = 0; i < product(sizes); ++i) {
+    visit(at);
+    for (std::size_t k = at.size(); k-- > 0;) {
+      if (++at[k] < sizes[k]) break;
+      at[k] = 0;
+    }
+  }
+}
+Indices constants(Draft& d, const Shape& values) {
+  Indices out;
+  for (const std::int64_t v : values) out.push_back(d.index(v));
+  return out;
+}
+// The position `at` among the last dims of `in`, row by row.
+Expr flat_position(Draft& d, const Shape& in, const Indices& at, std::size_t dims) {
+  Expressions& e = d.e();
+  Expr flat = e.integer(kernelgen::Type::kI64, 0);
+  for (std::size_t k = in.size() - dims; k < in.size(); ++k)
+    flat = e.add(e.mul(flat, e.integer(kernelgen::Type::kI64, in[k])),
+                 e.cast(at[k], kernelgen::Type::kI64));
+  return flat;
+}
+
+// Taps one after the other: the first that is largest, or the last NaN.
+template <std::size_t kDims>
+void max_of_few(Draft& d, const Window& w, const TensorView& in, Expr& out_value, Expr& out_place) {
+  Expressions& e = d.e();
+  const Expr none = e.constant(kernelgen::compute_type(in.storage), -kInfinity);
+  Expr found = e.integer(kernelgen::Type::kBool, 0);
+  out_value = none;
+  out_place = e.integer(kernelgen::Type::kI64, 0);
+  for_each(w.kernel, [&](const Shape& tap) {
+    Indices at;
+    const Expr inside = taps(d, w, in, d.outer(), constants(d, tap), at);
+    const Expr value = d.load(in, at);
+    Expr better =
+        e.binary(Op::kOr, e.binary(Op::kLt, out_value, value), e.binary(Op::kNe, value, value));
+    better = e.both(inside, e.binary(Op::kOr, better, e.unary(Op::kNot, found)));
+    out_value = e.select(better, value, out_value);
+    out_place = e.select(better, flat_position(d, in.dims, at, kDims), out_place);
+    found = e.binary(Op::kOr, found, inside);
+  });
+}
+
 template <std::size_t kDims>
 Status max_pool(Builder& b) {
   auto in = b.operand(0);
   if (!in.ok()) return in.status();
   const TensorView out = b.result();
   const Window w(b, kDims);
+  if (product(w.kernel) <= kFewTaps) {
+    Draft d(b, out.dims);
+    Expr value = kernelgen::kNoExpr, place = kernelgen::kNoExpr;
+    max_of_few<kDims>(d, w, *in, value, place);
+    d.store(out, d.outer(), value);
+    if (b.wants(1)) d.store(b.result(1), d.outer(), place);
+    return d.finish();
+  }
   Draft d(b, out.dims, w.kernel);
   Expressions& e = d.e();
   const kernelgen::Type t = kernelgen::compute_type(in->storage);
@@ -80,29 +138,21 @@ Status max_pool(Builder& b) {
   d.store(out, d.outer(), e.reduce(Reduction::kMax, value));
   BP_SDK_RETURN_IF_ERROR(d.finish());
   if (!b.wants(1)) return {};
-  // The position of the first largest tap: positions among taps become positions in the input.
   Draft p(b, out.dims, w.kernel);
   Expressions& pe = p.e();
   const Expr also = taps(p, w, *in, p.outer(), p.loop(), at);
-  const Expr first =
-      pe.reduce(Reduction::kArgMax, pe.select(also, p.load(*in, at), pe.constant(t, -kInfinity)));
-  Expr rest = first, flat = pe.integer(kernelgen::Type::kI64, 0),
-       unit = pe.integer(kernelgen::Type::kI64, 1);
+  const Expr one = p.load(*in, at), best = p.load(out, p.outer()),
+             place = flat_position(p, in->dims, at, kDims);
   const auto whole = [&](std::int64_t v) { return pe.integer(kernelgen::Type::kI64, v); };
-  for (std::size_t i = kDims; i-- > 0;) {
-    const std::size_t k = out.dims.size() - kDims + i;
-    const Expr tap = i == 0 ? rest : pe.binary(Op::kMod, rest, whole(w.kernel[i]));
-    rest = pe.div(rest, whole(w.kernel[i]));
-    const Expr start =
-        pe.sub(pe.mul(pe.cast(p.outer()[k], kernelgen::Type::kI64), whole(w.stride[i])),
-               whole(w.padding[i]));
-    const Expr place = pe.add(start, pe.mul(tap, whole(w.dilation[i])));
-    flat = pe.add(flat, pe.mul(place, unit));
-    unit = pe.mul(unit, whole(in->dims[k]));
-  }
-  p.store(b.result(1), p.outer(), flat);
+  const Expr is_nan = pe.both(also, pe.binary(Op::kNe, one, one)),
+             is_best = pe.both(also, pe.binary(Op::kEq, one, best));
+  const Expr last_nan = pe.reduce(Reduction::kMax, pe.select(is_nan, place, whole(-1))),
+             first = pe.reduce(Reduction::kMin, pe.select(is_best, place, whole(INT64_MAX)));
+  p.store(b.result(1), p.outer(),
+          pe.select(pe.binary(Op::kLe, whole(0), last_nan), last_nan, first));
   return p.finish();
 }
+
 template <std::size_t kDims>
 Status max_pool_backward(Builder& b) {  // grad, self, indices
   auto grad = b.operand(0), indices = b.operand(2);
@@ -110,18 +160,39 @@ Status max_pool_backward(Builder& b) {  // grad, self, indices
   if (!indices.ok()) return indices.status();
   const TensorView out = b.result();
   const Window w(b, kDims);
-  Draft d(b, out.dims, w.kernel);
+  Shape holders_of_one;  // windows that hold a position, by dim
+  for (std::size_t i = 0; i < kDims; ++i)
+    holders_of_one.push_back((w.kernel[i] + w.stride[i] - 1) / w.stride[i]);
+  const bool few = w.dilation == Shape(kDims, 1) && product(holders_of_one) <= kFewTaps;
+  Draft d(b, out.dims, few ? Shape() : w.kernel);
   Expressions& e = d.e();
-  Indices at;
-  const Expr inside = holders(d, w, grad->dims, d.outer(), d.loop(), at);
-  Expr flat = e.integer(kernelgen::Type::kI64, 0);
-  for (std::size_t k = out.dims.size() - kDims; k < out.dims.size(); ++k)
-    flat = e.add(e.mul(flat, e.integer(kernelgen::Type::kI64, out.dims[k])),
-                 e.cast(d.outer()[k], kernelgen::Type::kI64));
-  const Expr chosen = e.both(inside, e.binary(Op::kEq, d.load(*indices, at), flat));
-  const Expr value = d.load(*grad, at);
-  d.store(out, d.outer(),
-          e.reduce(Reduction::kSum, e.select(chosen, value, e.constant(e.type(value), 0))));
+  const Expr flat = flat_position(d, out.dims, d.outer(), kDims);
+  const auto share = [&](Expr inside, const Indices& at) {
+    const Expr chosen = e.both(inside, e.binary(Op::kEq, d.load(*indices, at), flat));
+    const Expr value = d.load(*grad, at);
+    return e.select(chosen, value, e.constant(e.type(value), 0));
+  };
+  if (!few) {
+    Indices at;
+    const Expr inside = holders(d, w, grad->dims, d.outer(), d.loop(), at);
+    d.store(out, d.outer(), e.reduce(Reduction::kSum, share(inside, at)));
+    return d.finish();
+  }
+  Expr sum = kernelgen::kNoExpr;
+  for_each(holders_of_one, [&](const Shape& back) {
+    Indices at = lead(d.outer(), kDims);
+    Expr inside = e.integer(kernelgen::Type::kBool, 1);
+    for (std::size_t i = 0; i < kDims; ++i) {
+      const std::size_t k = out.dims.size() - kDims + i;
+      const Expr last = e.div(e.add(d.outer()[k], d.index(w.padding[i])), d.index(w.stride[i]));
+      const Expr o = e.sub(last, d.index(holders_of_one[i] - 1 - back[i]));
+      inside = e.both(inside, e.inside(o, grad->dims[k]));
+      at.push_back(e.clamped(o, grad->dims[k]));
+    }
+    const Expr one = share(inside, at);
+    sum = sum == kernelgen::kNoExpr ? one : e.add(sum, one);
+  });
+  d.store(out, d.outer(), sum);
   return d.finish();
 }
 

@@ -3,31 +3,31 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
-#include "kernels/builder.h"
+#include "kernels/planes.h"
 
 namespace backplane::opencl {
 
-struct Window {
-  Shape kernel, stride, padding, dilation;
-  std::size_t rank() const { return kernel.size(); }
+// A weight as products read it, element by element: strides in elements, and where the first is.
+struct Taps {
+  TensorView tensor;
+  std::int64_t group = 0, row = 0, channel = 0;
+  Shape tap;
+  std::int64_t first = 0;
 };
 
 struct WindowProduct {
   Window window;
   TensorView image;                        // [N, channels, height, width]
   std::int64_t groups = 1, out_width = 1;  // channels of results of a group
-  Shape out;                               // height and width of the results
-  // Element of the weight: group, channel of results within it, channel of the image within it
-  // times taps plus tap.
-  std::function<Expr(Draft& draft, Expr group, Expr row, Expr column)> weight;
-  // The weight as [groups, channels of results, the rest], where it lies densely so.
-  std::optional<TensorView> rows;
+  Taps weight;                             // in float32 it is read where it lies
+  Shape out{};                             // height and width of the results
   // Stores the results: `value` at axes (image, group, channel, y, x).
-  std::function<Status(Draft& draft, Expr value, const Indices& axes)> store;
+  std::function<Status(Draft& draft, Expr value, const Indices& axes)> store{};
 };
 
-bool suits_window_product(const Builder& builder, const WindowProduct& product);
+bool can_be_window_product(const Builder& builder, const WindowProduct& product);
 Status add_window_product(Builder& builder, const WindowProduct& product);
 
 }  // namespace backplane::opencl

@@ -11,6 +11,7 @@ namespace {
 constexpr std::int64_t kLongestKept = 4096;    // elements of a row in private memory
 constexpr std::int64_t kLongestUnrolled = 16;  // vectors of a row
 constexpr std::int64_t kCopies = 4;            // of a reduction's vector, side by side
+constexpr std::int64_t kLongSum = 4096;        // elements
 bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op::kPow; }
 
 }  // namespace
@@ -251,6 +252,16 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
   const auto partial = [](Expr r, std::int64_t copy) {
     return variable("q", r) + (copy == 0 ? "" : "_part" + number(copy));
   };
+  std::int64_t points = 1;
+  for (std::size_t a = kernel_.outer_count; a < e_.extents().size(); ++a) points *= e_.extents()[a];
+  // Long sums carry what each addition loses (Kahan): what is left of them may be small beside what
+  // goes in, as in gradients of biases.
+  const auto compensated = [&](Expr r) {
+    const Node& n = e_.node(r);
+    return static_cast<Reduction>(n.index) == Reduction::kSum && e_.type(n.a) == Type::kF32 &&
+           points >= kLongSum;
+  };
+  const auto lost = [](const std::string& sum) { return "lost_" + sum; };
   for (const Expr r : reductions) {
     const Node& n = e_.node(r);
     const auto how = static_cast<Reduction>(n.index);
@@ -260,11 +271,18 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
     hoist(n.a, wide || lanes);
     const auto widened = [&](const std::string& s, Type t) { return vector ? splat(t, s) : s; };
     line(type_name(type, vector ? lanes_ : 1) + " " + name + " = " + widened(start, type) + ";");
+    if (compensated(r))
+      line(type_name(type, vector ? lanes_ : 1) + " " + lost(name) + " = " + widened(start, type) +
+           ";");
     if (is_position(how))
       line(type_name(Type::kI64, vector ? lanes_ : 1) + " p" + number(r) + " = " +
            widened("0L", Type::kI64) + ";");
-    for (std::int64_t copy = 0; lanes && copy < copies; ++copy)
-      line(type_name(type, lanes_) + " " + partial(r, copy) + " = " + splat(type, start) + ";");
+    for (std::int64_t copy = 0; lanes && copy < copies; ++copy) {
+      const std::string zero = splat(type, start);
+      line(type_name(type, lanes_) + " " + partial(r, copy) + " = " + zero + ";");
+      if (compensated(r))
+        line(type_name(type, lanes_) + " " + lost(partial(r, copy)) + " = " + zero + ";");
+    }
   }
   loops(
       [&](bool inside, std::int64_t copy) {
@@ -275,6 +293,18 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
           const Type type = e_.type(n.a);
           const std::string name = lanes && inside ? partial(r, copy) : variable("r", r);
           const std::string value = ref(n.a, vector);
+          if (compensated(r)) {
+            const std::string t = type_name(type, vector ? lanes_ : 1), zero = initial(how, type),
+                              rest = "(sum - " + name + ") - add";
+            // Nothing is lost of what is not finite.
+            line("{ const " + t + " add = " + value + " - " + lost(name) + ", sum = " + name +
+                 " + add; " + lost(name) + " = " +
+                 (vector ? "select(" + splat(type, zero) + ", " + rest +
+                               ", sum - sum == " + splat(type, zero) + ")"
+                         : "sum - sum == " + zero + " ? " + rest + " : " + zero) +
+                 "; " + name + " = sum; }");
+            continue;
+          }
           if (!is_position(how)) {
             line(name + " = " + combine(how, type, name, value, vector) + ";");
             continue;
