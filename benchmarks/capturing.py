@@ -2,7 +2,8 @@
 takes from a call to a graph, and what an entry takes.
 
 Above the executable: both have the same one, which gives what it gave at its first call; of
-TorchDynamo's call, the call of that Python function is taken off. To a graph: from a call of a fresh
+TorchDynamo's call, the call of that Python function is taken off. A plugin reads memory; ATen makes
+tensors of what it reads, which a call counts for it, so both are measured. To a graph: from a call of a fresh
 function until the graph is there, the fastest of some; ours holds ATen operators, and gradients where
 there are some, TorchDynamo's holds calls of PyTorch's Python functions and is not yet traced by
 AOTAutograd. Bytes: what the allocator gives for a copy of an entry's guards, graph and recipe; code
@@ -82,10 +83,11 @@ class Stub:
         return run
 
 
-def call_row(name: str, rounds: int) -> dict[str, Any]:
+def call_row(name: str, backend: str, rounds: int) -> dict[str, Any]:
+    torch._dynamo.reset()
     target, args = SUBJECTS[name]()
     stub, expected = Stub(), target(*args)
-    ours = frontend.compile(target, backend="aot_eager")
+    ours = frontend.compile(target, backend=backend)
     theirs = torch.compile(target, backend=stub, dynamic=False)
     for compiled in (theirs, ours):
         torch.testing.assert_close(compiled(*args), expected)
@@ -105,6 +107,7 @@ def call_row(name: str, rounds: int) -> dict[str, Any]:
     pairs = [(o - e, t - x) for o, t, x, e in blocks]
     return {
         "name": name,
+        "backend": backend,
         "guards": len(frontend.entries(ours)[0]["guards"]),
         "guards_us": guards * 1e6,
         "ours_us": sorted(o for o, _ in pairs)[len(pairs) // 2] * 1e6,
@@ -155,22 +158,24 @@ def graph_row(name: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def show_capturing(models: list[str], rounds: int) -> dict[str, Any]:
+def show_capturing(models: list[str], plugin: str, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     with torch.no_grad():
-        calls = [call_row(name, rounds) for name in SUBJECTS]
+        backends = (plugin, "aot_eager")
+        calls = [call_row(name, backend, rounds) for name in SUBJECTS for backend in backends]
         print(f"{'a call above its executable':28}{'ours':>10}{'TorchDynamo':>13}{'ratio':>18}")
         for row in calls:
             ratio = row["ratio"]
             print(
-                f"{row['name']:28}{row['ours_us']:8.2f}us{row['theirs_us']:11.1f}us"
+                f"{row['name'] + ', ' + row['backend']:28}{row['ours_us']:8.2f}us"
+                f"{row['theirs_us']:11.1f}us"
                 f"{ratio['value']:8.1f} [{ratio['low']:.1f}, {ratio['high']:.1f}]"
                 f"   {row['guards']} guards in {row['guards_us']:.2f} us"
             )
         print(
             f"\n{'bytes of an entry':28}{'guards':>10}{'graph':>10}{'recipe':>10}{'bytecode':>10}"
         )
-        for row in calls:
+        for row in calls[:: len(backends)]:
             sizes = row["bytes"]
             print(f"{row['name']:28}" + "".join(f"{sizes[k]:10}" for k in sizes))
         print(

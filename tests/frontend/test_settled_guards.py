@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import collections
+import functools
 import random
+import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +27,14 @@ def shift(a, by=1.0, *, more=0.5):
 
 def other_shift(a, by=1.0, *, more=0.5):
     return a - by * more
+
+
+def decorate(function):
+    @functools.wraps(function)
+    def decorated(a, *, scale=1.5):
+        return function(a) * scale
+
+    return decorated
 
 
 class Plain:
@@ -64,6 +75,22 @@ class OtherLayer(Layer):
         return a - self.weight
 
 
+def in_cell():
+    function = shift
+
+    def held(a):
+        return function(a)
+
+    return held
+
+
+held = in_cell()
+
+
+def put_in_cell(function: Any) -> None:
+    held.__closure__[0].cell_contents = function
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -93,7 +120,7 @@ class Model(nn.Module):
             a = a + index * (2 if name == "a" else 5)
         if hasattr(self, "extra"):
             a = a + self.extra
-        return self.closure(self.function(a))
+        return self.closure(held(self.function(a)))
 
 
 def change_cell(model: Model) -> None:
@@ -132,6 +159,15 @@ def swap(obj: Any, a: type, b: type) -> None:
     obj.__class__ = b if type(obj) is a else a
 
 
+def load(model: Model) -> None:
+    model.load_state_dict({name: value * 1.25 for name, value in model.state_dict().items()})
+
+
+def wrap(model: Model) -> None:
+    inner = model.function
+    model.function = inner.__wrapped__ if hasattr(inner, "__wrapped__") else decorate(inner)
+
+
 def swap_code() -> None:
     shift.__code__, other_shift.__code__ = other_shift.__code__, shift.__code__
 
@@ -147,6 +183,13 @@ def keep_number(model: Model) -> None:
 CHANGES: dict[str, Callable[[Model, random.Random], Any]] = {
     "weight replaced": lambda m, r: setattr(m.layers[0], "weight", nn.Parameter(torch.rand(6))),
     "weight changed": lambda m, r: m.layers[1].weight.data.mul_(1.5),
+    "data replaced": lambda m, r: setattr(m.layers[0].weight, "data", torch.rand(6)),
+    "data in other strides": lambda m, r: setattr(m.layers[0].weight, "data", torch.rand(12)[::2]),
+    "data of another type": lambda m, r: setattr(
+        m.layers[1].bias, "data", torch.rand(6, dtype=r.choice([torch.float32, torch.float64]))
+    ),
+    "weights loaded": lambda m, r: load(m),
+    "weights swapped": lambda m, r: torch.utils.swap_tensors(m.layers[0].bias, torch.rand(6)),
     "gradient wanted": lambda m, r: m.layers[1].weight.requires_grad_(
         not m.layers[1].weight.requires_grad
     ),
@@ -168,6 +211,14 @@ CHANGES: dict[str, Callable[[Model, random.Random], Any]] = {
     "attribute comes or goes": lambda m, r: toggle(m, "extra"),
     "default": lambda m, r: set_default(r.choice([1.0, 2.0])),
     "keyword default": lambda m, r: shift.__kwdefaults__.__setitem__("more", r.choice([0.5, 1.5])),
+    "keyword defaults": lambda m, r: setattr(
+        shift, "__kwdefaults__", {"more": r.choice([0.5, 1.5])}
+    ),
+    "decorator": lambda m, r: wrap(m),
+    "function in a cell": lambda m, r: put_in_cell(r.choice([shift, other_shift])),
+    "default behind a cell": lambda m, r: held.__closure__[0].cell_contents.__kwdefaults__.update(
+        more=r.choice([0.5, 1.5])
+    ),
     "code": lambda m, r: swap_code(),
     "cell": lambda m, r: change_cell(m),
     "closure": lambda m, r: other_closure(m),
@@ -183,12 +234,13 @@ CHANGES: dict[str, Callable[[Model, random.Random], Any]] = {
 @pytest.fixture(autouse=True)
 def restore() -> Any:
     code, defaults, keywords = shift.__code__, shift.__defaults__, dict(shift.__kwdefaults__)
-    other = other_shift.__code__
+    other, other_keywords = other_shift.__code__, dict(other_shift.__kwdefaults__)
     offset, scale = Layer.offset, dict(SCALE)
     yield
     shift.__code__, shift.__defaults__, shift.__kwdefaults__ = code, defaults, keywords
-    other_shift.__code__ = other
+    other_shift.__code__, other_shift.__kwdefaults__ = other, other_keywords
     Layer.offset = offset
+    put_in_cell(shift)
     SCALE.update(scale)
 
 
@@ -207,10 +259,11 @@ def test_a_change_after_many_calls(name: str) -> None:
         agree(compiled, model, 4)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_any_changes_in_any_order(seed: int) -> None:
     model, generator = Model(), random.Random(seed)
-    compiled = frontend.compile(model, backend="eager", entry_limit=32)
+    backend = ("eager", "reference")[seed % 2]
+    compiled = frontend.compile(model, backend=backend, entry_limit=32)
     names = list(CHANGES)
     for _ in range(150):
         for _ in range(generator.randint(1, 3)):
@@ -253,3 +306,76 @@ def test_one_function_for_many_objects() -> None:
         layer.power = 3
         assert_same(compiled(layer, X), program(layer, X))
         del layer
+
+
+class Negated(nn.Module):
+    def forward(self, weight):
+        return -weight
+
+
+@pytest.mark.parametrize("backend", ["eager", "reference"])
+def test_a_parametrization_comes_and_goes(backend: str) -> None:
+    model = Layer()
+    compiled = frontend.compile(model, backend=backend)
+    with torch.no_grad():
+        for _ in range(2):
+            for _ in range(6):
+                assert_same(compiled(X), model(X))
+            nn.utils.parametrize.register_parametrization(model, "weight", Negated())
+            for _ in range(6):
+                assert_same(compiled(X), model(X))
+            nn.utils.parametrize.remove_parametrizations(model, "weight", leave_parametrized=False)
+    assert_same(compiled(X), model(X))
+
+
+@pytest.mark.parametrize("backend", ["eager", "reference"])
+def test_a_weight_that_was_replaced_is_freed(backend: str) -> None:
+    model = Layer()
+    compiled = frontend.compile(model, backend=backend)
+    with torch.no_grad():
+        for _ in range(8):
+            compiled(X)
+        weight = weakref.ref(model.weight)
+        assert model.weight._use_count() == 1
+        model.weight = nn.Parameter(torch.rand(6))
+        assert weight() is None
+        assert_same(compiled(X), model(X))
+    assert frontend.counters(compiled)["plain_calls"] == 0
+
+
+@pytest.mark.parametrize("backend", ["eager", "reference"])
+def test_a_weight_is_replaced_while_another_thread_runs(backend: str) -> None:
+    """The call that runs keeps what it was given."""
+
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((20000,), 1.0))
+
+        def forward(self, a):
+            return a * self.weight
+
+    model, ones = Scale(), torch.ones(20000)
+    compiled = frontend.compile(model, backend=backend)
+    done, wrong = threading.Event(), []
+
+    def run() -> None:
+        with torch.no_grad():
+            for _ in range(300):
+                out = compiled(ones)
+                if not (out[0] >= 1 and bool((out == out[0]).all())):
+                    wrong.append(out)
+        done.set()
+
+    with torch.no_grad():
+        compiled(ones)
+    thread = threading.Thread(target=run)
+    thread.start()
+    count = 0
+    while not done.is_set():
+        count += 1
+        model.weight = nn.Parameter(torch.full((20000,), float(count)))
+    thread.join()
+    assert not wrong
+    assert count > 1
+    assert frontend.counters(compiled)["plain_calls"] == 0

@@ -13,6 +13,7 @@
 
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
+#include "core/torch/bridge/borrowed_tensors.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/memory.h"
 
@@ -74,11 +75,7 @@ class Call {
         outputs_(sizes->outputs.size()) {}
 
   Result<std::vector<c10::IValue>> run() {
-    std::vector<at::Tensor> inputs;
-    inputs.reserve(signature_.argument_of_input.size());
-    for (const std::uint32_t argument : signature_.argument_of_input)
-      inputs.push_back(arguments_[argument]);
-    BP_ASSIGN_OR_RETURN(values_, program_->forward(std::move(inputs), *sizes_));
+    BP_ASSIGN_OR_RETURN(values_, forward());
     if (signature_.tangent_count > 0 && at::GradMode::is_enabled()) make_node();
     copy_saved();
     make_own_outputs();
@@ -98,6 +95,15 @@ class Call {
   }
 
  private:
+  Result<std::vector<at::Tensor>> forward() const {
+    const std::vector<std::uint32_t>& order = signature_.argument_of_input;
+    if (order.size() == arguments_.size() && std::ranges::is_sorted(order))
+      return program_->forward(arguments_, *sizes_);  // each argument is an input
+    bridge::BorrowedTensors inputs(order.size());
+    for (const std::uint32_t argument : order) inputs.add(arguments_[argument]);
+    return program_->forward(inputs.get(), *sizes_);
+  }
+
   const at::Tensor& input(std::uint32_t position) const {
     return arguments_[signature_.argument_of_input[position]];
   }
@@ -208,6 +214,22 @@ class Call {
 };
 
 }  // namespace
+
+std::vector<std::uint32_t> counted_arguments(const Signature& signature, const SizeRecord& sizes) {
+  const bool has_gradients = signature.tangent_count > 0;
+  std::vector<bool> is_counted(signature.arguments.size(), has_gradients);
+  for (std::size_t i = 0; i < signature.argument_of_input.size(); ++i)
+    if (signature.counted_inputs[i]) is_counted[signature.argument_of_input[i]] = true;
+  for (const std::uint32_t input : signature.mutated)
+    is_counted[signature.argument_of_input[input]] = true;
+  for (const OutputInfo& info : sizes.outputs)
+    if (info.kind == OutputKind::kArgument || info.kind == OutputKind::kViewOfArgument)
+      is_counted[info.base] = true;
+  std::vector<std::uint32_t> counted;
+  for (std::uint32_t i = 0; i < is_counted.size(); ++i)
+    if (is_counted[i]) counted.push_back(i);
+  return counted;
+}
 
 bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor> arguments) {
   if (signature.mutated.empty()) return false;

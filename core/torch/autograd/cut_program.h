@@ -35,6 +35,8 @@ struct Signature {
       gradients;  // inputs of the forward that get one, in the backward's order
   std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
   std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
+  // By input of the forward: it makes tensors of it, and not only reads its memory.
+  std::vector<bool> counted_inputs;
   bool grad_mode_after = true;
   bool is_repeatable = true;  // draws nothing and writes no argument
 };
@@ -50,9 +52,9 @@ class CutProgram {
  public:
   virtual ~CutProgram() = default;
 
-  // Tensors in order of the graph's inputs; gives the graph's outputs. Any thread, without the GIL.
-  // ATen's exceptions pass.
-  virtual Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor> inputs,
+  // Tensors in order of the graph's inputs, which outlive the call; gives the graph's outputs. Any
+  // thread, without the GIL. ATen's exceptions pass.
+  virtual Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                                   const SizeRecord& sizes) = 0;
   // Inputs: saved values, then tangents.
   virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
@@ -62,6 +64,10 @@ class CutProgram {
 
   Signature signature;
 };
+
+// The arguments of which a call makes tensors: they want a reference of C++, made with the GIL. Of
+// the others it only reads the memory.
+std::vector<std::uint32_t> counted_arguments(const Signature& signature, const SizeRecord& sizes);
 
 // Whether the program writes a tensor that shares its memory with another: a graph holds for apart
 // ones only. `arguments`: the program's tensors.

@@ -15,7 +15,7 @@ namespace backplane::call {
 namespace {
 
 struct StubProgram final : autograd::CutProgram {
-  Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor>,
+  Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor>,
                                           const autograd::SizeRecord&) override {
     return outputs;
   }
@@ -36,6 +36,8 @@ Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> ca
   std::unique_ptr<Entry> entry(new Entry);
   BP_ASSIGN_OR_RETURN(const SizeChoice sizes, choose_sizes(*captured, call, std::move(request)));
   BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded, sizes));
+  entry->counted_ =
+      autograd::counted_arguments(entry->program_.code->signature, *entry->program_.sizes);
   entry->captured_ = std::move(captured);
   return entry;
 }
@@ -51,11 +53,10 @@ std::string find_limit(const std::vector<const Entry*>& entries, std::size_t pro
   return "";
 }
 
-std::vector<at::Tensor> Entry::inputs(const guards::Registers& registers) const {
-  std::vector<at::Tensor> inputs;
-  inputs.reserve(captured_->inputs.size());
+bridge::BorrowedTensors Entry::inputs(const guards::Registers& registers) const {
+  bridge::BorrowedTensors inputs(captured_->inputs.size());
   for (const capture::SourceId source : captured_->inputs)
-    inputs.push_back(THPVariable_Unpack(registers.values[source]));
+    inputs.add(THPVariable_Unpack(registers.values[source]));
   return inputs;
 }
 
@@ -64,7 +65,8 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
   const autograd::Signature& signature = program_.code->signature;
   const record::Recorded& recorded = captured_->recorded;
   if (signature.mutated.empty() && !recorded.reads_offsets) return true;
-  const std::vector<at::Tensor> tensors = inputs(out_registers);
+  const bridge::BorrowedTensors borrowed = inputs(out_registers);
+  const std::span<const at::Tensor> tensors = borrowed.get();
   if (recorded.reads_offsets)
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (tensors[i].storage_offset() != recorded.arguments[i].storage_offset) return false;
@@ -74,8 +76,17 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
 PyObject* Entry::run(const guards::Registers& registers) {
   HANDLE_TH_ERRORS
   ++hits_;
-  // Outlives the run without the GIL: the last count besides an object's own needs it to go.
-  const std::vector<at::Tensor> tensors_in = inputs(registers);
+  // What the run without the GIL reads: its objects are held, and the tensors that it copies have a
+  // reference of C++, whose first and last count need the GIL.
+  std::vector<cpython::Ref> held;
+  held.reserve(captured_->inputs.size());
+  for (const capture::SourceId source : captured_->inputs)
+    held.push_back(cpython::Ref::borrow(registers.values[source]));
+  const bridge::BorrowedTensors borrowed = inputs(registers);
+  const std::span<const at::Tensor> tensors_in = borrowed.get();
+  std::vector<at::Tensor> counted;
+  counted.reserve(counted_.size());
+  for (const std::uint32_t argument : counted_) counted.push_back(tensors_in[argument]);
   std::vector<c10::IValue> results;
   {
     const pybind11::gil_scoped_release no_gil;
@@ -97,7 +108,8 @@ PyObject* Entry::run(const guards::Registers& registers) {
 Status Entry::stub_program(const guards::Registers& registers) {
   auto stub = std::make_shared<StubProgram>();
   stub->signature = program_.code->signature;
-  BP_ASSIGN_OR_RETURN(stub->outputs, program_.code->forward(inputs(registers), *program_.sizes));
+  BP_ASSIGN_OR_RETURN(stub->outputs,
+                      program_.code->forward(inputs(registers).get(), *program_.sizes));
   program_.code = std::move(stub);
   return {};
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/torch/autograd/cut_program.h"
+#include "core/torch/bridge/borrowed_tensors.h"
 #include "core/torch/call/sizes.h"
 #include "core/torch/capture/capture.h"
 
@@ -56,10 +57,11 @@ class Entry {
 
  private:
   Entry() = default;
-  std::vector<at::Tensor> inputs(const guards::Registers& registers) const;
+  bridge::BorrowedTensors inputs(const guards::Registers& registers) const;
 
   std::unique_ptr<capture::Captured> captured_;
   Program program_;
+  std::vector<std::uint32_t> counted_;  // autograd::counted_arguments
   std::uint64_t hits_ = 0;
 };
 

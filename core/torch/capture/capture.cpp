@@ -362,6 +362,7 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
   // Fails only where a path does not lead to what was read, which no call could then use.
   if (std::string failing = captured->guards->explain(call); !failing.empty())
     return unsupported("a guard fails on the call that it was made from: " + failing);
+  captured->guards->finish();
   captured->capture_ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
           .count();

@@ -17,6 +17,9 @@ namespace backplane::compiler {
 
 namespace {
 
+using Root = c10::MaybeOwned<at::Tensor>;
+using Roots = std::vector<Root>;
+
 // Keeps the address of a storage object from being reused while a pack remembers it.
 std::shared_ptr<void> storage_guard(const void* context) {
   const auto* tensor = static_cast<const at::Tensor*>(context);
@@ -57,8 +60,7 @@ at::Tensor make_tensor(const ir::TensorType& type, std::span<const std::int64_t>
 // Runs fallback nodes and holds what they made until the call ends.
 class CompiledFunction::Runner final : public runtime::FallbackRunner {
  public:
-  Runner(const CompiledFunction& function, std::vector<at::Tensor>& roots)
-      : function_(function), roots_(roots) {}
+  Runner(const CompiledFunction& function, Roots& roots) : function_(function), roots_(roots) {}
 
   Status run(ir::NodeId id, Memory& memory) override {
     const ir::Graph& graph = function_.graph_->graph();
@@ -79,8 +81,7 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
       if (!std::ranges::equal(results[i].sizes(), dims))
         return Status(Code::kInternal, std::string(node.op->name) + " gave another shape than " +
                                            "recorded: the graph does not fit these inputs");
-      at::Tensor& kept = roots_[value];
-      kept = std::move(results[i]);
+      at::Tensor kept = std::move(results[i]);
       // Eager may promote by the number-ness of an operand, which a recorded graph has lost, and
       // keeps statistics of reduced-precision norms in float32: the record decides.
       kept = kept.to(bridge::to_scalar_type(type.dtype));
@@ -90,17 +91,18 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
         kept = std::move(laid);
       }
       memory.set_address(value, kept.data_ptr());
+      roots_[value] = Root::owned(std::move(kept));
     }
     return {};
   }
 
-  void release(ir::ValueId root) override { roots_[root].reset(); }
+  void release(ir::ValueId root) override { roots_[root] = Root(); }
 
  private:
   at::Tensor tensor(ir::ValueId value, const Memory& memory) const {
     const ir::Graph& graph = function_.graph_->graph();
     const ir::ValueId root = ir::view_root(graph, value);
-    at::Tensor base = roots_[root];
+    at::Tensor base = *roots_[root];
     // On a device of its own, but brought to the host for this node.
     if (device::is_on_device(base)) {
       if (device::owner_of(base).shares_host_memory())
@@ -120,14 +122,13 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
   }
 
   const CompiledFunction& function_;
-  std::vector<at::Tensor>& roots_;  // by value: inputs, outputs and results of fallback nodes
+  Roots& roots_;  // by value: inputs, outputs and results of fallback nodes
 };
 
 // Outputs on the host as they are first written; inputs only as long as they are read.
 class CompiledFunction::Lender final : public runtime::MemoryLender {
  public:
-  Lender(const CompiledFunction& function, std::vector<at::Tensor>& roots,
-         std::span<const std::int64_t> classes)
+  Lender(const CompiledFunction& function, Roots& roots, std::span<const std::int64_t> classes)
       : graph_(*function.graph_), roots_(roots), classes_(classes) {}
 
   Result<void*> lend_output(std::size_t position) override {
@@ -139,19 +140,19 @@ class CompiledFunction::Lender final : public runtime::MemoryLender {
     }
   }
   void release_input(std::size_t position) override {
-    roots_[graph_.graph().inputs[position]].reset();
+    roots_[graph_.graph().inputs[position]] = Root();
   }
   // Also where no step writes it: an output without elements.
-  at::Tensor& output(std::size_t position) {
+  const at::Tensor& output(std::size_t position) {
     const ir::ValueId root = graph_.exports()[position].root;
-    if (!roots_[root].defined())
-      roots_[root] = make_tensor(graph_.graph().values[root].type, classes_);
-    return roots_[root];
+    if (!roots_[root]->defined())
+      roots_[root] = Root::owned(make_tensor(graph_.graph().values[root].type, classes_));
+    return *roots_[root];
   }
 
  private:
   const runtime::CompiledGraph& graph_;
-  std::vector<at::Tensor>& roots_;  // by value
+  Roots& roots_;
   std::span<const std::int64_t> classes_;
 };
 
@@ -261,6 +262,18 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   return made;
 }
 
+std::vector<bool> CompiledFunction::counted_inputs() const {
+  const ir::Graph& graph = graph_->graph();
+  std::vector<bool> by_value(graph.values.size(), false), out;
+  for (ir::NodeId n = 0; n < graph.nodes.size(); ++n)
+    if (fallback_[n])
+      for (const ir::ValueId operand : graph.nodes[n].operands)
+        if (operand != ir::kNone) by_value[ir::view_root(graph, operand)] = true;
+  for (const ir::ValueId output : graph.outputs) by_value[ir::view_root(graph, output)] = true;
+  for (const ir::ValueId input : graph.inputs) out.push_back(by_value[input]);
+  return out;
+}
+
 Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValue> arguments) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   calls_.fetch_add(1, std::memory_order_relaxed);
@@ -270,7 +283,7 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
                       " arguments, but the call has " + std::to_string(arguments.size()));
   const ir::Graph& graph = graph_->graph();
   const std::size_t input_count = graph.inputs.size();
-  std::vector<at::Tensor> roots(graph.values.size());
+  Roots roots(graph.values.size());
   std::vector<std::span<const std::int64_t>> input_sizes(input_count);
   std::vector<std::int64_t> integers(integer_count_);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -284,27 +297,28 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
       integers[expected.index] = *value;
       continue;
     }
-    auto* tensor = std::get_if<at::Tensor>(&arguments[i]);
-    if (tensor == nullptr || !tensor->defined())
+    auto* given = std::get_if<Root>(&arguments[i]);
+    if (given == nullptr || !(*given)->defined())
       return Status(Code::kInvalidArgument, "argument " + std::to_string(i) + " must be a tensor");
+    const at::Tensor& tensor = **given;
     const ir::ValueId id = graph.inputs[expected.index];
     const ir::TensorType& type = graph.values[id].type;
     const bool on_device = torch_device_ != nullptr && inputs_on_device_[expected.index];
-    if (tensor->dim() != static_cast<std::int64_t>(type.rank()) ||
-        tensor->scalar_type() != bridge::to_scalar_type(type.dtype) ||
-        (on_device && tensor->device() != torch_device_->torch_device() &&
-         !(torch_device_->is_hidden() && tensor->device().is_cpu())) ||
-        (!on_device && !tensor->device().is_cpu()))
+    if (tensor.dim() != static_cast<std::int64_t>(type.rank()) ||
+        tensor.scalar_type() != bridge::to_scalar_type(type.dtype) ||
+        (on_device && tensor.device() != torch_device_->torch_device() &&
+         !(torch_device_->is_hidden() && tensor.device().is_cpu())) ||
+        (!on_device && !tensor.device().is_cpu()))
       return Status(Code::kInvalidArgument,
                     "argument " + std::to_string(i) + " (%" + graph.values[id].name +
                         ") has another rank, dtype or device than the graph was compiled for");
-    if (on_device && tensor->device().is_cpu())
-      roots[id] = bring_back(*tensor);
-    else if (tensor->is_conj() || tensor->is_neg())
-      roots[id] = tensor->resolve_conj().resolve_neg();
+    if (on_device && tensor.device().is_cpu())
+      roots[id] = Root::owned(bring_back(tensor));
+    else if (tensor.is_conj() || tensor.is_neg())
+      roots[id] = Root::owned(tensor.resolve_conj().resolve_neg());
     else
-      roots[id] = std::move(*tensor);
-    input_sizes[expected.index] = roots[id].sizes();
+      roots[id] = std::move(*given);
+    input_sizes[expected.index] = roots[id]->sizes();
   }
   std::vector<std::int64_t> classes(graph.dim_classes.size());
   BP_RETURN_IF_ERROR(graph_->dim_program().evaluate(input_sizes, integers, classes));
@@ -314,32 +328,32 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
   std::vector<void*> inputs(input_count);
   std::vector<bp_range> device_inputs(has_place ? input_count : 0);
   for (std::size_t i = 0; i < input_count; ++i) {
-    at::Tensor& tensor = roots[graph.inputs[i]];
+    Root& root = roots[graph.inputs[i]];
     const ir::TensorType& type = graph.values[graph.inputs[i]].type;
     const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
-    const bool on_device = device::is_on_device(tensor);
-    if (tensor.numel() > 0 && (!has_strides(tensor, strides, input_sizes[i]) ||
-                               (on_device && !device::is_aligned(tensor)))) {
+    const bool on_device = device::is_on_device(*root);
+    if (root->numel() > 0 && (!has_strides(*root, strides, input_sizes[i]) ||
+                              (on_device && !device::is_aligned(*root)))) {
       at::Tensor laid = make_tensor(type, classes, on_device ? torch_device_ : nullptr);
       // A hidden device has no operators in the dispatcher.
       if (on_device)
-        device::copy_from(tensor, laid, /*non_blocking=*/false);
+        device::copy_from(*root, laid, /*non_blocking=*/false);
       else
-        laid.copy_(tensor);
-      tensor = std::move(laid);
+        laid.copy_(*root);
+      root = Root::owned(std::move(laid));
       restrided_.fetch_add(1, std::memory_order_relaxed);
     }
     if (on_device && has_place)
-      device_inputs[i] = device::range_of(tensor);
+      device_inputs[i] = device::range_of(*root);
     else
-      inputs[i] = const_cast<void*>(tensor.const_data_ptr());  // plugins do not write inputs
+      inputs[i] = const_cast<void*>(root->const_data_ptr());  // plugins do not write inputs
   }
 
   std::shared_ptr<const runtime::CompiledGraph::PackSet> packs;
   if (const auto packed = graph_->packed_inputs(); !packed.empty()) {
     std::vector<runtime::StaticTensor> tensors;
     tensors.reserve(packed.size());
-    for (const std::uint32_t i : packed) tensors.push_back(static_tensor(roots[graph.inputs[i]]));
+    for (const std::uint32_t i : packed) tensors.push_back(static_tensor(*roots[graph.inputs[i]]));
     BP_ASSIGN_OR_RETURN(packs, graph_->packs(tensors));
   }
 
@@ -360,7 +374,10 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
     else
       outputs[i] = tensor.mutable_data_ptr();
     // What a fallback makes is brought there from where it made it.
-    (by_plugin ? roots[root] : brought[root]) = std::move(tensor);
+    if (by_plugin)
+      roots[root] = Root::owned(std::move(tensor));
+    else
+      brought[root] = std::move(tensor);
   }
 
   Runner runner(*this, roots);
@@ -375,7 +392,7 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
   call.fallback = &runner;
   BP_RETURN_IF_ERROR(graph_->run(*sizes, call));
 
-  for (auto& [root, tensor] : brought) roots[root] = std::move(tensor);
+  for (auto& [root, tensor] : brought) roots[root] = Root::owned(std::move(tensor));
   for (std::size_t i = 0; i < exports.size(); ++i)
     if (exports[i].source == runtime::CompiledGraph::Source::kPlugin) lender.output(i);
 
@@ -387,7 +404,7 @@ Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValu
       const ir::ValueId root = ir::view_root(graph, value);
       const bool constant = graph.values[root].kind == ir::ValueKind::kConstant;
       at::Tensor made =
-          view_of(constant ? constants_[root].clone() : roots[root], root, value, classes);
+          view_of(constant ? constants_[root].clone() : *roots[root], root, value, classes);
       const bool on_device = torch_device_ != nullptr && outputs_on_device_[*position];
       if (on_device && !device::is_on_device(made))
         made = bring_back(made);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/util/MaybeOwned.h>
 
 #include <memory>
 #include <optional>
@@ -28,7 +29,8 @@ struct FunctionOptions {
 };
 
 // What a call of a compiled function takes and gives, before Python sees it.
-using ArgumentValue = std::variant<std::monostate, at::Tensor, std::int64_t>;
+// A tensor that is borrowed outlives the call.
+using ArgumentValue = std::variant<std::monostate, c10::MaybeOwned<at::Tensor>, std::int64_t>;
 using OutputValue = std::variant<std::monostate, at::Tensor, std::int64_t>;
 
 class CompiledFunction {
@@ -38,7 +40,7 @@ class CompiledFunction {
       const FunctionOptions& options);
 
   // Any thread, without the GIL. Exceptions of ATen operators that run as fallback pass through.
-  // Takes the arguments over: each tensor goes when its last reader has run.
+  // Takes the arguments over: each tensor that is owned goes when its last reader has run.
   Result<std::vector<OutputValue>> call(std::vector<ArgumentValue> arguments);
 
   runtime::CompiledGraph& graph() { return *graph_; }
@@ -49,6 +51,9 @@ class CompiledFunction {
   }
   bool is_input_on_device(std::size_t position) const { return inputs_on_device_[position]; }
   bool is_output_on_device(std::size_t position) const { return outputs_on_device_[position]; }
+  // By position in the graph's inputs: a call makes tensors of it, for ATen's nodes or as an
+  // output.
+  std::vector<bool> counted_inputs() const;
   // Calls so far, and inputs that came in other strides than compiled for and were copied.
   std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
   std::uint64_t restrided_inputs() const { return restrided_.load(std::memory_order_relaxed); }

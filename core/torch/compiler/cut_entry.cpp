@@ -107,11 +107,9 @@ record::Placement place_backward(const record::Recorded& recorded, const partiti
   return out;
 }
 
-Result<std::vector<at::Tensor>> run(CompiledFunction& function, std::vector<at::Tensor> inputs,
+Result<std::vector<at::Tensor>> run(CompiledFunction& function,
+                                    std::vector<ArgumentValue> arguments,
                                     std::span<const std::int64_t> class_values) {
-  std::vector<ArgumentValue> arguments;
-  arguments.reserve(inputs.size() + class_values.size());
-  for (at::Tensor& input : inputs) arguments.emplace_back(std::move(input));
   for (const std::int64_t value : class_values) arguments.emplace_back(value);
   BP_ASSIGN_OR_RETURN(std::vector<OutputValue> values, function.call(std::move(arguments)));
   std::vector<at::Tensor> outputs;
@@ -209,6 +207,7 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   autograd::Signature signature;
   signature.arguments = recorded.arguments;
   signature.argument_of_input.assign(recorded.border.argument_count, kAbsent);
+  signature.counted_inputs.assign(recorded.border.argument_count, true);
   signature.grad_mode_after = recorded.grad_mode_after;
   signature.is_repeatable = !recorded.draws;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> gradients;  // graph output, input
@@ -240,6 +239,7 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
 void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut) {
   const ir::Graph& forward = forward_->graph().graph();
   signature = signature_of(recorded, forward);
+  signature.counted_inputs = forward_->counted_inputs();
   if (cut == nullptr) return;
   const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
@@ -269,15 +269,23 @@ std::vector<Stage> CutEntry::stages() const {
   return stages;
 }
 
-Result<std::vector<at::Tensor>> CutEntry::forward(std::vector<at::Tensor> inputs,
+Result<std::vector<at::Tensor>> CutEntry::forward(std::span<const at::Tensor> inputs,
                                                   const autograd::SizeRecord& sizes) {
-  return run(*forward_, std::move(inputs), sizes.class_values);
+  std::vector<ArgumentValue> arguments;
+  arguments.reserve(inputs.size() + sizes.class_values.size());
+  for (const at::Tensor& input : inputs)
+    arguments.emplace_back(c10::MaybeOwned<at::Tensor>::borrowed(input));
+  return run(*forward_, std::move(arguments), sizes.class_values);
 }
 
 Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> inputs,
                                                    const autograd::SizeRecord& sizes) {
   if (!backward_) return std::vector<at::Tensor>();
-  return run(*backward_, std::move(inputs), sizes.class_values);
+  std::vector<ArgumentValue> arguments;
+  arguments.reserve(inputs.size() + sizes.class_values.size());
+  for (at::Tensor& input : inputs)
+    arguments.emplace_back(c10::MaybeOwned<at::Tensor>::owned(std::move(input)));
+  return run(*backward_, std::move(arguments), sizes.class_values);
 }
 
 }  // namespace backplane::compiler

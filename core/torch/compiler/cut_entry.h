@@ -46,7 +46,7 @@ class CutEntry final : public StagedProgram {
   static Result<std::shared_ptr<CutEntry>> compile(record::Recorded recorded,
                                                    const CutOptions& options, Eager eager);
 
-  Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor> inputs,
+  Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                           const autograd::SizeRecord& sizes) override;
   Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                            const autograd::SizeRecord& sizes) override;

@@ -2,7 +2,11 @@
 // holds is the same one, at the same address: what it is asked needs no way to it.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <structmember.h>
+
 #include <algorithm>
+#include <cstring>
+#include <unordered_set>
 
 #include "core/torch/guards/guard_program.h"
 #include "core/torch/guards/versions.h"
@@ -15,8 +19,18 @@ namespace {
 constexpr std::uint32_t kManyHits = 64;
 constexpr std::uint32_t kMostPatience = 1023;
 
-bool has_version(void* dict, std::uint64_t version) {
-  return version_of_dict(static_cast<PyObject*>(dict)) == version;
+std::uint64_t word_at(const void* address) {
+  std::uint64_t word;
+  std::memcpy(&word, address, sizeof word);
+  return word;
+}
+
+// What a slot of a class, or of a structure of C, reads; null where no object lies there as it is.
+PyObject** slot_of(PyObject* object, PyObject* descriptor) {
+  if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return nullptr;
+  const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  if (member->type != T_OBJECT && member->type != T_OBJECT_EX) return nullptr;
+  return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->offset);
 }
 
 }  // namespace
@@ -26,15 +40,38 @@ struct GuardProgram::ExpectationBuilder {
   GuardProgram& program;
   const std::vector<PyObject*>& values;
   std::vector<bool> is_held, is_versioned, is_read;  // by source
+  std::unordered_set<const void*> kept, addresses;
+  Expectation made;
 
   ExpectationBuilder(GuardProgram& program, const Registers& registers)
       : program(program),
         values(registers.values),
         is_held(program.sources_.size()),
         is_versioned(program.sources_.size()),
-        is_read(program.is_used_) {}
+        is_read(program.is_used_) {
+    keep_operands();
+  }
 
-  void append(Expected expected) { program.expected_.push_back(expected); }
+  // What the guards themselves keep alive: nothing else comes to such an address.
+  void keep_operands() {
+    for (const Step& step : program.steps_) kept.insert(step.operand.get());
+    for (const TypeAttributes& attributes : program.types_)
+      for (const auto& [name, value] : attributes.values) kept.insert(value.get());
+    for (const FunctionParts& parts : program.functions_)
+      kept.insert({parts.code.get(), parts.defaults.get(), parts.keyword_defaults.get()});
+  }
+
+  void append(Expected expected) { made.steps.push_back(expected); }
+
+  void append_word(const void* address) {
+    if (!addresses.insert(address).second) return;
+    made.words.push_back({address, word_at(address)});
+    if (made.steps.empty() || made.steps.back().kind != ExpectedKind::kWords)
+      append({.kind = ExpectedKind::kWords});
+    made.steps.back().number = made.words.size();
+  }
+  void append_type(PyObject* object) { append_word(&object->ob_type); }
+  void append_version(PyObject* dict) { append_word(address_of_version(dict)); }
 
   void append_fast(std::size_t index) {
     const Fast& fast = program.fast_[index];
@@ -57,13 +94,18 @@ struct GuardProgram::ExpectationBuilder {
            PyDict_Check(value) && version_of_dict(value) == dict.version;
   }
 
-  // Whether the value cannot be another than the last check found.
-  bool is_same_object(const Fast& fast) const {
+  // Whether the value cannot be another than the last check found, once the words appended here are
+  // the same.
+  bool expect_same_object(const Fast& fast) {
     if (fast.kind == FastKind::kConstant) return true;
     if (fast.kind == FastKind::kItem) return is_versioned[fast.parent];
     if (fast.kind != FastKind::kFollow || fast.parent == kNoSource || !is_held[fast.parent])
       return false;
-    switch (program.sources_[fast.source].kind) {
+    const Source& source = program.sources_[fast.source];
+    PyObject* parent = values[fast.parent];
+    PyObject* value = values[fast.source];
+    const bool is_kept = kept.contains(value);
+    switch (source.kind) {
       case SourceKind::kTupleItem:
       case SourceKind::kClosure:
       case SourceKind::kMethodSelf:
@@ -71,6 +113,19 @@ struct GuardProgram::ExpectationBuilder {
         return true;
       case SourceKind::kDefault:  // the guard of the function keeps the tuple
         return program.find_step(Kind::kFunction, fast.parent) != nullptr;
+      case SourceKind::kKeywordDefault:  // and the dict
+        if (!program.find_step(Kind::kFunction, fast.parent)) return false;
+        append_version(PyFunction_GET_KW_DEFAULTS(parent));
+        return true;
+      case SourceKind::kCellContent:
+        if (is_kept) append_word(&reinterpret_cast<PyCellObject*>(parent)->ob_ref);
+        return is_kept;
+      case SourceKind::kSlot: {
+        PyObject** slot = slot_of(parent, source.key.get());
+        if (!slot || !is_kept || !program.find_step(Kind::kType, fast.parent)) return false;
+        append_word(slot);
+        return true;
+      }
       default:
         return false;
     }
@@ -80,27 +135,25 @@ struct GuardProgram::ExpectationBuilder {
     const Fast& fast = program.fast_[index];
     PyObject* value = values[fast.source];
     const bool stable = has_stable_version(fast);
-    const std::uint64_t version = stable ? version_of_dict(value) : 0;
     is_versioned[fast.source] = stable;
-    const bool same_object = is_same_object(fast);
     if (fast.kind == FastKind::kInstanceDict && is_held[fast.parent] && stable) {
-      append({ExpectedKind::kInstanceDict, fast.source, _PyObject_GetDictPtr(values[fast.parent]),
-              value, version});
+      append_word(_PyObject_GetDictPtr(values[fast.parent]));
+      append_version(value);
       return;
     }
-    is_held[fast.source] = same_object;
-    if (!same_object) {
+    is_held[fast.source] = expect_same_object(fast);
+    if (!is_held[fast.source]) {
       append_fast(index);
-      if (stable) append({ExpectedKind::kFoundDict, fast.source, nullptr, value, version});
+      if (stable) append({ExpectedKind::kFoundDict, fast.source, value, version_of_dict(value)});
       return;
     }
-    if (fast.type && !keeps_its_instances(fast.type))
-      append({ExpectedKind::kType, fast.source, value, fast.type, 0});
+    // Its items are found anew where it changes, which its own load sees.
+    if (fast.is_dict && !stable) return append_fast(index);
+    if (fast.type && !keeps_its_instances(fast.type)) append_type(value);
     if (stable)
-      append({ExpectedKind::kDict, fast.source, value, nullptr, version});
+      append_version(value);
     else if (fast.length >= 0)
-      append({ExpectedKind::kLength, fast.source, value, nullptr,
-              static_cast<std::uint64_t>(fast.length)});
+      append_word(&reinterpret_cast<PyDictObject*>(value)->ma_used);
   }
 
   void append_distinct(std::size_t index, const std::vector<SourceId>& sources) {
@@ -114,8 +167,16 @@ struct GuardProgram::ExpectationBuilder {
     if (distinct.found.empty()) return;
     for (const SourceId source : distinct.found) is_read[source] = true;
     std::sort(distinct.held.begin(), distinct.held.end());
-    append({.kind = ExpectedKind::kDistinct, .number = program.expected_distinct_.size()});
-    program.expected_distinct_.push_back(std::move(distinct));
+    append({.kind = ExpectedKind::kDistinct, .number = made.distinct.size()});
+    made.distinct.push_back(std::move(distinct));
+  }
+
+  // A function cannot be given other globals.
+  void append_function(PyObject* object) {
+    auto* function = reinterpret_cast<PyFunctionObject*>(object);
+    append_word(&function->func_code);
+    append_word(&function->func_defaults);
+    append_word(&function->func_kwdefaults);
   }
 
   void append_step(std::size_t index, const Step& step) {
@@ -126,13 +187,11 @@ struct GuardProgram::ExpectationBuilder {
         auto* type = reinterpret_cast<PyTypeObject*>(
             program.types_[static_cast<std::size_t>(number)].type.get());
         if (const unsigned int version = version_of_class(type); version != 0)
-          return append({ExpectedKind::kClass, kNoSource, type, nullptr, version});
+          return made.classes.push_back({type, version});
         break;
       }
       case Kind::kFunction:
-        if (held)
-          return append(
-              {ExpectedKind::kFunction, step.source, values[step.source], nullptr, number});
+        if (held) return append_function(values[step.source]);
         break;
       case Kind::kEquality:
         if (held) return;  // of what cannot change
@@ -164,7 +223,8 @@ struct GuardProgram::ExpectationBuilder {
         return is_held[fast.source] && is_held[number] ? void() : append_fast(index);
       case FastKind::kTensor:
         if (!is_held[fast.source]) return append_fast(index);
-        return append({ExpectedKind::kTensor, fast.source, values[fast.source], nullptr, number});
+        made.tensors.emplace_back(values[fast.source], static_cast<std::uint32_t>(number));
+        return;
       case FastKind::kStep:
         return append_step(index, program.steps_[number]);
       default:
@@ -174,16 +234,13 @@ struct GuardProgram::ExpectationBuilder {
 
   // What is asked as ever costs a little more here than in an ordinary check.
   bool is_worth_it() const {
-    const auto as_ever =
-        std::count_if(program.expected_.begin(), program.expected_.end(),
-                      [](const Expected& e) { return e.kind == ExpectedKind::kFast; });
+    const auto as_ever = std::count_if(made.steps.begin(), made.steps.end(), [](const Expected& e) {
+      return e.kind == ExpectedKind::kFast;
+    });
     return static_cast<std::size_t>(as_ever) * 2 <= program.fast_.size();
   }
 
-  void build() {
-    program.expected_.clear();
-    program.expected_distinct_.clear();
-    program.expected_values_.clear();
+  std::optional<Expectation> build() {
     for (std::size_t i = 0; i < program.fast_.size(); ++i) {
       const Fast& fast = program.fast_[i];
       if (fast.kind == FastKind::kSkip && is_versioned[fast.source])
@@ -191,66 +248,60 @@ struct GuardProgram::ExpectationBuilder {
       else
         append_any(i);
     }
-    if (!is_worth_it()) return program.expected_.clear();
+    if (!is_worth_it()) return std::nullopt;
     for (SourceId source = 0; source < is_read.size(); ++source)
       if (is_read[source] && program.is_loaded_[source])
-        program.expected_values_.emplace_back(source, values[source]);
+        made.values.emplace_back(source, values[source]);
+    return std::move(made);
   }
 };
 
-GuardProgram::Outcome GuardProgram::holds(const Expected& expected, const CallArguments& call,
-                                          Registers& registers) {
-  const auto known = [](bool holds) { return holds ? Outcome::kHolds : Outcome::kFails; };
-  const auto unchanged = [](bool holds) { return holds ? Outcome::kHolds : Outcome::kUnknown; };
-  switch (expected.kind) {
-    case ExpectedKind::kType:
-      return known(Py_TYPE(static_cast<PyObject*>(expected.address)) == expected.value);
-    case ExpectedKind::kInstanceDict: {
-      PyObject* dict = *static_cast<PyObject**>(expected.address);
-      return unchanged(dict == expected.value && has_version(dict, expected.number));
-    }
-    case ExpectedKind::kDict:
-      return unchanged(has_version(expected.address, expected.number));
-    case ExpectedKind::kLength:
-      return known(PyDict_GET_SIZE(static_cast<PyObject*>(expected.address)) ==
-                   static_cast<Py_ssize_t>(expected.number));
-    case ExpectedKind::kFoundDict: {
-      PyObject* dict = registers.values[expected.source];
-      return unchanged(dict == expected.value && has_version(dict, expected.number));
-    }
-    case ExpectedKind::kClass:
-      return unchanged(version_of_class(static_cast<PyTypeObject*>(expected.address)) ==
-                       expected.number);
-    case ExpectedKind::kTensor:
-      return known(tensors_[expected.number].check(
-          *THPVariable_Unpack(static_cast<PyObject*>(expected.address)).unsafeGetTensorImpl()));
-    case ExpectedKind::kFunction:
-      return known(
-          check_function(functions_[expected.number], static_cast<PyObject*>(expected.address)));
-    case ExpectedKind::kDistinct: {
-      const ExpectedDistinct& distinct = expected_distinct_[expected.number];
-      for (std::size_t i = 0; i < distinct.found.size(); ++i) {
-        PyObject* value = registers.values[distinct.found[i]];
-        if (std::binary_search(distinct.held.begin(), distinct.held.end(), value))
-          return Outcome::kFails;
-        for (std::size_t other = 0; other < i; ++other)
-          if (registers.values[distinct.found[other]] == value) return Outcome::kFails;
-      }
-      return Outcome::kHolds;
-    }
-    case ExpectedKind::kFast:
-      return known(run_found(fast_[expected.number], call, registers));
-  }
-  return Outcome::kUnknown;
-}
-
 GuardProgram::Outcome GuardProgram::check_expected(const CallArguments& call,
                                                    Registers& registers) {
-  for (const auto& [source, value] : expected_values_) registers.values[source] = value;
-  for (const Expected& expected : expected_)
-    if (const Outcome outcome = holds(expected, call, registers); outcome != Outcome::kHolds)
-      return outcome;
-  return Outcome::kHolds;
+  // A slot that makes an object may start the garbage collector, and so a call of this program.
+  Expectation expectation = std::move(*expected_);
+  expected_.reset();
+  const Outcome outcome = [&] {
+    for (const ExpectedClass& expected : expectation.classes)
+      if (version_of_class(expected.type) != expected.version) return Outcome::kUnknown;
+    for (const auto& [source, value] : expectation.values) registers.values[source] = value;
+    const ExpectedWord* word = expectation.words.data();
+    for (const Expected& expected : expectation.steps) {
+      switch (expected.kind) {
+        case ExpectedKind::kWords:
+          for (const ExpectedWord* end = expectation.words.data() + expected.number; word != end;
+               ++word)
+            if (word_at(word->address) != word->value) return Outcome::kUnknown;
+          break;
+        case ExpectedKind::kFoundDict: {
+          PyObject* dict = registers.values[expected.source];
+          if (dict != expected.value || version_of_dict(dict) != expected.number)
+            return Outcome::kUnknown;
+          break;
+        }
+        case ExpectedKind::kDistinct:
+          if (!is_distinct(expectation.distinct[expected.number], registers))
+            return Outcome::kFails;
+          break;
+        case ExpectedKind::kFast:
+          if (!run_found(fast_[expected.number], call, registers)) return Outcome::kFails;
+          break;
+      }
+    }
+    return all_match(expectation.tensors, tensors_) ? Outcome::kHolds : Outcome::kFails;
+  }();
+  expected_ = std::move(expectation);
+  return outcome;
+}
+
+bool GuardProgram::is_distinct(const ExpectedDistinct& distinct, const Registers& registers) {
+  for (std::size_t i = 0; i < distinct.found.size(); ++i) {
+    PyObject* value = registers.values[distinct.found[i]];
+    if (std::binary_search(distinct.held.begin(), distinct.held.end(), value)) return false;
+    for (std::size_t other = 0; other < i; ++other)
+      if (registers.values[distinct.found[other]] == value) return false;
+  }
+  return true;
 }
 
 void GuardProgram::expect(const Registers& registers) {
@@ -258,15 +309,15 @@ void GuardProgram::expect(const Registers& registers) {
     --checks_until_expecting_;
     return;
   }
-  ExpectationBuilder(*this, registers).build();
+  expected_ = ExpectationBuilder(*this, registers).build();
   expected_hits_ = 0;
-  if (expected_.empty()) checks_until_expecting_ = kMostPatience;
+  if (!expected_) checks_until_expecting_ = kMostPatience;
 }
 
 bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
   if (!check_shape(call) || !has_same_keys() || !(ThreadState::current() == state_)) return false;
   prepare(out_registers);
-  const bool expects = !expected_.empty();
+  const bool expects = expected_.has_value();
   if (expects) {
     const Outcome outcome = check_expected(call, out_registers);
     if (outcome == Outcome::kHolds) ++expected_hits_;
@@ -277,7 +328,7 @@ bool GuardProgram::check(const CallArguments& call, Registers& out_registers) {
   if (expects) {
     patience_ = expected_hits_ > kManyHits ? 0 : std::min(patience_ * 2 + 1, kMostPatience);
     checks_until_expecting_ = patience_;
-    expected_.clear();
+    expected_.reset();
   }
   if (!has_changed_dict_) expect(out_registers);
   return true;

@@ -38,8 +38,7 @@ std::vector<bool> GuardProgram::find_leaves() const {
 
 const GuardProgram::Step* GuardProgram::find_step(Kind kind, SourceId source) const {
   const auto found = steps_of_.find(static_cast<std::uint64_t>(kind) << 32 | source);
-  return found == steps_of_.end() || found->second.empty() ? nullptr
-                                                           : &steps_[found->second.front()];
+  return found == steps_of_.end() ? nullptr : &steps_[found->second];
 }
 
 void GuardProgram::append_load(const Step& step) {

@@ -95,11 +95,12 @@ void GuardProgram::find(SourceId source) {
 
 // False where the same guard stands already.
 bool GuardProgram::add(Kind kind, SourceId source, PyObject* operand, std::int64_t number) {
-  std::vector<std::uint32_t>& same = steps_of_[static_cast<std::uint64_t>(kind) << 32 | source];
-  for (const std::uint32_t i : same)
-    if (kind != Kind::kAbsence || steps_[i].operand.get() == operand) return false;
+  const std::uint64_t key = static_cast<std::uint64_t>(kind) << 32 | source;
+  const auto [from, to] = steps_of_.equal_range(key);
+  for (auto same = from; same != to; ++same)
+    if (kind != Kind::kAbsence || steps_[same->second].operand.get() == operand) return false;
   if (source != kNoSource) find(source);
-  same.push_back(static_cast<std::uint32_t>(steps_.size()));
+  steps_of_.emplace(key, static_cast<std::uint32_t>(steps_.size()));
   steps_.push_back({kind, source, Ref::borrow(operand), number});
   return true;
 }
@@ -145,8 +146,13 @@ void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyOb
 }
 
 void GuardProgram::guard_tensor(SourceId source, const at::Tensor& tensor) {
-  if (add(Kind::kTensor, source, nullptr, static_cast<std::int64_t>(tensors_.size())))
-    tensors_.emplace_back(tensor);
+  // Most weights of a model are as many others: what they are compared with is shared, and near.
+  constexpr std::ptrdiff_t kCompared = 32;
+  TensorMatch match(tensor);
+  const auto from = tensors_.end() - std::min(std::ssize(tensors_), kCompared);
+  const auto same = std::find(from, tensors_.end(), match);
+  if (add(Kind::kTensor, source, nullptr, same - tensors_.begin()) && same == tensors_.end())
+    tensors_.push_back(std::move(match));
 }
 
 void GuardProgram::guard_function(SourceId source, PyObject* function) {
@@ -163,23 +169,33 @@ void GuardProgram::guard_no_instance_dict(SourceId source) {
 
 void GuardProgram::guard_empty_cell(SourceId source) { add(Kind::kEmptyCell, source, nullptr); }
 
-void GuardProgram::guard_distinct(SourceId a, SourceId b) {
+void GuardProgram::add_pair(Kind kind, SourceId a, SourceId b) {
+  // No two sources are both the same and not.
+  if (!pairs_.insert(static_cast<std::uint64_t>(a) << 32 | b).second) return;
   load(a);
   load(b);
-  steps_.push_back({Kind::kDistinct, a, {}, b});
+  steps_.push_back({kind, a, {}, b});
 }
 
-void GuardProgram::guard_same(SourceId a, SourceId b) {
-  load(a);
-  load(b);
-  steps_.push_back({Kind::kSame, a, {}, b});
-}
+void GuardProgram::guard_distinct(SourceId a, SourceId b) { add_pair(Kind::kDistinct, a, b); }
+
+void GuardProgram::guard_same(SourceId a, SourceId b) { add_pair(Kind::kSame, a, b); }
 
 void GuardProgram::guard_all_distinct(std::vector<SourceId> sources) {
   for (const SourceId source : sources) load(source);
   steps_.push_back(
       {Kind::kAllDistinct, kNoSource, {}, static_cast<std::int64_t>(distinct_.size())});
   distinct_.push_back(std::move(sources));
+}
+
+void GuardProgram::finish() {
+  sources_.finish();
+  pairs_ = {};
+  type_index_ = {};
+  steps_.shrink_to_fit();
+  types_.shrink_to_fit();
+  tensors_.shrink_to_fit();
+  functions_.shrink_to_fit();
 }
 
 bool GuardProgram::only_fixed_since(std::size_t count) const {

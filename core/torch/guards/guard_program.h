@@ -7,8 +7,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/torch/guards/source.h"
@@ -61,6 +63,9 @@ class GuardProgram {
   void guard_all_distinct(std::vector<SourceId> sources);
   // Makes sure that a check leaves the value in its register.
   void load(SourceId source);
+
+  // No guard follows: what finds equal ones goes.
+  void finish();
 
   // Runs no code of the program. Everything is guarded already.
   bool check(const CallArguments& call, Registers& out_registers);
@@ -132,37 +137,47 @@ class GuardProgram {
     std::int64_t number = 0;
     Py_ssize_t length = -1;  // that the value, a dict, must have; -1: any
   };
-  // What a check does that expects what the last one found. Addresses are known beforehand, so that
-  // nothing waits for a load; an address is touched only after what holds its object was checked.
+  // What a check does that expects what the last one found. Most of it is a word of memory that
+  // must be as it was. Addresses are known beforehand, so that nothing waits for a load; an address
+  // is touched only after what holds its object was checked.
   enum class ExpectedKind : std::uint8_t {
-    kType,          // of the object
-    kInstanceDict,  // the pointer at `address` leads to `value`, a dict of this version
-    kDict,          // of this version
-    kLength,        // of the dict
-    kFoundDict,     // register `source` is `value`, a dict of this version
-    kClass,         // of this version
-    kTensor,        // tensors_[number] holds for the object
-    kFunction,      // functions_[number] holds for the object
-    kDistinct,      // expected_distinct_[number] holds
-    kFast,          // fast_[number]
+    kWords,      // the words up to `number`
+    kFoundDict,  // register `source` is `value`, a dict of version `number`
+    kDistinct,   // distinct[number] holds
+    kFast,       // fast_[number]
   };
   struct Expected {
     ExpectedKind kind;
     SourceId source = kNoSource;
-    void* address = nullptr;
     const void* value = nullptr;
     std::uint64_t number = 0;
+  };
+  struct ExpectedWord {
+    const void* address = nullptr;
+    std::uint64_t value = 0;
+  };
+  struct ExpectedClass {
+    PyTypeObject* type = nullptr;  // borrowed from types_
+    unsigned int version = 0;
   };
   struct ExpectedDistinct {
     std::vector<PyObject*> held;  // sorted
     std::vector<SourceId> found;
   };
+  struct Expectation {
+    std::vector<ExpectedClass> classes;
+    std::vector<Expected> steps;
+    std::vector<ExpectedWord> words;
+    std::vector<KnownTensor> tensors;  // asked last: nothing else is found in them
+    std::vector<ExpectedDistinct> distinct;
+    std::vector<std::pair<SourceId, PyObject*>> values;  // of registers that are read
+  };
   struct ExpectationBuilder;
+  static bool is_distinct(const ExpectedDistinct& distinct, const Registers& registers);
   bool check_ordinarily(const CallArguments& call, Registers& registers);
   // kUnknown: something was replaced, which may be as good.
   enum class Outcome : std::uint8_t { kHolds, kFails, kUnknown };
   Outcome check_expected(const CallArguments& call, Registers& registers);
-  Outcome holds(const Expected& expected, const CallArguments& call, Registers& registers);
   void expect(const Registers& registers);
 
   void make_fast();
@@ -177,6 +192,7 @@ class GuardProgram {
 
   void find(SourceId source);
   bool add(Kind kind, SourceId source, PyObject* operand, std::int64_t number = 0);
+  void add_pair(Kind kind, SourceId a, SourceId b);
   bool run(const Step& step, const CallArguments& call, Registers& registers);
   static bool check_types(TypeAttributes& attributes);
   static bool check_function(const FunctionParts& parts, PyObject* function);
@@ -197,13 +213,14 @@ class GuardProgram {
 
   Sources sources_;
   std::vector<Step> steps_;
-  std::vector<bool> is_loaded_;                                             // by source
-  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> steps_of_;  // by kind and source
+  std::vector<bool> is_loaded_;                                     // by source
+  std::unordered_multimap<std::uint64_t, std::uint32_t> steps_of_;  // by kind and source
   std::vector<TypeAttributes> types_;
   std::unordered_map<PyTypeObject*, std::uint32_t> type_index_;
   std::vector<TensorMatch> tensors_;
   std::vector<FunctionParts> functions_;
   std::vector<std::vector<SourceId>> distinct_;
+  std::unordered_set<std::uint64_t> pairs_;  // that are guarded to be one object, or two
   std::size_t positional_count_;
   std::vector<cpython::Ref> keyword_names_;
   ThreadState state_;
@@ -217,9 +234,7 @@ class GuardProgram {
   bool has_stale_dict_ = false;     // in the check that runs
   bool has_changed_dict_ = false;   // likewise, of those that seldom change
 
-  std::vector<Expected> expected_;  // empty: nothing is expected
-  std::vector<ExpectedDistinct> expected_distinct_;
-  std::vector<std::pair<SourceId, PyObject*>> expected_values_;  // of registers that are read
+  std::optional<Expectation> expected_;
   std::uint32_t expected_hits_ = 0;
   std::uint32_t checks_until_expecting_ = 0, patience_ = 0;  // doubles with each early miss
 };

@@ -68,6 +68,11 @@ SourceId Sources::add(SourceKind kind, SourceId parent, PyObject* key, std::int6
   return found->second;
 }
 
+void Sources::finish() {
+  ids_ = {};
+  sources_.shrink_to_fit();
+}
+
 std::string Sources::text(SourceId id) const {
   const Source& source = sources_[id];
   const auto parent = [&] { return text(source.parent); };

@@ -48,6 +48,8 @@ struct Source {
 class Sources {
  public:
   SourceId add(SourceKind kind, SourceId parent, PyObject* key, std::int64_t index = 0);
+  // No source follows: what finds equal ones goes.
+  void finish();
   const Source& operator[](SourceId id) const { return sources_[id]; }
   std::size_t size() const { return sources_.size(); }
   // As a Python programmer would write it: `self.layers[0].weight`. Needs the GIL.

@@ -8,12 +8,13 @@
 namespace backplane::guards {
 
 // Never given twice, to no other dict either. Deprecated in 3.12, where dicts still have it.
-inline std::uint64_t version_of_dict(PyObject* dict) {
+inline const std::uint64_t* address_of_version(PyObject* dict) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+  return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
 #pragma GCC diagnostic pop
 }
+inline std::uint64_t version_of_dict(PyObject* dict) { return *address_of_version(dict); }
 
 // 0: the class has none now.
 inline unsigned int version_of_class(PyTypeObject* type) {

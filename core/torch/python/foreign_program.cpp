@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ namespace backplane::python {
 
 namespace {
 
-py::list list_of(const std::vector<at::Tensor>& tensors) {
+py::list list_of(std::span<const at::Tensor> tensors) {
   py::list out;
   for (const at::Tensor& tensor : tensors) out.append(tensor_or_none(tensor));
   return out;
@@ -28,7 +29,7 @@ class ForeignProgram final : public compiler::StagedProgram {
  public:
   explicit ForeignProgram(std::shared_ptr<py::object> callable) : callable_(std::move(callable)) {}
 
-  Result<std::vector<at::Tensor>> forward(std::vector<at::Tensor> inputs,
+  Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                           const autograd::SizeRecord&) override {
     const py::gil_scoped_acquire gil;
     const at::AutoGradMode no_grad(false);  // nothing that the program gives has a history

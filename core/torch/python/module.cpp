@@ -47,7 +47,8 @@ py::list call_boxed(compiler::CompiledFunction& function, const py::list& list) 
   arguments.reserve(list.size());
   for (const py::handle item : list) {
     if (THPVariable_Check(item.ptr()))
-      arguments.emplace_back(THPVariable_Unpack(item.ptr()));
+      arguments.emplace_back(
+          c10::MaybeOwned<at::Tensor>::owned(std::in_place, THPVariable_Unpack(item.ptr())));
     else if (py::isinstance<py::int_>(item))
       arguments.emplace_back(item.cast<std::int64_t>());
     else
