@@ -49,8 +49,8 @@ Status Recorder::fill(cl_mem memory, std::uint64_t offset, std::uint64_t bytes,
   const std::size_t pattern =
       std::min<std::size_t>(sizeof kZeros, (offset | bytes) & -(offset | bytes));
   return enqueue("clEnqueueFillBuffer", work, [&](cl_event* event) {
-    return clEnqueueFillBuffer(queue_, memory, kZeros, pattern, offset, bytes, wait_count(), waits(),
-                               event);
+    return clEnqueueFillBuffer(queue_, memory, kZeros, pattern, offset, bytes, wait_count(),
+                               waits(), event);
   });
 }
 
