@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -200,3 +201,29 @@ def test_threads_with_torchdynamo() -> None:
             torch.testing.assert_close(one(a, mode), module(a, mode))
 
     run_in_threads(work)
+
+
+def test_a_returned_object_is_held_while_the_graph_runs() -> None:
+    """Another thread may let go of it meanwhile."""
+
+    class Token:
+        pass
+
+    class Box:
+        token = Token()
+
+    def program(a: torch.Tensor, box: Any) -> tuple[torch.Tensor, Any]:
+        for _ in range(6):
+            a = a @ a
+        return a, box.token
+
+    compiled, box, a = frontend.compile(program), Box(), torch.zeros(1200, 1200)
+    compiled(a, box)
+    assert captured(compiled)
+    alone = sys.getrefcount(Box.token)
+    thread = threading.Thread(target=compiled, args=(a, box))
+    thread.start()
+    most = 0
+    while thread.is_alive():
+        most = max(most, sys.getrefcount(Box.token))
+    assert most > alone

@@ -76,12 +76,15 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
 PyObject* Entry::run(const guards::Registers& registers) {
   HANDLE_TH_ERRORS
   ++hits_;
-  // What the run without the GIL reads: its objects are held, and the tensors that it copies have a
-  // reference of C++, whose first and last count need the GIL.
+  // Another thread may let go of objects while this one runs without the GIL: those that the run
+  // and what follows it read are held. The tensors that it copies have a reference of C++, whose
+  // first and last count need the GIL.
   std::vector<cpython::Ref> held;
-  held.reserve(captured_->inputs.size());
-  for (const capture::SourceId source : captured_->inputs)
-    held.push_back(cpython::Ref::borrow(registers.values[source]));
+  held.reserve(captured_->inputs.size() + captured_->recipe.sources().size());
+  for (const std::vector<capture::SourceId>* sources :
+       {&std::as_const(captured_->inputs), &captured_->recipe.sources()})
+    for (const capture::SourceId source : *sources)
+      held.push_back(cpython::Ref::borrow(registers.values[source]));
   const bridge::BorrowedTensors borrowed = inputs(registers);
   const std::span<const at::Tensor> tensors_in = borrowed.get();
   std::vector<at::Tensor> counted;

@@ -74,6 +74,8 @@ Status Recipe::take(World& world, PyObject* returned) {
   BP_ASSIGN_OR_RETURN([[maybe_unused]] const std::uint32_t root, add(world, returned));
   index_of_.clear();
   held_.clear();
+  for (const Piece& piece : pieces_)
+    if (piece.kind == Kind::kSource) sources_.push_back(piece.index);
   return {};
 }
 

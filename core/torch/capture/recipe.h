@@ -23,6 +23,8 @@ class Recipe {
 
   // The program's own tensors in it, in the order of make()'s `tensors`. Emptied.
   std::vector<at::Tensor> take_tensors() { return std::move(tensors_); }
+  // What make() reads of the registers.
+  const std::vector<SourceId>& sources() const { return sources_; }
   // A new reference, or null with a Python error set. `tensors`: borrowed Python tensors.
   PyObject* make(const guards::Registers& registers, std::span<PyObject* const> tensors) const;
 
@@ -72,6 +74,7 @@ class Recipe {
 
   std::vector<Piece> pieces_;
   std::vector<at::Tensor> tensors_;
+  std::vector<SourceId> sources_;
   std::unordered_map<PyObject*, std::uint32_t> index_of_;
   std::vector<PyObject*> open_;     // being taken apart
   std::vector<cpython::Ref> held_;  // made for taking apart: no address comes twice
