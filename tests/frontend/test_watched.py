@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -105,3 +107,31 @@ def test_audit_hooks_are_none_of_the_program() -> None:
         assert captured(check(reads_a_code, (X,)))
     finally:
         active = False
+
+
+def test_callbacks_of_the_collector_are_none_of_the_program() -> None:
+    seen: list[float] = []
+
+    def inner() -> float:
+        return time.perf_counter()
+
+    def callback(_phase: str, _info: dict[str, int]) -> None:
+        seen.append(inner())
+
+    def program(a):
+        kept = []
+        for i in range(40):
+            kept.append([i, a])  # what the collector counts
+        return a + len(kept)
+
+    gc.callbacks.append(callback)
+    threshold = gc.get_threshold()
+    gc.set_threshold(5)
+    try:
+        compiled = frontend.compile(program, backend="eager")
+        assert torch.equal(compiled(X), X + 40)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(callback)
+    assert seen
+    assert captured(compiled), frontend.counters(compiled)

@@ -28,6 +28,21 @@ bool has_monitoring_tool() {
 
 }  // namespace
 
+bool is_gc_callback(PyObject* function) {
+  static PyObject* const callbacks = [] {  // the collector's own list
+    const Ref collector = Ref::steal(PyImport_ImportModule("gc"));
+    PyObject* list = collector ? PyObject_GetAttrString(collector.get(), "callbacks") : nullptr;
+    PyErr_Clear();
+    return list;
+  }();
+  for (Py_ssize_t i = 0; callbacks && i < PyList_GET_SIZE(callbacks); ++i) {
+    PyObject* callback = PyList_GET_ITEM(callbacks, i);
+    if (PyMethod_Check(callback)) callback = PyMethod_GET_FUNCTION(callback);
+    if (callback == function) return true;
+  }
+  return false;
+}
+
 bool is_thread_watched(PyThreadState* thread) {
   if (thread->c_tracefunc || thread->c_profilefunc) return true;
 #if PY_VERSION_HEX >= 0x030C0000

@@ -16,4 +16,8 @@ bool is_code_watched(PyCodeObject* code);
 // off meanwhile), and so none of the program's.
 inline bool is_in_audit_hook(PyThreadState* thread) { return thread->tracing > 0; }
 
+// Whether the garbage collector calls it (gc.callbacks), in the middle of anything: none of the
+// program's either.
+bool is_gc_callback(PyObject* function);
+
 }  // namespace backplane::cpython

@@ -180,6 +180,10 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
       (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0 ||
       cpython::is_in_audit_hook(thread))
     return cpython::evaluate_by_default(thread, frame, throwing);
+  if (cpython::is_gc_callback(content.function)) {
+    const cpython::HookPause pause;
+    return cpython::evaluate_by_default(thread, frame, throwing);
+  }
   const FileKind kind = kind_of_file(code);
   if (kind == FileKind::kProgram && (code->co_flags & kSuspends) != 0) {
     ++plain_calls_;

@@ -163,6 +163,10 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
 PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   if (is_below_dispatcher() || cpython::is_in_audit_hook(thread))
     return cpython::evaluate_by_default(thread, frame, throwing);
+  if (cpython::is_gc_callback(cpython::content_of(frame).function)) {
+    const cpython::HookPause pause;
+    return cpython::evaluate_by_default(thread, frame, throwing);
+  }
   cpython::UnrunFrame unrun(thread, frame);
   if (world_.stopped() || has_ended_) return world_.stop("");
   const cpython::FrameContent content = cpython::content_of(frame);
