@@ -23,7 +23,6 @@ Window read_window(const Builder& b, const TensorView& weight) {
   w.dilation = spread(b.step().ints("dilation"), w.rank(), 1);
   return w;
 }
-Shape spatial(const TensorView& t) { return {t.dims.begin() + 2, t.dims.end()}; }
 
 Indices unflatten(Draft& d, Expr flat, const Shape& dims) {
   Indices index(dims.size());

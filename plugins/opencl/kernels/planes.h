@@ -14,6 +14,9 @@ struct Window {
   std::size_t rank() const { return kernel.size(); }
 };
 
+// Of an image [N, channels, …]: height and width, or whatever dims it has.
+inline Shape spatial(const TensorView& image) { return {image.dims.begin() + 2, image.dims.end()}; }
+
 struct Planes {
   // Big enough for every tap of the window at `out` positions; planes follow each other densely, by
   // image, channel and phase.

@@ -8,8 +8,6 @@ constexpr std::int64_t kMostTaps = 9, kMostSums = 27;  // in registers
 
 std::int64_t round_up(std::int64_t v) { return ceil_div(v, kLanes) * kLanes; }
 
-Shape spatial(const TensorView& t) { return {t.dims.begin() + 2, t.dims.end()}; }
-
 // Elements of one channel that follow each other, and how often they do.
 struct Runs {
   TensorView view;
