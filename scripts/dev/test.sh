@@ -21,6 +21,12 @@ run_pytest() {
   junit_files+=("pytest=build/pytest.xml")
 }
 
+# The whole suite in processes side by side, each of which takes whole files, in the order in which
+# tests/conftest.py puts them. At most four: each has torch, models and two threads of its own.
+run_pytest_side_by_side() {
+  run_pytest --numprocesses "$((JOBS < 4 ? JOBS : 4))" --dist loadfile --no-loadscope-reorder
+}
+
 # Intel's runtime in a folder of its own: .venv stays free of its libraries, the loader sees it alone.
 install_intel_opencl() {
   local folder=$PWD/$VENV/opencl-intel stamp
@@ -82,7 +88,7 @@ run_tests() {
     all)
       build_package test
       run_ctest "$BACKPLANE_BUILD"
-      run_pytest "$@"
+      if [ $# -gt 0 ]; then run_pytest "$@"; else run_pytest_side_by_side; fi
       ;;
   esac
   echo

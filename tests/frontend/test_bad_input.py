@@ -317,3 +317,36 @@ def test_a_deep_stack_is_plain_python_s_error() -> None:
         with pytest.raises(RecursionError):
             compiled(torch.ones(2), 100_000)
     assert torch.equal(compiled(torch.ones(2), 3), torch.full((2,), 4.0))
+
+
+DEEP = """
+import sys
+import torch
+from torch_backplane import frontend
+
+sys.setrecursionlimit(1_000_000)
+
+
+def deep(x, n):
+    if n == 0:
+        return x if x.sum() > 0 else -x
+    return deep(x, n - 1) + 1
+
+
+compiled = frontend.compile(deep, backend="eager")
+try:
+    compiled(torch.ones(2), 500_000)
+except RecursionError:
+    print("too deep")
+print(compiled(torch.ones(2), 3).tolist(), compiled(torch.ones(2), 3000).tolist())
+print(*frontend.counters(compiled)["breaks"])
+"""
+
+
+def test_a_stack_that_is_allowed_to_outgrow_the_threads_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DEEP], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done
+    assert done.stdout.startswith("too deep\n[4.0, 4.0] [3001.0, 3001.0]\n"), done.stdout
+    assert "too deep for the C stack" in done.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -35,77 +35,80 @@ def check_with_gradients(
         assert fault <= 4 * allowed + 1e-6 * best.abs().max(), (what, number, fault, allowed)
 
 
+class Convolution(NamedTuple):
+    channels: int
+    results: int
+    image: tuple[int, int]
+    kernel: tuple[int, int]
+    settings: dict[str, Any]  # what else conv2d takes
+
+    def tensors(
+        self, images: int, layout: torch.memory_format, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images and a weight."""
+        groups = self.settings.get("groups", 1)
+        x = torch.randn(images, self.channels, *self.image, generator=generator)
+        weight = torch.randn(
+            self.results, self.channels // groups, *self.kernel, generator=generator
+        )
+        return x.to(memory_format=layout), weight
+
+
 CONVOLUTIONS = [
-    # channels, results, image, kernel, and what else conv2d takes
-    (3, 20, (9, 11), (3, 3), {"padding": 1}),
-    (4, 13, (20, 70), (3, 3), {}),
-    (4, 6, (7, 7), (3, 3), {"padding": 1, "stride": 2}),
-    (3, 8, (23, 17), (7, 7), {"padding": 3, "stride": 2}),
-    (4, 8, (12, 12), (3, 2), {"padding": (0, 2), "dilation": (2, 1), "groups": 2}),
-    (6, 6, (8, 8), (3, 3), {"padding": 1, "groups": 6}),
-    (5, 7, (6, 9), (1, 1), {}),
-    (5, 7, (6, 9), (1, 1), {"stride": 2}),
-    (2, 3, (3, 3), (3, 3), {}),
-    (2, 3, (1, 40), (1, 5), {"padding": (0, 4)}),
+    Convolution(3, 20, (9, 11), (3, 3), {"padding": 1}),
+    Convolution(4, 13, (20, 70), (3, 3), {}),
+    Convolution(4, 6, (7, 7), (3, 3), {"padding": 1, "stride": 2}),
+    Convolution(3, 8, (23, 17), (7, 7), {"padding": 3, "stride": 2}),
+    Convolution(4, 8, (12, 12), (3, 2), {"padding": (0, 2), "dilation": (2, 1), "groups": 2}),
+    Convolution(6, 6, (8, 8), (3, 3), {"padding": 1, "groups": 6}),
+    Convolution(5, 7, (6, 9), (1, 1), {}),
+    Convolution(5, 7, (6, 9), (1, 1), {"stride": 2}),
+    Convolution(2, 3, (3, 3), (3, 3), {}),
+    Convolution(2, 3, (1, 40), (1, 5), {"padding": (0, 4)}),
     # Small images: their taps lie side by side. Strides: one product for each phase.
-    (16, 20, (4, 4), (3, 3), {"padding": 1}),
-    (5, 30, (4, 4), (3, 3), {"padding": 1, "stride": 2}),
-    (5, 6, (9, 9), (5, 5), {"padding": 2, "stride": 3}),
-    (3, 7, (3, 5), (5, 5), {"padding": 2}),
-    (6, 9, (6, 4), (3, 3), {"padding": 1, "dilation": 2, "groups": 3}),
-    (4, 4, (10, 10), (2, 2), {"stride": 3}),
-    (4, 8, (8, 8), (1, 1), {"groups": 2}),
+    Convolution(16, 20, (4, 4), (3, 3), {"padding": 1}),
+    Convolution(5, 30, (4, 4), (3, 3), {"padding": 1, "stride": 2}),
+    Convolution(5, 6, (9, 9), (5, 5), {"padding": 2, "stride": 3}),
+    Convolution(3, 7, (3, 5), (5, 5), {"padding": 2}),
+    Convolution(6, 9, (6, 4), (3, 3), {"padding": 1, "dilation": 2, "groups": 3}),
+    Convolution(4, 4, (10, 10), (2, 2), {"stride": 3}),
+    Convolution(4, 8, (8, 8), (1, 1), {"groups": 2}),
     # Each channel by itself.
-    (3, 3, (2, 3), (7, 7), {"padding": 3, "groups": 3}),
-    (3, 6, (19, 33), (5, 3), {"padding": 2, "groups": 3, "stride": (2, 1)}),
-    (4, 4, (9, 7), (3, 3), {"padding": 2, "dilation": 2, "groups": 4, "stride": 2}),
+    Convolution(3, 3, (2, 3), (7, 7), {"padding": 3, "groups": 3}),
+    Convolution(3, 6, (19, 33), (5, 3), {"padding": 2, "groups": 3, "stride": (2, 1)}),
+    Convolution(4, 4, (9, 7), (3, 3), {"padding": 2, "dilation": 2, "groups": 4, "stride": 2}),
 ]
 
 
-@pytest.mark.parametrize("channels, results, image, kernel, settings", CONVOLUTIONS)
+@pytest.mark.parametrize("convolution", CONVOLUTIONS)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_convolutions_and_their_gradients(
-    channels: int,
-    results: int,
-    image: tuple[int, int],
-    kernel: tuple[int, int],
-    settings: dict[str, Any],
-    layout: torch.memory_format,
+    convolution: Convolution, layout: torch.memory_format
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    groups = settings.get("groups", 1)
-    x = torch.randn(9, channels, *image, generator=generator).to(memory_format=layout)
-    weight = torch.randn(results, channels // groups, *kernel, generator=generator)
-    bias = torch.randn(results, generator=generator)
+    x, weight = convolution.tensors(9, layout, generator)
+    bias = torch.randn(convolution.results, generator=generator)
     inputs = [t.requires_grad_() for t in (x, weight, bias)]
 
     def f(*tensors: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.conv2d(*tensors, **settings)
+        return F.conv2d(*tensors, **convolution.settings)
 
     check_with_gradients(f, inputs, generator)
 
 
-@pytest.mark.parametrize("channels, results, image, kernel, settings", CONVOLUTIONS)
+@pytest.mark.parametrize("convolution", CONVOLUTIONS)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_what_follows_a_convolution_is_part_of_it(
-    channels: int,
-    results: int,
-    image: tuple[int, int],
-    kernel: tuple[int, int],
-    settings: dict[str, Any],
-    layout: torch.memory_format,
+    convolution: Convolution, layout: torch.memory_format
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, channels, *image, generator=generator).to(memory_format=layout)
-    weight = torch.randn(
-        results, channels // settings.get("groups", 1), *kernel, generator=generator
-    )
-    mean, scale, shift = torch.randn(3, results, generator=generator)
-    residual = torch.randn_like(torch.nn.functional.conv2d(x, weight, **settings))
+    x, weight = convolution.tensors(2, layout, generator)
+    mean, scale, shift = torch.randn(3, convolution.results, generator=generator)
+    residual = torch.randn_like(F.conv2d(x, weight, **convolution.settings))
 
     def block(x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        y = torch.nn.functional.conv2d(x, weight, **settings)
-        y = torch.nn.functional.batch_norm(y, mean, scale.abs() + 1, scale, shift)
+        y = F.conv2d(x, weight, **convolution.settings)
+        y = F.batch_norm(y, mean, scale.abs() + 1, scale, shift)
         return (y + residual).relu()
 
     with torch.no_grad():
@@ -116,7 +119,6 @@ def test_what_follows_a_convolution_is_part_of_it(
 
 def test_what_follows_other_convolutions() -> None:
     """One dim, three dims, and an operand that has an element a line of the image."""
-    F = torch.nn.functional
     for function, inputs in (
         (lambda x, w, r: F.conv2d(x, w) * r + 1, ((1, 4, 6, 6), (5, 4, 1, 1), (6, 1))),
         (lambda x, w, r: F.conv1d(x, w).sigmoid() * r, ((2, 4, 20), (5, 4, 3), (5, 1))),

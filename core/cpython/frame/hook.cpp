@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include "core/base/c_stack.h"
+#include "core/cpython/frame/running_frame.h"
+#include "core/cpython/frame/watched.h"
+
 extern "C" {
 // Exported by CPython, declared in a header that C++ does not compile.
 PyObject* _PyEval_EvalFrameDefault(PyThreadState*, _PyInterpreterFrame*, int);  // NOLINT
@@ -52,7 +56,18 @@ thread_local int FreeDepth::t_depth = 0;
 };
 #endif
 
+// Plain calls take no C stack, so that CPython's own limit may be far beyond what the stack holds.
+bool is_too_deep(PyThreadState* thread, _PyInterpreterFrame* frame) {
+  if (c_stack_left() >= kLeastStack || content_of(frame).is_generator) return false;
+  const UnrunFrame unrun(thread, frame);
+  PyErr_SetString(PyExc_RecursionError,
+                  "maximum recursion depth exceeded: the thread's C stack is used up (around "
+                  "compiled functions each call takes some of it)");
+  return true;
+}
+
 PyObject* run_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  if (is_too_deep(thread, frame)) return nullptr;
   const FreeDepth depth(thread);
   return _PyEval_EvalFrameDefault(thread, frame, throwing);
 }
@@ -103,5 +118,12 @@ Region::~Region() {
 HookPause::HookPause() : outer_(std::exchange(t_evaluator, nullptr)) {}
 
 HookPause::~HookPause() { t_evaluator = outer_; }
+
+std::optional<PyObject*> evaluate_interruption(PyThreadState* thread, _PyInterpreterFrame* frame,
+                                               int throwing) {
+  if (!is_interruption(thread, content_of(frame).function)) return std::nullopt;
+  const HookPause pause;
+  return evaluate_by_default(thread, frame, throwing);
+}
 
 }  // namespace backplane::cpython

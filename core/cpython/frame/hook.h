@@ -5,9 +5,15 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <cstddef>
+#include <optional>
+
 struct _PyInterpreterFrame;
 
 namespace backplane::cpython {
+
+// Bytes of C stack that Python behind a hook leaves to what it calls.
+inline constexpr std::size_t kLeastStack = 256 << 10;
 
 // Whoever runs frames in the interpreter's place.
 class Evaluator {
@@ -46,6 +52,11 @@ class HookPause {
 };
 
 PyObject* evaluate_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing);
+
+// Runs a frame that interrupts the program (is_interruption), and all that it calls, by CPython.
+// Nothing where the frame is the program's.
+std::optional<PyObject*> evaluate_interruption(PyThreadState* thread, _PyInterpreterFrame* frame,
+                                               int throwing);
 
 enum class FrameHook { kNone, kOurs, kForeign };
 FrameHook installed_frame_hook();

@@ -26,8 +26,6 @@ bool has_monitoring_tool() {
 }
 #endif
 
-}  // namespace
-
 bool is_gc_callback(PyObject* function) {
   static PyObject* const callbacks = [] {  // the collector's own list
     const Ref collector = Ref::steal(PyImport_ImportModule("gc"));
@@ -41,6 +39,12 @@ bool is_gc_callback(PyObject* function) {
     if (callback == function) return true;
   }
   return false;
+}
+
+}  // namespace
+
+bool is_interruption(PyThreadState* thread, PyObject* function) {
+  return thread->tracing > 0 || is_gc_callback(function);
 }
 
 bool is_thread_watched(PyThreadState* thread) {

@@ -12,12 +12,9 @@ bool is_thread_watched(PyThreadState* thread);
 // By a tool that wants events of this code alone.
 bool is_code_watched(PyCodeObject* code);
 
-// Whether the frame that starts is of a hook that sys.addaudithook() has set (CPython turns tracing
-// off meanwhile), and so none of the program's.
-inline bool is_in_audit_hook(PyThreadState* thread) { return thread->tracing > 0; }
-
-// Whether the garbage collector calls it (gc.callbacks), in the middle of anything: none of the
-// program's either.
-bool is_gc_callback(PyObject* function);
+// Whether the frame that starts interrupts the program, in the middle of anything, and is none of
+// its own: of a hook that sys.addaudithook() has set (CPython turns tracing off meanwhile), or what
+// the garbage collector calls (gc.callbacks).
+bool is_interruption(PyThreadState* thread, PyObject* function);
 
 }  // namespace backplane::cpython

@@ -7,7 +7,6 @@
 
 #include "core/base/log.h"
 #include "core/cpython/frame/running_frame.h"
-#include "core/cpython/frame/watched.h"
 #include "core/torch/call/frame_callable.h"
 #include "core/torch/call/frame_effects.h"
 #include "core/torch/call/frame_log.h"
@@ -177,13 +176,9 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   constexpr int kSuspends =
       CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
   if (throwing || content.is_generator || content.first_unit != 0 ||
-      (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0 ||
-      cpython::is_in_audit_hook(thread))
+      (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0)
     return cpython::evaluate_by_default(thread, frame, throwing);
-  if (cpython::is_gc_callback(content.function)) {
-    const cpython::HookPause pause;
-    return cpython::evaluate_by_default(thread, frame, throwing);
-  }
+  if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
   const FileKind kind = kind_of_file(code);
   if (kind == FileKind::kProgram && (code->co_flags & kSuspends) != 0) {
     ++plain_calls_;

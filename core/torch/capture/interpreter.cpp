@@ -7,6 +7,7 @@
 
 #include <string_view>
 
+#include "core/base/c_stack.h"
 #include "core/cpython/bytecode/class_dict.h"
 #include "core/cpython/frame/watched.h"
 #include "core/torch/capture/frame_state.h"
@@ -161,14 +162,12 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
 }
 
 PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (is_below_dispatcher() || cpython::is_in_audit_hook(thread))
-    return cpython::evaluate_by_default(thread, frame, throwing);
-  if (cpython::is_gc_callback(cpython::content_of(frame).function)) {
-    const cpython::HookPause pause;
-    return cpython::evaluate_by_default(thread, frame, throwing);
-  }
+  if (is_below_dispatcher()) return cpython::evaluate_by_default(thread, frame, throwing);
+  if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
   cpython::UnrunFrame unrun(thread, frame);
   if (world_.stopped() || has_ended_) return world_.stop("");
+  if (c_stack_left() < 2 * cpython::kLeastStack)
+    return world_.stop("the program's calls lie too deep for the C stack");
   const cpython::FrameContent content = cpython::content_of(frame);
   PyCodeObject* code = content.code;
   ++frame_count_;

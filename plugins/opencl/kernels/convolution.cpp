@@ -10,17 +10,12 @@ namespace {
 
 using kernelgen::Op;
 
-Shape spread(Shape v, std::size_t rank, std::int64_t fallback) {
-  if (v.empty()) v.push_back(fallback);
-  if (v.size() == 1) v.resize(rank, v[0]);
-  return v;
-}
 Window read_window(const Builder& b, const TensorView& weight) {
   Window w;
   w.kernel.assign(weight.dims.begin() + 2, weight.dims.end());
-  w.stride = spread(b.step().ints("stride"), w.rank(), 1);
-  w.padding = spread(b.step().ints("padding"), w.rank(), 0);
-  w.dilation = spread(b.step().ints("dilation"), w.rank(), 1);
+  w.stride = for_each_dim(b.step().ints("stride"), w.rank(), 1);
+  w.padding = for_each_dim(b.step().ints("padding"), w.rank(), 0);
+  w.dilation = for_each_dim(b.step().ints("dilation"), w.rank(), 1);
   return w;
 }
 

@@ -2,11 +2,8 @@
 #include "kernels/text.h"
 
 namespace backplane::opencl {
-namespace {
 
 using kernelgen::Op;
-
-}  // namespace
 
 Planes Planes::for_image(const Window& w, const Shape& out, std::int64_t channels) {
   Planes planes;

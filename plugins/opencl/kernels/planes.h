@@ -14,6 +14,13 @@ struct Window {
   std::size_t rank() const { return kernel.size(); }
 };
 
+// `given` numbers for the `rank` dims of a window: one serves all, none is `fallback`.
+inline Shape for_each_dim(Shape given, std::size_t rank, std::int64_t fallback) {
+  if (given.empty()) given.push_back(fallback);
+  if (given.size() == 1) given.resize(rank, given[0]);
+  return given;
+}
+
 // Of an image [N, channels, …]: height and width, or whatever dims it has.
 inline Shape spatial(const TensorView& image) { return {image.dims.begin() + 2, image.dims.end()}; }
 

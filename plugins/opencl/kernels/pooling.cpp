@@ -1,6 +1,7 @@
 // Pooling over windows, in one to three dims: the last ones of the tensor.
 #include <limits>
 
+#include "kernels/planes.h"
 #include "kernels/registry.h"
 
 namespace backplane::opencl {
@@ -13,22 +14,15 @@ using kernelgen::Reduction;
 constexpr std::int64_t kFewTaps = 9;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-Shape spread(Shape v, std::size_t rank, std::int64_t fallback) {
-  if (v.empty()) v.push_back(fallback);
-  if (v.size() == 1) v.resize(rank, v[0]);
-  return v;
+Window read_window(const Builder& b, std::size_t rank) {
+  Window w;
+  w.kernel = for_each_dim(b.step().ints("kernel_size"), rank, 1);
+  w.stride = b.step().ints("stride");
+  w.stride = w.stride.empty() ? w.kernel : for_each_dim(w.stride, rank, 1);
+  w.padding = for_each_dim(b.step().ints("padding"), rank, 0);
+  w.dilation = for_each_dim(b.step().ints("dilation"), rank, 1);
+  return w;
 }
-struct Window {
-  Window(const Builder& b, std::size_t dims) {
-    kernel = spread(b.step().ints("kernel_size"), dims, 1);
-    stride = b.step().ints("stride");
-    stride = stride.empty() ? kernel : spread(stride, dims, 1);
-    padding = spread(b.step().ints("padding"), dims, 0);
-    dilation = spread(b.step().ints("dilation"), dims, 1);
-  }
-  std::size_t dims() const { return kernel.size(); }
-  Shape kernel, stride, padding, dilation;
-};
 Indices lead(const Indices& axes, std::size_t dims) {
   return {axes.begin(), axes.end() - static_cast<std::ptrdiff_t>(dims)};
 }
@@ -37,10 +31,10 @@ Indices lead(const Indices& axes, std::size_t dims) {
 Expr taps(Draft& d, const Window& w, const TensorView& in, const Indices& axes, const Indices& loop,
           Indices& out_at) {
   Expressions& e = d.e();
-  out_at = lead(axes, w.dims());
+  out_at = lead(axes, w.rank());
   Expr inside = e.integer(kernelgen::Type::kBool, 1);
-  for (std::size_t i = 0; i < w.dims(); ++i) {
-    const std::size_t k = axes.size() - w.dims() + i;
+  for (std::size_t i = 0; i < w.rank(); ++i) {
+    const std::size_t k = axes.size() - w.rank() + i;
     const Expr start = e.sub(e.mul(axes[k], d.index(w.stride[i])), d.index(w.padding[i]));
     const Expr at = e.add(start, e.mul(loop[i], d.index(w.dilation[i])));
     inside = e.both(inside, e.inside(at, in.dims[k]));
@@ -52,10 +46,10 @@ Expr taps(Draft& d, const Window& w, const TensorView& in, const Indices& axes, 
 Expr holders(Draft& d, const Window& w, const Shape& out_dims, const Indices& axes,
              const Indices& loop, Indices& out_at) {
   Expressions& e = d.e();
-  out_at = lead(axes, w.dims());
+  out_at = lead(axes, w.rank());
   Expr inside = e.integer(kernelgen::Type::kBool, 1);
-  for (std::size_t i = 0; i < w.dims(); ++i) {
-    const std::size_t k = axes.size() - w.dims() + i;
+  for (std::size_t i = 0; i < w.rank(); ++i) {
+    const std::size_t k = axes.size() - w.rank() + i;
     const Expr at =
         e.sub(e.add(axes[k], d.index(w.padding[i])), e.mul(loop[i], d.index(w.dilation[i])));
     const Expr o = e.div(at, d.index(w.stride[i]));
@@ -120,7 +114,7 @@ Status max_pool(Builder& b) {
   auto in = b.operand(0);
   if (!in.ok()) return in.status();
   const TensorView out = b.result();
-  const Window w(b, kDims);
+  const Window w = read_window(b, kDims);
   if (product(w.kernel) <= kFewTaps) {
     Draft d(b, out.dims);
     Expr value = kernelgen::kNoExpr, place = kernelgen::kNoExpr;
@@ -159,7 +153,7 @@ Status max_pool_backward(Builder& b) {  // grad, self, indices
   if (!grad.ok()) return grad.status();
   if (!indices.ok()) return indices.status();
   const TensorView out = b.result();
-  const Window w(b, kDims);
+  const Window w = read_window(b, kDims);
   Shape holders_of_one;  // windows that hold a position, by dim
   for (std::size_t i = 0; i < kDims; ++i)
     holders_of_one.push_back((w.kernel[i] + w.stride[i] - 1) / w.stride[i]);
@@ -204,8 +198,8 @@ Expr divisor(Builder& b, Draft& d, const Window& w, const Shape& in_dims, const 
   if (fixed != nullptr) return e.constant(t, static_cast<double>(fixed->integer));
   const bool padded = b.step().node().bool_or("count_include_pad", true);
   Expr count = d.index(1);
-  for (std::size_t i = 0; i < w.dims(); ++i) {
-    const std::size_t k = axes.size() - w.dims() + i;
+  for (std::size_t i = 0; i < w.rank(); ++i) {
+    const std::size_t k = axes.size() - w.rank() + i;
     Expr start = e.sub(e.mul(axes[k], d.index(w.stride[i])), d.index(w.padding[i]));
     Expr end =
         e.binary(Op::kMin, e.add(start, d.index(w.kernel[i])), d.index(in_dims[k] + w.padding[i]));
@@ -222,7 +216,7 @@ Status avg_pool(Builder& b) {
   auto in = b.operand(0);
   if (!in.ok()) return in.status();
   const TensorView out = b.result();
-  const Window w(b, kDims);
+  const Window w = read_window(b, kDims);
   Draft d(b, out.dims, w.kernel);
   Expressions& e = d.e();
   const kernelgen::Type t = kernelgen::compute_type(in->storage);
@@ -237,7 +231,7 @@ Status avg_pool_backward(Builder& b) {  // grad, self
   auto grad = b.operand(0);
   if (!grad.ok()) return grad.status();
   const TensorView out = b.result();
-  const Window w(b, kDims);
+  const Window w = read_window(b, kDims);
   Draft d(b, out.dims, w.kernel);
   Expressions& e = d.e();
   const kernelgen::Type t = kernelgen::compute_type(out.storage);
