@@ -350,3 +350,34 @@ def test_a_stack_that_is_allowed_to_outgrow_the_threads_own() -> None:
     assert done.returncode == 0, done
     assert done.stdout.startswith("too deep\n[4.0, 4.0] [3001.0, 3001.0]\n"), done.stdout
     assert "too deep for the C stack" in done.stdout
+
+
+WARNS_ONCE = """
+import torch
+from torch_backplane import frontend
+
+compiled = frontend.compile(lambda x: x + float(x.sum()), backend="eager")
+for _ in range(3):
+    compiled(torch.ones(2, requires_grad=True))
+"""
+
+
+def test_what_pytorch_warns_of_once_is_shown() -> None:
+    """The warning comes while the capture gives up at float()."""
+    done = subprocess.run(
+        [sys.executable, "-c", WARNS_ONCE], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done
+    assert done.stderr.count("UserWarning: Converting a tensor") == 1, done.stderr
+    assert "RuntimeError" not in done.stderr
+
+
+def test_warnings_of_c_code_come_with_every_call() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.range(1, 2)
+
+    compiled = frontend.compile(f, backend="eager")
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="torch.range is deprecated"):
+            assert torch.equal(compiled(torch.ones(2)), torch.tensor([2.0, 3.0]))
+    assert "the program warns" in next(iter(frontend.counters(compiled)["breaks"]))

@@ -35,6 +35,12 @@ std::string_view text_of(PyObject* name) {
   return {};
 }
 
+// The two functions of Python that PyErr_WarnEx() calls.
+bool shows_warning_of_c(std::string_view file, std::string_view function) {
+  return file.ends_with("/warnings.py") &&
+         (function == "WarningMessage.__init__" || function == "_showwarnmsg");
+}
+
 bool guard_under(World& world, PyTypeObject* type, PyObject* name, PyObject* function) {
   PyObject* found = _PyType_Lookup(type, name);
   if (!found) return false;
@@ -172,6 +178,13 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   PyCodeObject* code = content.code;
   ++frame_count_;
   const std::string_view file = text_of(code->co_filename);
+  // Behind a break the program warns again, but for what PyTorch tells only once.
+  if (shows_warning_of_c(file, text_of(code->co_qualname))) {
+    const record::Session* session = record::Session::current();
+    if (!session || session->refusal().empty()) return world_.stop("the program warns");
+    const cpython::HookPause pause;
+    return cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
+  }
   const bool marks_modules = file.ends_with("/torch/_dynamo/mutation_guard.py");
   // TorchDynamo, once used, marks every module that is made.
   if (marks_modules && text_of(code->co_qualname) == "GenerationTracker.tag")
