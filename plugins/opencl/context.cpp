@@ -1,6 +1,8 @@
 #include "context.h"
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "signal_guard.h"
 
@@ -113,6 +115,18 @@ Status Context::failure(const char* call, cl_int code) {
   }
   finish_queues();
   return check();
+}
+
+cl_int Context::wait(cl_event event) const {
+  constexpr std::chrono::microseconds kLook(100);
+  const auto until = std::chrono::steady_clock::now() + kLook;
+  cl_int state = CL_QUEUED;
+  while (facts_.is_cpu && std::chrono::steady_clock::now() < until) {
+    clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
+    if (state <= CL_COMPLETE) break;
+    std::this_thread::yield();  // the kernel's threads may wait for this core
+  }
+  return clWaitForEvents(1, &event);
 }
 
 Status Context::begin_profile() {

@@ -84,6 +84,10 @@ class Context {
     return call();
   }
 
+  // As clWaitForEvents() with one. For CPU devices it looks a while before it sleeps: to wake a
+  // thread takes longer than many kernels run.
+  cl_int wait(cl_event event) const;
+
   bool is_profiling() const { return profile_.is_active(); }
   Profile& profile() { return profile_; }
   Status begin_profile();

@@ -26,7 +26,7 @@ Status complete(Context& context, const sdk::Order& order, cl_event event, bool 
   }
   cl_int code = CL_SUCCESS, state = CL_COMPLETE;
   if (blocking) {
-    code = clWaitForEvents(1, &event);
+    code = context.wait(event);
     clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
   }
   clReleaseEvent(event);

@@ -95,7 +95,7 @@ Status ClEvent::wait(std::uint64_t timeout_ns) {
   if (timeout_ns == UINT64_MAX) {
     cl_event event = find_latest();
     if (event == nullptr) return {};
-    const cl_int code = clWaitForEvents(1, &event);
+    const cl_int code = context_->wait(event);
     clReleaseEvent(event);
     if (code != CL_SUCCESS && code != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
       return context_->failure("clWaitForEvents", code);
