@@ -77,7 +77,7 @@ class Run:
             ["training"] if options.training else ["inference"] if options.quick else subjects.MODES
         )
         self.threads = options.threads or ([1] if options.quick else [1, 2])
-        self.backends = ["eager", options.plugin, "inductor", "openvino"]
+        self.backends = [options.plugin, *options.beside]
         if options.inductor_best:
             self.backends.append("inductor-best")
         self.pace = {"rounds": 15, "block": 0.1 if options.quick else 0.3}
@@ -285,6 +285,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="inference, one thread, short blocks")
     parser.add_argument("--training", action="store_true", help="training steps only")
     parser.add_argument("--no-first", action="store_true", help="leave out first calls and memory")
+    parser.add_argument(
+        "--beside",
+        type=lambda text: text.split(","),
+        default=["eager", "inductor", "openvino"],
+        help="the back ends to compare with, by their names, eager first",
+    )
     parser.add_argument("--inductor-best", action="store_true", help="also Inductor's best options")
     parser.add_argument("--json", type=pathlib.Path, help="write everything to this file")
     parser.add_argument("--plot", type=pathlib.Path, help="write a picture (SVG) to this file")
