@@ -37,6 +37,7 @@ def work(what: str, threads: int, caches: str, **settings: Any) -> dict[str, Any
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
+        "POCL_MAX_PTHREAD_COUNT": str(threads),  # else as many as there are cores
         "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
         "BACKPLANE_CACHE_DIR": f"{caches}/backplane",
         "POCL_CACHE_DIR": f"{caches}/pocl",
