@@ -165,6 +165,7 @@ class Run:
             for model in ([] if options.no_first else options.models)
             for mode in self.modes
             for backend in ("eager", options.plugin, "inductor")
+            if backend in self.backends
         ]
         others = [name for name in self.backends if name != options.plugin]
         result["summary"] = report.summary(result["steady"], options.plugin, others)
@@ -290,7 +291,7 @@ def main() -> int:
         "--beside",
         type=lambda text: text.split(","),
         default=["eager", "inductor", "openvino"],
-        help="the back ends to compare with, by their names, eager first",
+        help="the back ends to compare with, by their names, eager among them",
     )
     parser.add_argument("--inductor-best", action="store_true", help="also Inductor's best options")
     parser.add_argument("--json", type=pathlib.Path, help="write everything to this file")
@@ -300,6 +301,11 @@ def main() -> int:
     parser.add_argument("--budget", action="store_true", help="training over memory_budget alone")
     parser.add_argument("--capturing", action="store_true", help="our front end beside TorchDynamo")
     options = parser.parse_args()
+    known = subjects.backends(options.plugin)
+    if unknown := set(options.beside) - set(known):
+        parser.error(f"no back ends {sorted(unknown)}; there are {', '.join(known)}")
+    if "eager" not in options.beside:
+        parser.error("--beside wants eager too: results are compared with its")
     if options.groups:
         return show_groups(options.plugin, options.threads or [1, 2])
     # Timing each takes long, capturing does not.

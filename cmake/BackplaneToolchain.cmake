@@ -35,7 +35,7 @@ elseif(BACKPLANE_SANITIZE)
   message(FATAL_ERROR "BACKPLANE_SANITIZE=${BACKPLANE_SANITIZE}: want address, thread or nothing")
 endif()
 if(BACKPLANE_SANITIZE)
-  # With -O2 the checks make compiling several times longer, and running hardly shorter.
+  # The checks make compiling with -O2 take long.
   add_compile_options(${sanitizers} -fno-omit-frame-pointer -O1)
   add_link_options(${sanitizers})
 endif()

@@ -4,14 +4,13 @@
 #include <pthread.h>
 
 #include <cstddef>
-#include <cstring>
 
 namespace backplane {
 namespace {
 
 constexpr std::size_t kSize = 512 << 10;
 
-// Of a frame that holds 64 KiB and of the one below it.
+// As a function sees it that is called from a frame of 64 KiB.
 [[gnu::noinline]] std::size_t left_below_a_large_frame() {
   volatile char held[64 << 10];
   held[0] = 0;

@@ -15,16 +15,16 @@ run_ctest() {
 }
 
 # run_pytest [pytest arguments]
+# Without any it is the whole suite, in processes side by side, each of which takes whole files, in
+# the order in which tests/conftest.py puts them. At most four: each has torch, models and two
+# threads of its own.
 run_pytest() {
+  if [ $# -eq 0 ]; then
+    set -- --numprocesses "$((JOBS < 4 ? JOBS : 4))" --dist loadfile --no-loadscope-reorder
+  fi
   rm -f build/pytest.xml
   "$PYTHON" -m pytest --junitxml=build/pytest.xml "$@" || test_status=1
   junit_files+=("pytest=build/pytest.xml")
-}
-
-# The whole suite in processes side by side, each of which takes whole files, in the order in which
-# tests/conftest.py puts them. At most four: each has torch, models and two threads of its own.
-run_pytest_side_by_side() {
-  run_pytest --numprocesses "$((JOBS < 4 ? JOBS : 4))" --dist loadfile --no-loadscope-reorder
 }
 
 # Intel's runtime in a folder of its own: .venv stays free of its libraries, the loader sees it alone.
@@ -88,7 +88,7 @@ run_tests() {
     all)
       build_package test
       run_ctest "$BACKPLANE_BUILD"
-      if [ $# -gt 0 ]; then run_pytest "$@"; else run_pytest_side_by_side; fi
+      run_pytest "$@"
       ;;
   esac
   echo

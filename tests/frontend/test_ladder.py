@@ -23,6 +23,7 @@ def custom(graph: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Any:
 
 
 custom.graphs = []
+CUSTOM = pytest.param(custom, id="custom")  # str(custom) has its address
 
 
 def written(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -33,14 +34,14 @@ def written(x: torch.Tensor, y: torch.Tensor) -> Any:
     return {"all": scaled, "top": top, "x": x, "part": x[1:], "none": None}, y
 
 
-@pytest.mark.parametrize("backend", [*RUNGS, pytest.param(custom, id="custom")])
+@pytest.mark.parametrize("backend", [*RUNGS, CUSTOM])
 def test_results_and_effects(backend: Any) -> None:
     compiled = check(written, (torch.rand(2, 2), torch.rand(3)), backend=backend)
     check(written, (torch.rand(3, 2), torch.rand(3)), compiled=compiled)
     assert captured(compiled), frontend.counters(compiled)
 
 
-@pytest.mark.parametrize("backend", [*RUNGS, pytest.param(custom, id="custom")])
+@pytest.mark.parametrize("backend", [*RUNGS, CUSTOM])
 def test_training(backend: Any) -> None:
     def function(x: torch.Tensor, w: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         state.mul_(0.5).add_(w.sum(0) * 0.5)
@@ -92,7 +93,7 @@ def test_graphs_behind_breaks_go_to_the_back_end() -> None:
     assert captured(compiled)
 
 
-@pytest.mark.parametrize("backend", [*RUNGS, pytest.param(custom, id="custom")])
+@pytest.mark.parametrize("backend", [*RUNGS, CUSTOM])
 def test_gradients_that_the_program_cuts(backend: Any) -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         with torch.no_grad():
@@ -184,9 +185,7 @@ def test_the_ladder_names_the_stage() -> None:
     assert "wrong: the result has other values" in str(rungs)
 
 
-@pytest.mark.parametrize(
-    "backend", ["eager", "aot_eager", "reference", pytest.param(custom, id="custom")]
-)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "reference", CUSTOM])
 def test_explain_says_who_runs_it(backend: Any) -> None:
     compiled = frontend.compile(Broken(), backend=backend, options={"report": False})
     explanation = torch_backplane.explain(compiled)(torch.rand(2, 3))

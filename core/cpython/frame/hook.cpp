@@ -56,8 +56,9 @@ thread_local int FreeDepth::t_depth = 0;
 };
 #endif
 
-// Plain calls take no C stack, so that CPython's own limit may be far beyond what the stack holds.
-bool is_too_deep(PyThreadState* thread, _PyInterpreterFrame* frame) {
+// CPython's own limit may be far beyond what the C stack holds: its plain calls take none of it.
+// Ends the frame with RecursionError then. A generator's frame is not ours to end.
+bool refuse_too_deep(PyThreadState* thread, _PyInterpreterFrame* frame) {
   if (c_stack_left() >= kLeastStack || content_of(frame).is_generator) return false;
   const UnrunFrame unrun(thread, frame);
   PyErr_SetString(PyExc_RecursionError,
@@ -67,7 +68,7 @@ bool is_too_deep(PyThreadState* thread, _PyInterpreterFrame* frame) {
 }
 
 PyObject* run_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (is_too_deep(thread, frame)) return nullptr;
+  if (refuse_too_deep(thread, frame)) return nullptr;
   const FreeDepth depth(thread);
   return _PyEval_EvalFrameDefault(thread, frame, throwing);
 }
@@ -119,11 +120,15 @@ HookPause::HookPause() : outer_(std::exchange(t_evaluator, nullptr)) {}
 
 HookPause::~HookPause() { t_evaluator = outer_; }
 
+PyObject* evaluate_unhooked(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  const HookPause pause;
+  return evaluate_by_default(thread, frame, throwing);
+}
+
 std::optional<PyObject*> evaluate_interruption(PyThreadState* thread, _PyInterpreterFrame* frame,
                                                int throwing) {
   if (!is_interruption(thread, content_of(frame).function)) return std::nullopt;
-  const HookPause pause;
-  return evaluate_by_default(thread, frame, throwing);
+  return evaluate_unhooked(thread, frame, throwing);
 }
 
 }  // namespace backplane::cpython

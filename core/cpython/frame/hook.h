@@ -52,6 +52,8 @@ class HookPause {
 };
 
 PyObject* evaluate_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing);
+// With all that it calls.
+PyObject* evaluate_unhooked(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing);
 
 // Runs a frame that interrupts the program (is_interruption), and all that it calls, by CPython.
 // Nothing where the frame is the program's.

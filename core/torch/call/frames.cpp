@@ -186,10 +186,7 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
                        ": a generator or coroutine is no frame to resume");
     return cpython::evaluate_by_default(thread, frame, throwing);
   }
-  if (kind == FileKind::kDynamo) {
-    const cpython::HookPause pause;
-    return cpython::evaluate_by_default(thread, frame, throwing);
-  }
+  if (kind == FileKind::kDynamo) return cpython::evaluate_unhooked(thread, frame, throwing);
   if (kind == FileKind::kLibrary) return cpython::evaluate_by_default(thread, frame, throwing);
 
   const std::shared_ptr<Frames> self = shared_from_this();

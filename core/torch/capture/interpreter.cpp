@@ -182,8 +182,7 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   if (shows_warning_of_c(file, text_of(code->co_qualname))) {
     const record::Session* session = record::Session::current();
     if (!session || session->refusal().empty()) return world_.stop("the program warns");
-    const cpython::HookPause pause;
-    return cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
+    return cpython::evaluate_unhooked(thread, unrun.hand_on(), throwing);
   }
   const bool marks_modules = file.ends_with("/torch/_dynamo/mutation_guard.py");
   // TorchDynamo, once used, marks every module that is made.

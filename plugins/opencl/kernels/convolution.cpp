@@ -13,9 +13,9 @@ using kernelgen::Op;
 Window read_window(const Builder& b, const TensorView& weight) {
   Window w;
   w.kernel.assign(weight.dims.begin() + 2, weight.dims.end());
-  w.stride = for_each_dim(b.step().ints("stride"), w.rank(), 1);
-  w.padding = for_each_dim(b.step().ints("padding"), w.rank(), 0);
-  w.dilation = for_each_dim(b.step().ints("dilation"), w.rank(), 1);
+  w.stride = per_dim(b.step().ints("stride"), w.rank(), 1);
+  w.padding = per_dim(b.step().ints("padding"), w.rank(), 0);
+  w.dilation = per_dim(b.step().ints("dilation"), w.rank(), 1);
   return w;
 }
 

@@ -15,7 +15,7 @@ struct Window {
 };
 
 // `given` numbers for the `rank` dims of a window: one serves all, none is `fallback`.
-inline Shape for_each_dim(Shape given, std::size_t rank, std::int64_t fallback) {
+inline Shape per_dim(Shape given, std::size_t rank, std::int64_t fallback) {
   if (given.empty()) given.push_back(fallback);
   if (given.size() == 1) given.resize(rank, given[0]);
   return given;

@@ -16,11 +16,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Window read_window(const Builder& b, std::size_t rank) {
   Window w;
-  w.kernel = for_each_dim(b.step().ints("kernel_size"), rank, 1);
+  w.kernel = per_dim(b.step().ints("kernel_size"), rank, 1);
   w.stride = b.step().ints("stride");
-  w.stride = w.stride.empty() ? w.kernel : for_each_dim(w.stride, rank, 1);
-  w.padding = for_each_dim(b.step().ints("padding"), rank, 0);
-  w.dilation = for_each_dim(b.step().ints("dilation"), rank, 1);
+  w.stride = w.stride.empty() ? w.kernel : per_dim(w.stride, rank, 1);
+  w.padding = per_dim(b.step().ints("padding"), rank, 0);
+  w.dilation = per_dim(b.step().ints("dilation"), rank, 1);
   return w;
 }
 Indices lead(const Indices& axes, std::size_t dims) {
