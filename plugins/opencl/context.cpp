@@ -118,10 +118,11 @@ Status Context::failure(const char* call, cl_int code) {
 }
 
 cl_int Context::wait(cl_event event) const {
-  constexpr std::chrono::microseconds kLook(100);
-  const auto until = std::chrono::steady_clock::now() + kLook;
+  using std::chrono::microseconds;
+  const microseconds look(!facts_.is_cpu ? 0 : facts_.spares_a_core ? 1000 : 100);
+  const auto until = std::chrono::steady_clock::now() + look;
   cl_int state = CL_QUEUED;
-  while (facts_.is_cpu && std::chrono::steady_clock::now() < until) {
+  while (std::chrono::steady_clock::now() < until) {
     clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, nullptr);
     if (state <= CL_COMPLETE) break;
     std::this_thread::yield();  // the kernel's threads may wait for this core

@@ -84,8 +84,8 @@ class Context {
     return call();
   }
 
-  // As clWaitForEvents() with one. For CPU devices it looks a while before it sleeps: to wake a
-  // thread takes longer than many kernels run.
+  // As clWaitForEvents() with one. For CPU devices it looks a while before it sleeps, longer where
+  // the driver's threads leave a core to it: to wake a thread takes longer than many kernels run.
   cl_int wait(cl_event event) const;
 
   bool is_profiling() const { return profile_.is_active(); }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 
 #include "signal_guard.h"
 
@@ -67,6 +68,7 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   f.buffer_limit_bytes = device_fact<cl_ulong>(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, 0);
   f.local_bytes = device_fact<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE, 0);
   f.compute_units = device_fact<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS, 1);
+  f.spares_a_core = f.is_cpu && f.compute_units < std::thread::hardware_concurrency();
   f.clock_mhz = device_fact<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY, 1000);
   f.group_limit = device_fact<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
   return f;

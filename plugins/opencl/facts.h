@@ -18,6 +18,8 @@ struct DeviceFacts {
   bool has_fp64 = false, has_fp16 = false;
   std::uint64_t memory_bytes = 0, buffer_limit_bytes = 0, local_bytes = 0;
   std::uint32_t compute_units = 1, clock_mhz = 1000;
+  // A CPU whose driver has fewer threads than the process may use cores.
+  bool spares_a_core = false;
   std::size_t group_limit = 1;
   std::uint32_t index = 0;
   // Kernels read and write host memory where it lies: CPUs, unless BACKPLANE_OPENCL_ZERO_COPY=0.

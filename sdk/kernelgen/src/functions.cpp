@@ -3,7 +3,8 @@
 namespace backplane::kernelgen {
 namespace {
 
-// $F, $I: float and int of the width; $X: the width as a suffix.
+// $F, $I: float and int of the width; $X: the width as a suffix. BP_RAISE(v, s) is v * 2^n for
+// s = 1.5 * 2^23 + n, where v and the result are normal.
 struct Function {
   std::string_view name;
   Op op;  // kConstant: called by others only
@@ -41,19 +42,23 @@ BP_FN $F bp_expm1_reduced_$X($F r) {
   return p * (r * r) + r;
 }
 )"},
-    // The power of two is added to the exponent; results that would be subnormal are zero.
+    // The power of two is added to the exponent; results that would be subnormal are zero. What is
+    // out of range runs through and is replaced at the end, NaN with it.
     {"exp", Op::kExp, R"(
 BP_FN $F bp_exp_normal_$X($F v) {
-  $F n = bp_nearest_$X(v * 1.44269504088896341f);
+  $F shifted = v * 1.44269504088896341f + 0x1.8p23f;
+  $F n = shifted - 0x1.8p23f;
   $F r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
-  $F p = bp_expm1_reduced_$X(r) + 1.0f;
-  return BP_AF_$X(BP_AI_$X(p) + BP_CI_$X(n) * 0x800000);
+  $F p = r * 1.3814537e-3f + 8.3687460e-3f;
+  p = p * r + 4.1668393e-2f;
+  p = p * r + 1.6666521e-1f;
+  p = p * r + 4.9999994e-1f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return BP_RAISE_$X(p, shifted);
 }
 BP_FN $F bp_exp_$X($F x) {
-  $F v = BP_SEL_$X(x > 89.0f, ($F)(89.0f), x);
-  v = BP_SEL_$X(v < -89.0f, ($F)(-89.0f), v);
-  $F y = bp_exp_normal_$X(v);
-  y = BP_SEL_$X(x > 88.7228317f, ($F)(BP_INFINITY), y);
+  $F y = BP_SEL_$X(x <= 88.7228317f, bp_exp_normal_$X(x), x + BP_INFINITY);
   return BP_SEL_$X(x < -87.3365402f, ($F)(0.0f), y);
 }
 )"},
@@ -160,16 +165,15 @@ BP_FN $F bp_normal_cdf_$X($F x) {
   p = p * t - 4.5919830e-1f;
   p = p * t - 1.1511060f;
   p = p * t - 1.0f;
-  $F n = bp_nearest_$X(p);
-  $F r = p - n;
+  $F shifted = p + 0x1.8p23f;
+  $F r = p - (shifted - 0x1.8p23f);
   $F q = r * 1.5353362e-4f + 1.3398874e-3f;
   q = q * r + 9.6184369e-3f;
   q = q * r + 5.5503324e-2f;
   q = q * r + 2.4022648e-1f;
   q = q * r + 6.9314718e-1f;
   q = q * r + 1.0f;
-  $F tail = BP_AF_$X(BP_AI_$X(q) + BP_CI_$X(n) * 0x800000);
-  tail = BP_SEL_$X(a > 5.7f, ($F)(0.0f), tail);
+  $F tail = BP_SEL_$X(a <= 5.7f, BP_RAISE_$X(q, shifted), t * 0.0f);
   return BP_SEL_$X(x < 0.0f, tail, 1.0f - tail);
 }
 )"},
@@ -227,6 +231,8 @@ constexpr std::string_view kOpenClPrelude = R"(
 #define BP_CF_1(x) ((float)(x))
 #define BP_SEL_1(m, a, b) ((m) ? (a) : (b))
 #define BP_OR_1(a, b) ((a) || (b))
+#define BP_RAISE_1(v, shifted) as_float(as_uint(v) + (as_uint(shifted) << 23))
+#define BP_RAISE_16(v, shifted) as_float16(as_uint16(v) + (as_uint16(shifted) << 23))
 #define BP_AI_16(x) as_int16(x)
 #define BP_AF_16(x) as_float16(x)
 #define BP_CI_16(x) convert_int16(x)
@@ -241,6 +247,13 @@ constexpr std::string_view kOpenClPrelude = R"(
 #define BP_BITS_F32(s) as_float((int)(s))
 #define BP_BITS_F64(s) as_double(s)
 typedef half bp_half;
+// PoCL takes vstore16 apart into three stores.
+#ifdef __clang__
+typedef float16 bp_float16_anywhere __attribute__((aligned(4)));
+#define BP_STORE_F32_16(v, i, p) (((BP_GLOBAL bp_float16_anywhere*)(p))[i] = (v))
+#else
+#define BP_STORE_F32_16(v, i, p) vstore16(v, i, p)
+#endif
 )";
 constexpr std::string_view kC11Prelude = R"(
 #include <math.h>
@@ -265,6 +278,8 @@ static inline double bp_as_double(ulong x) { double y; memcpy(&y, &x, 8); return
 #define BP_CF_1(x) ((float)(x))
 #define BP_SEL_1(m, a, b) ((m) ? (a) : (b))
 #define BP_OR_1(a, b) ((a) || (b))
+#define BP_RAISE_1(v, shifted) \
+  bp_as_float((int)((uint)bp_as_int(v) + ((uint)bp_as_int(shifted) << 23)))
 #define BP_F16_LOAD(p, i) ((float)(p)[i])
 #define BP_F16_STORE(p, i, v) ((p)[i] = (_Float16)(v))
 #define BP_BITS_F32(s) bp_as_float((int)(s))
@@ -290,6 +305,8 @@ typedef unsigned long ulong;
 #define BP_CF_1(x) ((float)(x))
 #define BP_SEL_1(m, a, b) ((m) ? (a) : (b))
 #define BP_OR_1(a, b) ((a) || (b))
+#define BP_RAISE_1(v, shifted) \
+  __uint_as_float(__float_as_uint(v) + (__float_as_uint(shifted) << 23))
 #define BP_F16_LOAD(p, i) __half2float((p)[i])
 #define BP_F16_STORE(p, i, v) ((p)[i] = __float2half_rn(v))
 #define BP_BITS_F32(s) __int_as_float((int)(s))

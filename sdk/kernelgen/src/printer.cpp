@@ -368,6 +368,7 @@ void PointPrinter::store(const Store& s, bool wide) {
     const bool same = s.storage == Storage::kF32 || s.storage == Storage::kF64 ||
                       s.storage == Storage::kI64 || s.storage == Storage::kI32;
     const std::string small = s.storage == Storage::kI8 ? "char" : type;
+    if (s.storage == Storage::kF32) return line("BP_STORE_F32_" + w + "(" + value + at);
     return line("vstore" + w + "(" + (same ? value : "convert_" + small + w + "(" + value + ")") +
                 at);
   }
@@ -422,7 +423,7 @@ std::string PointPrinter::point(bool wide) {
   for (std::size_t i = 0; i < kept_.size(); ++i)
     if (kept_[i] != 0 && vectors_ == 0)
       line("float " + variable("k", static_cast<std::int64_t>(i)) + "[" +
-           number(e_.extents().back()) + "];");
+           number(e_.extents().back()) + "] __attribute__((aligned(64)));");
     else if (kept_[i] != 0)
       for (vector_ = 0; vector_ < vectors_; ++vector_)
         line(type_name(Type::kF32, lanes_) + " " + kept_name(static_cast<Expr>(i)) + ";");

@@ -65,15 +65,15 @@ std::string PointPrinter::kept_name(Expr e) const {
 std::string PointPrinter::kept_value(Expr e, bool wide) const {
   if (vectors_ != 0) return kept_name(e);
   const std::string place = axis_name(e_.extents().size() - 1);
-  return wide ? "vload" + number(lanes_) + "(0, " + kept_name(e) + " + " + place + ")"
+  return wide ? "*(float" + number(lanes_) + "*)(" + kept_name(e) + " + " + place + ")"
               : kept_name(e) + "[" + place + "]";
 }
 void PointPrinter::keep_value(Expr e, const std::string& value, bool wide) {
   if (vectors_ != 0) return line(kept_name(e) + " = " + value + ";");
   const std::string place = axis_name(e_.extents().size() - 1);
-  line(wide
-           ? "vstore" + number(lanes_) + "(" + value + ", 0, " + kept_name(e) + " + " + place + ");"
-           : kept_name(e) + "[" + place + "] = " + value + ";");
+  line(wide ? "*(float" + number(lanes_) + "*)(" + kept_name(e) + " + " + place + ") = " + value +
+                  ";"
+            : kept_name(e) + "[" + place + "] = " + value + ";");
 }
 
 std::string PointPrinter::text(Expr e, bool wide) {
