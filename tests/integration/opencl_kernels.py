@@ -51,6 +51,7 @@ PROGRAMS: dict[str, tuple[Call, tuple[Any, ...], bool]] = {
     "mm": (torch.mm, (rand(37, 29), rand(29, 45)), True),
     "bmm": (lambda x, y: torch.bmm(x, y.transpose(1, 2)).relu(), (rand(3, 14, 9), rand(3, 20, 9)), True),
     "linear": (lambda x, w, b: F.gelu(F.linear(x, w, b)), (rand(13, 30), rand(50, 30), rand(50)), True),
+    "few rows": (lambda x, w, m: (F.linear(x, w), torch.mm(x, m)), (rand(5, 20), rand(21, 20), rand(20, 32)), False),
     "whole numbers": (torch.mm, (whole(9, 5, 6), whole(9, 6, 7)), False),
     "vectors": (torch.mv, (rand(20, 33), rand(33)), True),
     "attention": (flash, (rand(1, 2, 11, 8), rand(1, 2, 11, 8), rand(1, 2, 11, 8)), True),

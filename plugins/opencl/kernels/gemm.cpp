@@ -1,5 +1,6 @@
 #include "kernels/gemm.h"
 
+#include "kernels/gemm_text.h"
 #include "kernels/text.h"
 #include "kernels/transpose.h"
 #include "packing.h"
@@ -7,10 +8,10 @@
 namespace backplane::opencl {
 namespace {
 
-struct Tile {
-  std::int64_t rows, vectors, lanes;
-  std::int64_t columns() const { return vectors * lanes; }
-};
+// Rows for which packing the right factor, which each tile of rows reads once, costs more than it
+// brings.
+constexpr std::int64_t kFewRows = 8;
+
 // Few heights, so that sizes which change have few kernels. Rows beyond the last repeat it.
 std::int64_t height(std::int64_t m, std::int64_t most) {
   for (const std::int64_t rows : {1, 2, 4, 6})
@@ -25,9 +26,9 @@ Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
   if (builder.schedule().gpu)
     return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
   if (n <= 16) return {height(m, 14), 1, 16};
-  const std::int64_t vectors = n <= 32 ? 2
-                               : m > 8 ? builder.context().product_tile(false).vectors
-                                       : 4;
+  const std::int64_t vectors = n <= 32        ? 2
+                               : m > kFewRows ? builder.context().product_tile(false).vectors
+                                              : 4;
   return {height(m, most_rows(vectors)), vectors, 16};
 }
 
@@ -43,6 +44,29 @@ Shape packed_batch(const Shape& batch, const Factor& factor) {
 }
 bool is_plain(const Factor& f) {
   return f.tensor && f.tensor->argument.kind != Argument::kOperandValue;
+}
+
+// The right factor as it lies, for few rows, and the tile for it.
+std::optional<RightFactor> read_in_place(const Gemm& g, std::int64_t m, Tile& tile) {
+  if (m > kFewRows || tile.lanes != kLanes || !is_plain(g.b) ||
+      g.b.tensor->storage != Storage::kF32)
+    return std::nullopt;
+  RightFactor right{RightFactor::kRows, g.b.tensor->argument, g.b.batch_strides, g.b.row_stride};
+  Tile fitting{height(m, kFewRows), tile.vectors, kLanes};
+  if (g.b.column_stride == 1) {
+    while (fitting.vectors > 0 &&
+           (g.columns % fitting.columns() != 0 || fitting.rows > most_rows(fitting.vectors)))
+      --fitting.vectors;
+    if (fitting.vectors == 0) return std::nullopt;
+  } else {
+    if (!lies_transposed(g.b, g.depth, g.columns) || !is_plain(g.a) || g.a.column_stride != 1 ||
+        g.a.tensor->storage != Storage::kF32)
+      return std::nullopt;
+    right.kind = RightFactor::kColumns;
+    right.stride = g.b.column_stride;
+  }
+  tile = fitting;
+  return right;
 }
 
 // B in panels of the tile's width, column by column within a row, zeros beyond the last column.
@@ -81,6 +105,25 @@ Result<TensorView> pack_columns(Builder& builder, const Gemm& g, const Tile& til
   return packed;
 }
 
+Result<RightFactor> right_factor(Builder& builder, const Gemm& g, std::int64_t m, Tile& tile) {
+  std::optional<TensorView> packed = g.panels;
+  if (packed) {
+    tile.lanes = kLanes;
+    tile.vectors = packed->dims[2] / tile.lanes;
+    tile.rows = height(m, most_rows(tile.vectors));
+  } else {
+    if (auto right = read_in_place(g, m, tile)) return *std::move(right);
+    auto made = pack_columns(builder, g, tile);
+    if (!made.ok()) return made.status();
+    packed = std::move(*made);
+  }
+  Shape strides = packed->strides;
+  strides.resize(g.batch.size());
+  for (std::size_t i = 0; i < g.batch.size(); ++i)
+    if (packed->dims[i] == 1) strides[i] = 0;
+  return RightFactor{RightFactor::kPanels, packed->argument, std::move(strides), 0};
+}
+
 Result<Factor> pack_rows(Builder& builder, const Gemm& g, std::int64_t m) {
   const Shape batch = packed_batch(g.batch, g.a);
   const TensorView packed = builder.scratch(Storage::kF32, with(batch, {m, g.depth}));
@@ -90,123 +133,6 @@ Result<Factor> pack_rows(Builder& builder, const Gemm& g, std::int64_t m) {
   d.store(packed, axes, g.a.element(d, {axes.data(), rank}, axes[rank], axes[rank + 1]));
   BP_SDK_RETURN_IF_ERROR(d.finish());
   return Factor::matrix(packed);
-}
-
-// Splits `flat` into variables of the axes [first, first + dims.size()).
-std::string split(const Shape& dims, std::size_t first, const std::string& flat,
-                  const std::string& name) {
-  std::string out = "  int " + name + " = " + flat + ";\n";
-  for (std::size_t i = dims.size(); i-- > 0;) {
-    const std::string axis = "a" + number(static_cast<std::int64_t>(first + i));
-    if (i == 0) {
-      out.append("  const int ").append(axis).append(" = ").append(name).append(";\n");
-    } else {
-      const std::string size = number(dims[i]);
-      out.append("  const int ").append(axis).append(" = ").append(name).append(" % ");
-      out.append(size).append("; ").append(name).append(" /= ").append(size).append(";\n");
-    }
-  }
-  return out;
-}
-
-std::string batch_offset(const Shape& strides) {
-  std::string out = "0";
-  for (std::size_t i = 0; i < strides.size(); ++i)
-    if (strides[i] != 0)
-      out +=
-          " + (ulong)a" + number(static_cast<std::int64_t>(i)) + " * " + number(strides[i]) + "UL";
-  return out;
-}
-
-std::string load_element(Storage storage, const std::string& at) {
-  switch (storage) {
-    case Storage::kBF16:
-      return "bp_from_bf16_1(" + at + ")";
-    case Storage::kF16:
-      return "vload_half(0, &" + at + ")";
-    default:
-      return "(float)" + at;
-  }
-}
-std::string_view element_name(Storage storage) {
-  switch (storage) {
-    case Storage::kF32:
-      return "float";
-    case Storage::kBF16:
-      return "ushort";
-    case Storage::kF16:
-      return "half";
-    default:
-      return "int";
-  }
-}
-
-std::string print_product(const Gemm& g, const Tile& t, std::int64_t m, const Factor& a,
-                          const TensorView& b, const Draft& epilogue, std::int64_t lane_axis) {
-  const std::string lanes = number(t.lanes), vector = t.lanes > 1 ? "float" + lanes : "float";
-  const auto store =
-      kernelgen::print_fragment(epilogue.kernel(), static_cast<std::size_t>(lane_axis), t.lanes);
-  const std::string element(element_name(a.tensor->storage));
-  const std::string column = "a" + number(lane_axis);
-  const auto load = [&](const std::string& p, const std::string& index) -> std::string {
-    return t.lanes > 1 ? "vload" + lanes + "(" + index + ", " + p + ")" : p + "[" + index + "]";
-  };
-  std::string s = "__kernel void BP_ENTRY(" + kernelgen::print_parameters(epilogue.kernel());
-  s += ", __global uchar* base_a, ulong offset_a, __global uchar* base_b, ulong offset_b) {\n";
-  s += kernelgen::print_declarations(epilogue.kernel());
-  s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) +
-       ", j = (int)get_global_id(1);\n";
-  s += "  if (i0 >= " + number(m) + ") return;\n";
-  s += split(g.batch, 0, "(int)get_global_id(2)", "rest_batch");
-  s += "  __global const " + element + "* restrict pa = (__global const " + element +
-       "*)(base_a + offset_a) + (" + batch_offset(a.batch_strides) + ");\n";
-  Shape panel_strides = b.strides;
-  panel_strides.resize(g.batch.size());
-  for (std::size_t i = 0; i < g.batch.size(); ++i)
-    if (b.dims[i] == 1) panel_strides[i] = 0;
-  s += "  __global const float* restrict pb = (__global const float*)(base_b + offset_b) + (" +
-       batch_offset(panel_strides) + ") + (ulong)j * " + number(g.depth * t.columns()) + "UL;\n";
-  for (std::int64_t r = 0; r < t.rows; ++r) {
-    s += "  __global const " + element + "* restrict p" + number(r) + " = pa + (ulong)min(i0 + " +
-         number(r) + ", " + number(m - 1) + ") * " + number(a.row_stride) + "UL;\n";
-    for (std::int64_t v = 0; v < t.vectors; ++v)
-      s += "  " + vector + " c" + number(r) + "_" + number(v) + " = 0.0f;\n";
-  }
-  s += "  for (int k = 0; k < " + number(g.depth) + "; ++k) {\n";
-  for (std::int64_t v = 0; v < t.vectors; ++v)
-    s += "    const " + vector + " b" + number(v) + " = " + load("pb", number(v)) + ";\n";
-  const std::string at =
-      a.column_stride == 1 ? "k" : "(ulong)k * " + number(a.column_stride) + "UL";
-  for (std::int64_t r = 0; r < t.rows; ++r) {
-    s += "    { const float a = " +
-         load_element(a.tensor->storage, "p" + number(r) + "[" + at + "]") + ";";
-    for (std::int64_t v = 0; v < t.vectors; ++v) {
-      const std::string c = "c" + number(r) + "_" + number(v);
-      s.append(" ").append(c).append(" = fma((").append(vector).append(")(a), b");
-      s.append(number(v)).append(", ").append(c).append(");");
-    }
-    s += " }\n";
-  }
-  s += "    pb += " + number(t.columns()) + ";\n  }\n";
-  s += "  " + vector + " tile[" + number(t.rows * t.vectors) + "];\n";
-  for (std::int64_t r = 0; r < t.rows; ++r)
-    for (std::int64_t v = 0; v < t.vectors; ++v)
-      s += "  tile[" + number(r * t.vectors + v) + "] = c" + number(r) + "_" + number(v) + ";\n";
-  s += "  for (int r = 0; r < " + number(t.rows) + " && i0 + r < " + number(m) + "; ++r) {\n";
-  s += split(g.rows, g.batch.size(), "i0 + r", "rest_row");
-  s += "  for (int v = 0; v < " + number(t.vectors) + "; ++v) {\n";
-  s += "  int " + column + " = j * " + number(t.columns()) + " + v * " + lanes + ";\n";
-  const std::string x = "  const " + vector + " x = tile[r * " + number(t.vectors) + " + v];\n";
-  if (t.lanes > 1) {
-    s += x + "  if (" + column + " + " + lanes + " <= " + number(g.columns) + ") {\n  const " +
-         vector + " x0 = x;\n" + store.wide + "  } else {\n  float lane[" + lanes + "];\n  vstore" +
-         lanes + "(x, 0, lane);\n  for (int l = 0; " + column + " < " + number(g.columns) +
-         "; ++l, ++" + column + ") {\n  const float x0 = lane[l];\n" + store.narrow + "  }\n  }\n";
-  } else {
-    s += x + "  if (" + column + " < " + number(g.columns) + ") {\n  const float x0 = x;\n" +
-         store.narrow + "  }\n";
-  }
-  return s + "  }\n  }\n}\n";
 }
 
 // Products of integers and float64: one reduction a result.
@@ -278,16 +204,8 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   const bool small = g.depth * m * g.columns < 512;
   if (!floats || small) return add_plain(builder, g);
   Tile tile = choose_tile(builder, m, g.columns);
-  std::optional<TensorView> packed = g.panels;
-  if (packed) {
-    tile.lanes = 16;
-    tile.vectors = packed->dims[2] / tile.lanes;
-    tile.rows = height(m, most_rows(tile.vectors));
-  } else {
-    auto made = pack_columns(builder, g, tile);
-    if (!made.ok()) return made.status();
-    packed = std::move(*made);
-  }
+  auto right = right_factor(builder, g, m, tile);
+  if (!right.ok()) return right.status();
   Factor a = g.a;
   if (!is_plain(a)) {
     auto rows = pack_rows(builder, g, m);
@@ -300,11 +218,11 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   Draft epilogue(builder, outer);
   BP_SDK_RETURN_IF_ERROR(
       g.epilogue(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
-  const kernelgen::Printed product_text = kernelgen::name_entry(
-      print_product(g, tile, m, a, *packed, epilogue, static_cast<std::int64_t>(outer.size()) - 1));
+  const kernelgen::Printed product_text =
+      print_product(g, tile, a, *right, epilogue, static_cast<std::int64_t>(outer.size()) - 1);
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(a.tensor->argument);
-  arguments.push_back(packed->argument);
+  arguments.push_back(right->argument);
   const std::array<std::size_t, 3> items = {
       static_cast<std::size_t>(ceil_div(m, tile.rows)),
       static_cast<std::size_t>(ceil_div(g.columns, tile.columns())),

@@ -1,0 +1,182 @@
+#include "kernels/gemm_text.h"
+
+#include "kernels/text.h"
+
+namespace backplane::opencl {
+namespace {
+
+// Splits `flat` into variables of the axes [first, first + dims.size()).
+std::string split(const Shape& dims, std::size_t first, const std::string& flat,
+                  const std::string& name) {
+  std::string out = "  int " + name + " = " + flat + ";\n";
+  for (std::size_t i = dims.size(); i-- > 0;) {
+    const std::string axis = "a" + number(static_cast<std::int64_t>(first + i));
+    if (i == 0) {
+      out.append("  const int ").append(axis).append(" = ").append(name).append(";\n");
+    } else {
+      const std::string size = number(dims[i]);
+      out.append("  const int ").append(axis).append(" = ").append(name).append(" % ");
+      out.append(size).append("; ").append(name).append(" /= ").append(size).append(";\n");
+    }
+  }
+  return out;
+}
+
+std::string batch_offset(const Shape& strides) {
+  std::string out = "0";
+  for (std::size_t i = 0; i < strides.size(); ++i)
+    if (strides[i] != 0)
+      out +=
+          " + (ulong)a" + number(static_cast<std::int64_t>(i)) + " * " + number(strides[i]) + "UL";
+  return out;
+}
+
+std::string load_element(Storage storage, const std::string& at) {
+  switch (storage) {
+    case Storage::kBF16:
+      return "bp_from_bf16_1(" + at + ")";
+    case Storage::kF16:
+      return "vload_half(0, &" + at + ")";
+    default:
+      return "(float)" + at;
+  }
+}
+std::string_view element_name(Storage storage) {
+  switch (storage) {
+    case Storage::kF32:
+      return "float";
+    case Storage::kBF16:
+      return "ushort";
+    case Storage::kF16:
+      return "half";
+    default:
+      return "int";
+  }
+}
+
+std::string right_pointer(const Gemm& g, const Tile& t, const RightFactor& right) {
+  const std::int64_t apart = right.kind == RightFactor::kPanels ? g.depth * t.columns()
+                             : right.kind == RightFactor::kRows ? t.columns()
+                                                                : t.columns() * right.stride;
+  return "  __global const float* restrict pb = (__global const float*)(base_b + offset_b) + (" +
+         batch_offset(right.batch_strides) + ") + (ulong)j * " + number(apart) + "UL;\n";
+}
+
+// One row of the right factor after the other, each times an element of every row of the left.
+std::string sum_by_rows(const Gemm& g, const Tile& t, const Factor& a, const RightFactor& right) {
+  const std::string lanes = number(t.lanes), vector = t.lanes > 1 ? "float" + lanes : "float";
+  std::string s;
+  for (std::int64_t r = 0; r < t.rows; ++r)
+    for (std::int64_t v = 0; v < t.vectors; ++v)
+      s += "  " + vector + " c" + number(r) + "_" + number(v) + " = 0.0f;\n";
+  s += "  for (int k = 0; k < " + number(g.depth) + "; ++k) {\n";
+  for (std::int64_t v = 0; v < t.vectors; ++v)
+    s += "    const " + vector + " b" + number(v) + " = " +
+         (t.lanes > 1 ? "vload" + lanes + "(" + number(v) + ", pb)" : "pb[" + number(v) + "]") +
+         ";\n";
+  const std::string at =
+      a.column_stride == 1 ? "k" : "(ulong)k * " + number(a.column_stride) + "UL";
+  for (std::int64_t r = 0; r < t.rows; ++r) {
+    s += "    { const float a = " +
+         load_element(a.tensor->storage, "p" + number(r) + "[" + at + "]") + ";";
+    for (std::int64_t v = 0; v < t.vectors; ++v) {
+      const std::string c = "c" + number(r) + "_" + number(v);
+      s.append(" ").append(c).append(" = fma((").append(vector).append(")(a), b");
+      s.append(number(v)).append(", ").append(c).append(");");
+    }
+    s += " }\n";
+  }
+  s += "    pb += " + number(right.kind == RightFactor::kRows ? right.stride : t.columns()) +
+       ";\n  }\n";
+  s += "  " + vector + " tile[" + number(t.rows * t.vectors) + "];\n";
+  for (std::int64_t r = 0; r < t.rows; ++r)
+    for (std::int64_t v = 0; v < t.vectors; ++v)
+      s += "  tile[" + number(r * t.vectors + v) + "] = c" + number(r) + "_" + number(v) + ";\n";
+  return s;
+}
+
+// Dot products of the left factor's rows and a few columns at once, as registers allow.
+std::string sum_by_columns(const Gemm& g, const Tile& t, const RightFactor& right) {
+  const std::int64_t at_once = t.rows > 6 ? 2 : 4, whole = g.depth / kLanes * kLanes;
+  const std::string lanes = number(kLanes);
+  std::string s = "  float sums[" + number(t.rows * t.columns()) + "];\n  for (int c = 0; c < " +
+                  number(t.columns()) + "; c += " + number(at_once) + ") {\n";
+  for (std::int64_t i = 0; i < at_once; ++i) {
+    const std::string n = number(i);
+    s += "    __global const float* restrict q" + n + " = pb + (ulong)(min(j * " +
+         number(t.columns()) + " + c + " + n + ", " + number(g.columns - 1) + ") - j * " +
+         number(t.columns()) + ") * " + number(right.stride) + "UL;\n";
+    for (std::int64_t r = 0; r < t.rows; ++r)
+      s += "    float" + lanes + " s" + number(r) + "_" + n + " = 0.0f;\n";
+  }
+  s += "    for (int k = 0; k < " + number(whole) + "; k += " + lanes + ") {\n";
+  for (std::int64_t i = 0; i < at_once; ++i)
+    s += "      const float" + lanes + " b" + number(i) + " = vload" + lanes + "(0, q" + number(i) +
+         " + k);\n";
+  for (std::int64_t r = 0; r < t.rows; ++r) {
+    s += "      { const float" + lanes + " a = vload" + lanes + "(0, p" + number(r) + " + k);";
+    for (std::int64_t i = 0; i < at_once; ++i) {
+      const std::string sum = "s" + number(r) + "_" + number(i);
+      s += " " + sum + " = fma(a, b" + number(i) + ", " + sum + ");";
+    }
+    s += " }\n";
+  }
+  s += "    }\n";
+  for (std::int64_t r = 0; r < t.rows; ++r)
+    for (std::int64_t i = 0; i < at_once; ++i) {
+      const std::string sum = "s" + number(r) + "_" + number(i),
+                        to = "sums[" + number(r * t.columns() + i) + " + c]";
+      s += "    { const float8 h = " + sum + ".lo + " + sum +
+           ".hi; const float4 f = h.lo + h.hi; const float2 d = f.lo + f.hi; " + to +
+           " = d.x + d.y; }\n";
+      if (whole < g.depth)
+        s += "    for (int k = " + number(whole) + "; k < " + number(g.depth) + "; ++k) " + to +
+             " += p" + number(r) + "[k] * q" + number(i) + "[k];\n";
+    }
+  s += "  }\n  float" + lanes + " tile[" + number(t.rows * t.vectors) + "];\n";
+  return s + "  for (int v = 0; v < " + number(t.rows * t.vectors) + "; ++v) tile[v] = vload" +
+         lanes + "(v, sums);\n";
+}
+
+}  // namespace
+
+kernelgen::Printed print_product(const Gemm& g, const Tile& t, const Factor& a,
+                                 const RightFactor& right, const Draft& epilogue,
+                                 std::int64_t lane_axis) {
+  const std::int64_t m = product(g.rows);
+  const std::string lanes = number(t.lanes), vector = t.lanes > 1 ? "float" + lanes : "float";
+  const auto store =
+      kernelgen::print_fragment(epilogue.kernel(), static_cast<std::size_t>(lane_axis), t.lanes);
+  const std::string element(element_name(a.tensor->storage));
+  const std::string column = "a" + number(lane_axis);
+  std::string s = open_kernel(epilogue.kernel());
+  s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) +
+       ", j = (int)get_global_id(1);\n";
+  s += "  if (i0 >= " + number(m) + ") return;\n";
+  s += split(g.batch, 0, "(int)get_global_id(2)", "rest_batch");
+  s += "  __global const " + element + "* restrict pa = (__global const " + element +
+       "*)(base_a + offset_a) + (" + batch_offset(a.batch_strides) + ");\n";
+  s += right_pointer(g, t, right);
+  for (std::int64_t r = 0; r < t.rows; ++r)
+    s += "  __global const " + element + "* restrict p" + number(r) + " = pa + (ulong)min(i0 + " +
+         number(r) + ", " + number(m - 1) + ") * " + number(a.row_stride) + "UL;\n";
+  s += right.kind == RightFactor::kColumns ? sum_by_columns(g, t, right)
+                                           : sum_by_rows(g, t, a, right);
+  s += "  for (int r = 0; r < " + number(t.rows) + " && i0 + r < " + number(m) + "; ++r) {\n";
+  s += split(g.rows, g.batch.size(), "i0 + r", "rest_row");
+  s += "  for (int v = 0; v < " + number(t.vectors) + "; ++v) {\n";
+  s += "  int " + column + " = j * " + number(t.columns()) + " + v * " + lanes + ";\n";
+  const std::string x = "  const " + vector + " x = tile[r * " + number(t.vectors) + " + v];\n";
+  if (t.lanes > 1) {
+    s += x + "  if (" + column + " + " + lanes + " <= " + number(g.columns) + ") {\n  const " +
+         vector + " x0 = x;\n" + store.wide + "  } else {\n  float lane[" + lanes + "];\n  vstore" +
+         lanes + "(x, 0, lane);\n  for (int l = 0; " + column + " < " + number(g.columns) +
+         "; ++l, ++" + column + ") {\n  const float x0 = lane[l];\n" + store.narrow + "  }\n  }\n";
+  } else {
+    s += x + "  if (" + column + " < " + number(g.columns) + ") {\n  const float x0 = x;\n" +
+         store.narrow + "  }\n";
+  }
+  return kernelgen::name_entry(s + "  }\n  }\n}\n");
+}
+
+}  // namespace backplane::opencl

@@ -1,0 +1,32 @@
+// The text of a product's kernel.
+#pragma once
+
+#include "kernels/gemm.h"
+
+namespace backplane::opencl {
+
+// What a work-item computes: rows times vectors of `lanes` columns.
+struct Tile {
+  std::int64_t rows, vectors, lanes;
+  std::int64_t columns() const { return vectors * lanes; }
+};
+
+// The right factor as the kernel reads it.
+struct RightFactor {
+  enum Kind {
+    kPanels,  // packed: [batch, panels, depth, the tile's columns]
+    kRows,    // as it lies, columns next to each other; tiles divide it
+    kColumns  // as it lies, each column along the depth: dot products, for float32 rows that lie so
+  };
+  Kind kind = kPanels;
+  Argument argument;
+  Shape batch_strides;
+  std::int64_t stride = 0;  // elements between rows, or between columns; of panels: not used
+};
+
+// `left` is a plain tensor; `lane_axis` the axis of `epilogue` that counts columns.
+kernelgen::Printed print_product(const Gemm& gemm, const Tile& tile, const Factor& left,
+                                 const RightFactor& right, const Draft& epilogue,
+                                 std::int64_t lane_axis);
+
+}  // namespace backplane::opencl
