@@ -8,6 +8,7 @@
 #include "core/passes/fold_views.h"
 #include "core/passes/recompose_linear.h"
 #include "core/passes/remove_noop.h"
+#include "core/passes/sum_products.h"
 
 namespace backplane::passes {
 namespace {
@@ -20,6 +21,7 @@ constexpr PassInfo kPasses[] = {
     {"recompose-linear", "Turns mm and addmm by a transposed weight into aten.linear.",
      recompose_linear},
     {"remove-noop", "Drops ops that return their operand unchanged.", remove_noop},
+    {"sum-products", "Turns sums of small matrix products into one product.", sum_products},
 };
 
 struct Pipeline {
@@ -27,9 +29,11 @@ struct Pipeline {
   std::string_view passes;
 };
 // recompose-linear comes before fold-views, which would merge the views that it looks for with
-// their neighbours.
+// their neighbours. sum-products comes after the transpositions around gradients are gone, and
+// before a cse: sums may share factors. It rounds in another order than eager.
 constexpr Pipeline kPipelines[] = {
     {"canonicalize", "remove-noop,recompose-linear,fold-views,remove-noop,cse,dead-code"},
+    {"optimize", "canonicalize,sum-products,cse"},
 };
 
 std::string_view trim(std::string_view s) {
@@ -54,8 +58,11 @@ Status collect(std::string_view list, std::vector<const PassInfo*>& out_passes) 
                      [&](const Pipeline& candidate) { return candidate.name == name; });
     if (pipeline == std::end(kPipelines)) {
       std::string known;
-      for (const PassInfo& info : kPasses) known += std::string(info.name) + ", ";
-      for (const Pipeline& known_pipeline : kPipelines) known += known_pipeline.name;
+      const auto add = [&](std::string_view one) {
+        known += (known.empty() ? "" : ", ") + std::string(one);
+      };
+      for (const PassInfo& info : kPasses) add(info.name);
+      for (const Pipeline& known_pipeline : kPipelines) add(known_pipeline.name);
       return Status(Code::kNotFound, "No pass or pipeline is called \"" + std::string(name) +
                                          "\"; there are " + known + ".");
     }

@@ -19,7 +19,8 @@ struct PassInfo {
 };
 std::span<const PassInfo> all_passes();
 
-// Runs a comma-separated list of pass or pipeline names ("canonicalize" is what compile uses).
+// Runs a comma-separated list of pass or pipeline names. Compile uses "canonicalize", which keeps
+// eager's bits, where ATen runs the whole graph, and "optimize" where plugins take part.
 // The verifier runs after each pass; `after_each` (may be empty) sees the graph after each one.
 Status run_pipeline(
     ir::Graph& graph, std::string_view pipeline,

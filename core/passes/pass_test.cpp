@@ -8,7 +8,7 @@ namespace {
 TEST(Pass, UnknownNamesListTheKnownOnes) {
   EXPECT_EQ(run_text("dead-code,nope", "graph @g() -> () {\n  return\n}\n"),
             "not found: No pass or pipeline is called \"nope\"; there are cse, dead-code, "
-            "fold-views, recompose-linear, remove-noop, canonicalize.");
+            "fold-views, recompose-linear, remove-noop, sum-products, canonicalize, optimize.");
 }
 
 TEST(Pass, InvalidGraphsAreRefusedBeforeAnyPass) {

@@ -11,24 +11,6 @@ namespace {
 using ir::kNone;
 using ir::ValueId;
 
-bool is_one(const ir::Node& node, std::string_view name) {
-  const ir::Attribute* attribute = node.find_attribute(name);
-  if (attribute == nullptr) return true;
-  if (const double* number = std::get_if<double>(&attribute->value)) return *number == 1.0;
-  const ir::Dim* dim = std::get_if<ir::Dim>(&attribute->value);
-  return dim != nullptr && *dim == ir::Dim(1);
-}
-
-// The matrix whose transpose `value` is; kNone where it is none.
-ValueId find_transposed(const ir::Graph& graph, ValueId value) {
-  const ir::Node* node =
-      find_producer(graph, value, {"aten.t", "aten.permute", "aten.transpose.int"});
-  if (node == nullptr || graph.values[value].type.rank() != 2) return kNone;
-  const auto order = find_permutation(graph, *node);
-  if (!order || (*order)[0] != 1) return kNone;
-  return node->operands[0];
-}
-
 // A matrix that is itself a transpose stays with mm: gradients multiply by t(t(w)).
 bool is_weight(const ir::Graph& graph, ValueId value) {
   return value != kNone && find_transposed(graph, value) == kNone;

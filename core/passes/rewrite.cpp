@@ -60,6 +60,14 @@ std::optional<std::int64_t> find_integer(const ir::Node& node, std::string_view 
   return dim->number();
 }
 
+bool is_one(const ir::Node& node, std::string_view name) {
+  const ir::Attribute* attribute = node.find_attribute(name);
+  if (attribute == nullptr) return true;
+  if (const double* number = std::get_if<double>(&attribute->value)) return *number == 1.0;
+  const ir::Dim* dim = std::get_if<ir::Dim>(&attribute->value);
+  return dim != nullptr && *dim == ir::Dim(1);
+}
+
 bool has_effects(const ir::Node& node) {
   if (ir::has_effects(*node.op)) return true;
   if (node.op->op_class != ir::OpClass::kAttention) return false;
@@ -97,6 +105,15 @@ std::optional<std::vector<std::size_t>> find_permutation(const ir::Graph& graph,
     order[i] = static_cast<std::size_t>(from < 0 ? from + rank : from);
   }
   return order;
+}
+
+ir::ValueId find_transposed(const ir::Graph& graph, ir::ValueId value) {
+  const ir::Node* node =
+      find_producer(graph, value, {"aten.t", "aten.permute", "aten.transpose.int"});
+  if (node == nullptr || graph.values[value].type.rank() != 2) return ir::kNone;
+  const auto order = find_permutation(graph, *node);
+  if (!order || (*order)[0] != 1) return ir::kNone;
+  return node->operands[0];
 }
 
 void become(ir::Node& node, std::string_view op, std::vector<ir::ValueId> operands,

@@ -29,12 +29,18 @@ const ir::Node* find_producer(const ir::Graph& graph, ir::ValueId value,
 std::optional<std::int64_t> find_integer(const ir::Node& node, std::string_view name,
                                          std::int64_t fallback);
 
+// Whether a factor such as alpha is 1 or absent.
+bool is_one(const ir::Node& node, std::string_view name);
+
 // Draws, writes or is unknown, also by its attributes (attention with dropout).
 bool has_effects(const ir::Node& node);
 
 // For permute, t and transpose: result dim i is operand dim order[i].
 std::optional<std::vector<std::size_t>> find_permutation(const ir::Graph& graph,
                                                          const ir::Node& node);
+
+// The matrix whose transpose `value` is; kNone where it is none.
+ir::ValueId find_transposed(const ir::Graph& graph, ir::ValueId value);
 
 // Makes `node` another op in place; results, their names and types, and the location stay.
 void become(ir::Node& node, std::string_view op, std::vector<ir::ValueId> operands,

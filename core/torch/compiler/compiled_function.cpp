@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <algorithm>
+#include <string>
 #include <unordered_map>
 
 #include "core/ir/view.h"
@@ -203,7 +204,9 @@ at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, i
 Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
     fx::Imported imported, const std::vector<runtime::Device*>& devices,
     const FunctionOptions& options) {
-  BP_RETURN_IF_ERROR(passes::run_pipeline(imported.graph, options.pipeline));
+  // Without a plugin the results are eager's, bit by bit.
+  BP_RETURN_IF_ERROR(
+      passes::run_pipeline(imported.graph, devices.empty() ? "canonicalize" : "optimize"));
   std::unique_ptr<CompiledFunction> made(new CompiledFunction);
   FunctionOptions chosen = options;
   if (imported.device_index) {

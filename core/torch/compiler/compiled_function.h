@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -22,7 +21,6 @@ namespace backplane::compiler {
 
 struct FunctionOptions {
   runtime::CompileOptions compile;
-  std::string pipeline = "canonicalize";
   // Numbers among the constants as PyTorch holds them, by their content: nodes that ATen runs get
   // these, and so eager's bits.
   std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor> numbers;
