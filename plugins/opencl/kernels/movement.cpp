@@ -42,25 +42,35 @@ Status reshape(Builder& b) {
   return d.finish();
 }
 
-// One copy an operand, into its part of the result.
+// Copies of operands into their parts of the result; small ones of one shape share a launch, which
+// costs more than they do.
 Status join(Builder& b, bool stacks) {
+  constexpr std::size_t kTogether = 16;
+  constexpr std::int64_t kSmall = 1 << 16;  // elements
   const TensorView out = b.result();
   const std::size_t dim = dim_of(b, "dim", out.dims.size());
   const sdk::NodeView node = b.step().node();
-  std::int64_t at = 0;
+  std::vector<TensorView> parts;
   for (std::size_t i = 0; i < node.list_count(); ++i) {
     BP_OPERAND(in, node.list_first() + i);
-    if (!stacks && in.dims.size() != out.dims.size()) continue;  // the legacy empty tensor
-    Draft d(b, in.dims);
-    Indices index = d.outer();
-    if (stacks) {
-      index.insert(index.begin() + static_cast<std::ptrdiff_t>(dim), d.index(at++));
-    } else {
-      index[dim] = d.e().add(index[dim], d.index(at));
-      at += in.dims[dim];
+    if (stacks || in.dims.size() == out.dims.size()) parts.push_back(in);  // no legacy empty tensor
+  }
+  std::int64_t at = 0;
+  for (std::size_t first = 0, end = 0; first < parts.size(); first = end) {
+    const Shape& dims = parts[first].dims;
+    const std::size_t most = product(dims) <= kSmall ? kTogether : 1;
+    Draft d(b, dims);
+    for (end = first; end < parts.size() && end - first < most && parts[end].dims == dims; ++end) {
+      Indices index = d.outer();
+      if (stacks) {
+        index.insert(index.begin() + static_cast<std::ptrdiff_t>(dim), d.index(at++));
+      } else {
+        index[dim] = d.e().add(index[dim], d.index(at));
+        at += dims[dim];
+      }
+      // The operand's own dim of size 1 is no broadcast of the result's.
+      d.store(out, index, d.load(parts[end], d.outer()));
     }
-    // The operand's own dim of size 1 is no broadcast of the result's.
-    d.store(out, index, d.load(in, d.outer()));
     BP_SDK_RETURN_IF_ERROR(d.finish());
   }
   return {};
