@@ -8,8 +8,7 @@
 namespace backplane::opencl {
 namespace {
 
-// Rows for which packing the right factor, which each tile of rows reads once, costs more than it
-// brings.
+// One tile has them all and reads the right factor once: packing would cost more than it brings.
 constexpr std::int64_t kFewRows = 8;
 
 // Few heights, so that sizes which change have few kernels. Rows beyond the last repeat it.

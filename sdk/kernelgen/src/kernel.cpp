@@ -151,7 +151,9 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
         std::max<std::int64_t>(schedule.grain / std::max<std::int64_t>(row, 1), 1);
     const bool split = outer > 0 && length > tile_points;
     std::int64_t tile = length;
-    if (split) tile = (tile_points + schedule.lanes - 1) / schedule.lanes * schedule.lanes;
+    if (split) tile = tile_points;
+    if (split && lane_axis == outer - 1)  // whole vectors
+      tile = (tile_points + schedule.lanes - 1) / schedule.lanes * schedule.lanes;
     const std::int64_t tiles = (length + tile - 1) / tile;
     const std::int64_t rows_per_item = split ? 1 : std::max<std::int64_t>(tile_points / length, 1);
     out.items = static_cast<std::uint64_t>((rows + rows_per_item - 1) / rows_per_item * tiles);

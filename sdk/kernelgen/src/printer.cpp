@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::int64_t kLongestKept = 4096;    // elements of a row in private memory
 constexpr std::int64_t kLongestUnrolled = 16;  // vectors of a row
-constexpr std::int64_t kCopies = 4;            // of a reduction's vector, side by side
-constexpr std::int64_t kLongSum = 4096;        // elements
 bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op::kPow; }
 
 }  // namespace
@@ -142,8 +140,8 @@ void PointPrinter::hoist(Expr e, bool wide) {
     if (operand != kNoExpr) hoist(operand, wide);
 }
 
-template <class Body>
-void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
+void PointPrinter::loops(const std::function<void(bool, std::int64_t)>& body, bool wide_outside,
+                         std::int64_t copies, const std::function<void()>& end_block) {
   if (has_empty_loop()) return;
   const std::size_t axes = e_.extents().size(), first = kernel_.outer_count;
   const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
@@ -181,6 +179,12 @@ void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
         body(true, copy);
         close();
       }
+      if (e_.extents()[last] > kSumBlock) {
+        open("if ((" + name + " & " + number(kSumBlock - 1) +
+             ") == " + number(kSumBlock - copies * lanes_) + ")");
+        end_block();
+        close();
+      }
       close();
     }
     if (e_.extents()[last] % (copies * lanes_) >= lanes_ || copies == 1) {
@@ -193,6 +197,7 @@ void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
       body(false, 0);
       close();
     }
+    end_block();
     line("}");
   } else {
     const std::string start = grouped_ ? "(" + std::string(index) + ")get_local_id(0)" : "0";
@@ -203,147 +208,6 @@ void PointPrinter::loops(Body&& body, bool wide_outside, std::int64_t copies) {
     close();
   }
   for (std::size_t a = first; a + 1 < axes; ++a) close();
-}
-
-void PointPrinter::join_lanes(Expr r) {
-  const Node& n = e_.node(r);
-  const auto how = static_cast<Reduction>(n.index);
-  const std::string name = variable("r", r), all = variable("q", r);
-  if (lanes_ == 16) {  // halves against each other: four steps, not sixteen
-    const std::string type = type_name(n.type, 1);
-    std::string wide = all;
-    for (std::int64_t width = 8; width > 1; width /= 2) {
-      const std::string half = all + "_" + number(width);
-      line(type + number(width) + " " + half + " = " +
-           join(how, n.type, wide + ".lo", wide + ".hi", width) + ";");
-      wide = half;
-    }
-    line(name + " = " +
-         combine(how, n.type, name, join(how, n.type, wide + ".x", wide + ".y", 1), false) + ";");
-    return;
-  }
-  for (std::int64_t i = 0; i < lanes_; ++i)
-    line(name + " = " + combine(how, n.type, name, all + ".s" + kLaneDigits[i], false) + ";");
-}
-
-// A tree in local memory; every work-item gets the result.
-void PointPrinter::join_group(Expr r) {
-  const Node& n = e_.node(r);
-  const auto how = static_cast<Reduction>(n.index);
-  const std::string name = variable("r", r), type = type_name(n.type, 1);
-  const std::string shared = "((__local " + type + "*)shared)";
-  line("barrier(CLK_LOCAL_MEM_FENCE);");
-  line(shared + "[get_local_id(0)] = " + name + ";");
-  open("for (int half_size = (int)get_local_size(0) / 2; half_size > 0; half_size /= 2)");
-  line("barrier(CLK_LOCAL_MEM_FENCE);");
-  open("if ((int)get_local_id(0) < half_size)");
-  const std::string a = shared + "[get_local_id(0)]", b = shared + "[get_local_id(0) + half_size]";
-  line(a + " = " + combine(how, n.type, a, b, false) + ";");
-  close();
-  close();
-  line("barrier(CLK_LOCAL_MEM_FENCE);");
-  line(name + " = " + shared + "[0];");
-}
-
-void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) {
-  const bool lanes = lanes_in_loop();
-  // Sums that do not wait for each other: one chain of additions is slower than memory.
-  const std::int64_t copies = lanes && e_.extents().back() >= kCopies * lanes_ ? kCopies : 1;
-  const auto partial = [](Expr r, std::int64_t copy) {
-    return variable("q", r) + (copy == 0 ? "" : "_part" + number(copy));
-  };
-  std::int64_t points = 1;
-  for (std::size_t a = kernel_.outer_count; a < e_.extents().size(); ++a) points *= e_.extents()[a];
-  // Long sums carry what each addition loses (Kahan): what is left of them may be small beside what
-  // goes in, as in gradients of biases.
-  const auto compensated = [&](Expr r) {
-    const Node& n = e_.node(r);
-    return static_cast<Reduction>(n.index) == Reduction::kSum && e_.type(n.a) == Type::kF32 &&
-           points >= kLongSum;
-  };
-  const auto lost = [](const std::string& sum) { return "lost_" + sum; };
-  for (const Expr r : reductions) {
-    const Node& n = e_.node(r);
-    const auto how = static_cast<Reduction>(n.index);
-    const bool vector = wide && varies(r);
-    const Type type = e_.type(n.a);
-    const std::string start = initial(how, type), name = variable("r", r);
-    hoist(n.a, wide || lanes);
-    const auto widened = [&](const std::string& s, Type t) { return vector ? splat(t, s) : s; };
-    line(type_name(type, vector ? lanes_ : 1) + " " + name + " = " + widened(start, type) + ";");
-    if (compensated(r))
-      line(type_name(type, vector ? lanes_ : 1) + " " + lost(name) + " = " + widened(start, type) +
-           ";");
-    if (is_position(how))
-      line(type_name(Type::kI64, vector ? lanes_ : 1) + " p" + number(r) + " = " +
-           widened("0L", Type::kI64) + ";");
-    for (std::int64_t copy = 0; lanes && copy < copies; ++copy) {
-      const std::string zero = splat(type, start);
-      line(type_name(type, lanes_) + " " + partial(r, copy) + " = " + zero + ";");
-      if (compensated(r))
-        line(type_name(type, lanes_) + " " + lost(partial(r, copy)) + " = " + zero + ";");
-    }
-  }
-  loops(
-      [&](bool inside, std::int64_t copy) {
-        for (const Expr r : reductions) {
-          const Node& n = e_.node(r);
-          const auto how = static_cast<Reduction>(n.index);
-          const bool vector = lanes ? inside : wide && varies(r);
-          const Type type = e_.type(n.a);
-          const std::string name = lanes && inside ? partial(r, copy) : variable("r", r);
-          const std::string value = ref(n.a, vector);
-          if (compensated(r)) {
-            const std::string t = type_name(type, vector ? lanes_ : 1), zero = initial(how, type),
-                              rest = "(sum - " + name + ") - add";
-            // Nothing is lost of what is not finite.
-            line("{ const " + t + " add = " + value + " - " + lost(name) + ", sum = " + name +
-                 " + add; " + lost(name) + " = " +
-                 (vector ? "select(" + splat(type, zero) + ", " + rest +
-                               ", sum - sum == " + splat(type, zero) + ")"
-                         : "sum - sum == " + zero + " ? " + rest + " : " + zero) +
-                 "; " + name + " = sum; }");
-            continue;
-          }
-          if (!is_position(how)) {
-            line(name + " = " + combine(how, type, name, value, vector) + ";");
-            continue;
-          }
-          std::string at = "0L";
-          for (std::size_t a = kernel_.outer_count; a < e_.extents().size(); ++a)
-            at = "(" + at + " * " + number(e_.extents()[a]) + "L + (long)" + axis_name(a) + ")";
-          const std::string op = how == Reduction::kArgMax ? " > " : " < ";
-          const std::string better = "((" + value + op + name + ")" + (vector ? " | " : " || ") +
-                                     "((" + value + " != " + value + ")" +
-                                     (vector ? " & " : " && ") + "(" + name + " == " + name + ")))";
-          const std::string position = "p" + number(r);
-          if (vector) {
-            const std::string wide_mask =
-                is_wide_type(type) ? better : "convert_long" + number(lanes_) + "(" + better + ")";
-            line(position + " = select(" + position + ", " + splat(Type::kI64, at) + ", " +
-                 wide_mask + ");");
-            line(name + " = select(" + name + ", " + value + ", " + better + ");");
-          } else {
-            open("if " + better);
-            line(position + " = " + at + ";");
-            line(name + " = " + value + ";");
-            close();
-          }
-        }
-      },
-      wide, copies);
-  for (const Expr r : reductions) {
-    const Node& n = e_.node(r);
-    for (std::int64_t copy = 1; lanes && copy < copies; ++copy)
-      line(partial(r, 0) + " = " +
-           combine(static_cast<Reduction>(n.index), n.type, partial(r, 0), partial(r, copy), true) +
-           ";");
-    if (lanes) join_lanes(r);
-    if (grouped_) join_group(r);
-    const bool vector = wide && varies(r);
-    const char* prefix = is_position(static_cast<Reduction>(n.index)) ? "p" : "r";
-    scopes_.back()[{r, vector}] = variable(prefix, r);
-  }
 }
 
 void PointPrinter::store(const Store& s, bool wide) {
@@ -455,7 +319,7 @@ std::string PointPrinter::point(bool wide) {
           for (const Store& s : kernel_.stores)
             if (in_loops(s.offset) || in_loops(s.value)) store(s, inside);
         },
-        wide, 1);
+        wide, 1, [] {});
   }
   return out_;
 }

@@ -3,6 +3,7 @@
 
 #include <backplane/kernelgen/kernel.hpp>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@ namespace backplane::kernelgen {
 class PointPrinter {
  public:
   static constexpr std::size_t kNoAxis = SIZE_MAX;
+  static constexpr std::int64_t kSumBlock = 1024;  // elements of a compensated sum's blocks
 
   // `lane_axis`: the axis that vectors run along (an outer axis, or the last loop axis).
   // `grouped`: a work-group shares the last loop axis. `unroll`: loops of few vectors are printed
@@ -57,14 +59,25 @@ class PointPrinter {
   void open(const std::string& head);
   void close();
   // Prints `body(wide, copy)` inside the loops over the loop axes; `copies` of it side by side, and
-  // again for what vectors leave.
-  template <class Body>
-  void loops(Body&& body, bool wide_outside, std::int64_t copies);
+  // again for what vectors leave. `end_block` comes after at most kSumBlock points along vectors.
+  void loops(const std::function<void(bool, std::int64_t)>& body, bool wide_outside,
+             std::int64_t copies, const std::function<void()>& end_block);
   bool has_empty_loop() const;
   void hoist(Expr e, bool wide);
+
+  // Reductions: variables r<n>, along vectors their parts q<n>, by copy.
   void reduce_phase(const std::vector<Expr>& reductions, bool wide);
+  static std::string partial(Expr r, std::int64_t copy);
+  static std::string blocks(Expr r);  // the sum of whole blocks
+  bool is_compensated(Expr r) const;
+  void declare(Expr r, bool wide, std::int64_t copies);
+  void add_compensated(const std::string& sum, const std::string& value, bool vector);
+  void update_position(Expr r, const std::string& name, const std::string& value, bool vector);
+  void join_copies(Expr r, std::int64_t copies);
+  void end_block(Expr r, std::int64_t copies);
   void join_lanes(Expr r);
   void join_group(Expr r);
+
   void store(const Store& s, bool wide);
   void add_to(const Store& s, bool wide);
   void store_non_zero(const Store& s, bool wide);
