@@ -12,6 +12,9 @@
 namespace backplane::opencl {
 namespace {
 
+// Below that a result is still in the caches when it is read, also where a driver names one core's.
+constexpr std::uint64_t kStreamBytes = std::uint64_t{8} << 20;
+
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -69,6 +72,9 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   f.local_bytes = device_fact<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE, 0);
   f.compute_units = device_fact<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS, 1);
   f.spares_a_core = f.is_cpu && f.compute_units < std::thread::hardware_concurrency();
+  if (f.is_cpu)
+    f.stream_bytes = std::max<std::uint64_t>(
+        device_fact<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, 0) / 4, kStreamBytes);
   f.clock_mhz = device_fact<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY, 1000);
   f.group_limit = device_fact<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
   return f;

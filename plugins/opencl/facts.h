@@ -21,6 +21,7 @@ struct DeviceFacts {
   // A CPU whose driver has fewer threads than the process may use cores.
   bool spares_a_core = false;
   std::size_t group_limit = 1;
+  std::uint64_t stream_bytes = 0;  // results of so many do not stay in a CPU's caches; 0: no CPU
   std::uint32_t index = 0;
   // Kernels read and write host memory where it lies: CPUs, unless BACKPLANE_OPENCL_ZERO_COPY=0.
   bool binds_host_memory = false;

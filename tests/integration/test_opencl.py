@@ -151,6 +151,14 @@ def test_reductions_at_widths_around_vectors(width: int) -> None:
         close(actual, expected)
 
 
+@pytest.mark.parametrize("width", [272, 273])
+def test_results_beyond_the_caches(width: int) -> None:
+    """Whole vectors, and rows that begin at no vector's border."""
+    x = torch.randn(1 << 13, width, generator=torch.Generator().manual_seed(width))
+    for function in (lambda x: x * 2 + 1, lambda x: x.softmax(-1)):
+        close(compiled(function)(x), function(x))
+
+
 def test_lists_by_channel_line_up_with_channels() -> None:
     """Also beside an operand that lines up with the last dim, and is the same tensor."""
     mean, variance = torch.randn(5), torch.rand(5) + 0.5

@@ -32,6 +32,7 @@ Builder::Builder(Context& context, const sdk::StepContext& step, KernelFamilies*
                                  : step.step().nodes[0] * kLaunches;
   schedule_.gpu = context.facts().gpu_schedule;
   schedule_.unroll = families == nullptr;  // else each length of a row would build a kernel
+  schedule_.stream_bytes = static_cast<std::int64_t>(context.facts().stream_bytes);
   schedule_.group_size =
       static_cast<std::int64_t>(std::min<std::size_t>(256, context.facts().group_limit));
   Work work;

@@ -254,6 +254,27 @@ typedef float16 bp_float16_anywhere __attribute__((aligned(4)));
 #else
 #define BP_STORE_F32_16(v, i, p) vstore16(v, i, p)
 #endif
+// Past the caches, where the compiler can. Such stores are in no order with others until BP_STREAMED.
+#ifdef __has_builtin
+#if __has_builtin(__builtin_nontemporal_store)
+BP_FN void bp_stream_16(float16 v, BP_GLOBAL float* p) {
+  if (((size_t)p & 63) == 0)
+    __builtin_nontemporal_store(v, (BP_GLOBAL float16*)p);
+  else
+    BP_STORE_F32_16(v, 0, p);
+}
+#define BP_STREAM_F32_16(v, i, p) bp_stream_16(v, (p) + (i) * 16)
+#if __has_builtin(__builtin_ia32_sfence)
+#define BP_STREAMED __builtin_ia32_sfence()
+#else
+#define BP_STREAMED mem_fence(CLK_GLOBAL_MEM_FENCE)
+#endif
+#endif
+#endif
+#ifndef BP_STREAMED
+#define BP_STREAM_F32_16(v, i, p) BP_STORE_F32_16(v, i, p)
+#define BP_STREAMED
+#endif
 )";
 constexpr std::string_view kC11Prelude = R"(
 #include <math.h>

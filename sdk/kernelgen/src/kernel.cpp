@@ -124,7 +124,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   const bool vectors = !schedule.gpu && schedule.lanes > 1 && dialect == Dialect::kOpenCL;
   const std::size_t lane_axis =
       vectors ? choose_lane_axis(kernel, schedule.lanes) : PointPrinter::kNoAxis;
-  PointPrinter printer(kernel, dialect, lane_axis, schedule.lanes, grouped, schedule.unroll);
+  PointPrinter printer(kernel, dialect, lane_axis, schedule, grouped);
 
   std::string body;
   if (schedule.gpu) {
@@ -192,6 +192,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
       body += printer.point(false);
     }
     body += "  }\n";
+    if (printer.streams()) body += "  BP_STREAMED;\n";
   }
   std::string text =
       "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
@@ -218,7 +219,10 @@ Printed name_entry(std::string text) {
 
 Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_t lanes) {
   Fragment out;
-  PointPrinter printer(kernel, Dialect::kOpenCL, lane_axis, lanes, false, false);
+  Schedule schedule;
+  schedule.lanes = lanes;
+  schedule.unroll = false;
+  PointPrinter printer(kernel, Dialect::kOpenCL, lane_axis, schedule, false);
   if (lanes > 1) out.wide = printer.point(true);
   out.narrow = printer.point(false);
   return out;

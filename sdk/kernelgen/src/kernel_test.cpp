@@ -120,6 +120,28 @@ TEST(Kernel, PrintsTheSameTextEveryTime) {
   EXPECT_NE(text().find("vload16"), std::string::npos);  // along the row
 }
 
+TEST(Kernel, LargeResultsGoPastTheCaches) {
+  Kernel k = two_axes(8, 1024, 2);
+  Expressions& e = k.expressions;
+  const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{1024, 1});
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, at, e.load(0, Storage::kF32, at)}};
+  const std::int64_t bytes = 8 * 1024 * 4;
+  const auto streams = [&](std::int64_t from, bool gpu) {
+    Schedule schedule;
+    schedule.stream_bytes = from;
+    schedule.gpu = gpu;
+    const std::string text = print(k, Dialect::kOpenCL, schedule).text;
+    EXPECT_EQ(text.find("BP_STREAM_") == std::string::npos,
+              text.find("BP_STREAMED") == std::string::npos);
+    return text.find("BP_STREAM_F32_16(") != std::string::npos;
+  };
+  EXPECT_TRUE(streams(bytes, false));
+  EXPECT_FALSE(streams(bytes + 1, false));
+  EXPECT_FALSE(streams(0, false));
+  EXPECT_FALSE(streams(bytes, true));
+}
+
 TEST(Kernel, GpuScheduleSharesARow) {
   Kernel k = two_axes(8, 1024, 1);
   Expressions& e = k.expressions;

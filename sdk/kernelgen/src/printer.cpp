@@ -15,15 +15,17 @@ bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op:
 }  // namespace
 
 PointPrinter::PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
-                           std::int64_t lanes, bool grouped, bool unroll)
+                           const Schedule& schedule, bool grouped)
     : kernel_(kernel),
       e_(kernel.expressions),
       dialect_(dialect),
       lane_axis_(lane_axis),
-      lanes_(lanes),
-      grouped_(grouped) {
-  if (unroll && lanes_in_loop() && !grouped_ && e_.extents().size() == kernel_.outer_count + 1 &&
-      e_.extents().back() % lanes_ == 0 && e_.extents().back() <= kLongestUnrolled * lanes_)
+      lanes_(schedule.lanes),
+      grouped_(grouped),
+      stream_bytes_(schedule.stream_bytes) {
+  if (schedule.unroll && lanes_in_loop() && !grouped_ &&
+      e_.extents().size() == kernel_.outer_count + 1 && e_.extents().back() % lanes_ == 0 &&
+      e_.extents().back() <= kLongestUnrolled * lanes_)
     vectors_ = e_.extents().back() / lanes_;
   analyse();
 }
@@ -210,6 +212,18 @@ void PointPrinter::loops(const std::function<void(bool, std::int64_t)>& body, bo
   for (std::size_t a = first; a + 1 < axes; ++a) close();
 }
 
+bool PointPrinter::is_streamed(const Store& s) const {
+  if (stream_bytes_ == 0 || s.storage != Storage::kF32 || s.mode != Store::kPlain) return false;
+  auto bytes = static_cast<std::int64_t>(storage_bytes(s.storage));
+  for (std::size_t a = 0; a < e_.extents().size(); ++a)
+    if ((mask(s.offset) >> a & 1) != 0) bytes *= e_.extents()[a];
+  return bytes >= stream_bytes_;
+}
+bool PointPrinter::streams() const {
+  return lane_axis_ != kNoAxis && std::any_of(kernel_.stores.begin(), kernel_.stores.end(),
+                                              [&](const Store& s) { return is_streamed(s); });
+}
+
 void PointPrinter::store(const Store& s, bool wide) {
   const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
   const bool bf16 = s.storage == Storage::kBF16, f16 = s.storage == Storage::kF16;
@@ -232,7 +246,8 @@ void PointPrinter::store(const Store& s, bool wide) {
     const bool same = s.storage == Storage::kF32 || s.storage == Storage::kF64 ||
                       s.storage == Storage::kI64 || s.storage == Storage::kI32;
     const std::string small = s.storage == Storage::kI8 ? "char" : type;
-    if (s.storage == Storage::kF32) return line("BP_STORE_F32_" + w + "(" + value + at);
+    if (s.storage == Storage::kF32)
+      return line((is_streamed(s) ? "BP_STREAM_F32_" : "BP_STORE_F32_") + w + "(" + value + at);
     return line("vstore" + w + "(" + (same ? value : "convert_" + small + w + "(" + value + ")") +
                 at);
   }

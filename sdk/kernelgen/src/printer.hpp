@@ -16,13 +16,14 @@ class PointPrinter {
   static constexpr std::int64_t kSumBlock = 1024;  // elements of a compensated sum's blocks
 
   // `lane_axis`: the axis that vectors run along (an outer axis, or the last loop axis).
-  // `grouped`: a work-group shares the last loop axis. `unroll`: loops of few vectors are printed
-  // as so many statements.
-  PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis, std::int64_t lanes,
-               bool grouped, bool unroll);
+  // `grouped`: a work-group shares the last loop axis.
+  PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
+               const Schedule& schedule, bool grouped);
 
   // With `wide`, and lanes along an outer axis, at `lanes` points; else at one.
   std::string point(bool wide);
+  // Stores that are in no order with others: the kernel's text ends with BP_STREAMED.
+  bool streams() const;
 
  private:
   using Key = std::pair<Expr, bool>;
@@ -78,6 +79,7 @@ class PointPrinter {
   void join_lanes(Expr r);
   void join_group(Expr r);
 
+  bool is_streamed(const Store& s) const;
   void store(const Store& s, bool wide);
   void add_to(const Store& s, bool wide);
   void store_non_zero(const Store& s, bool wide);
@@ -88,6 +90,7 @@ class PointPrinter {
   std::size_t lane_axis_;
   std::int64_t lanes_;
   bool grouped_;
+  std::int64_t stream_bytes_;
   std::int64_t vectors_ = 0;  // of an unrolled row; 0: it is a loop
   std::int64_t vector_ = 0;   // the one that is printed
   std::uint64_t loop_mask_ = 0;

@@ -43,6 +43,8 @@ struct Schedule {
   std::int64_t lanes = 16;        // of vectors in a CPU schedule; 1: scalar code
   std::int64_t grain = 16384;     // element operations of a work-item in a CPU schedule
   std::int64_t group_size = 256;  // work-items of a group in a GPU schedule
+  // Results of so many bytes are written past the caches in a CPU schedule; 0: none.
+  std::int64_t stream_bytes = 0;
   bool unroll = true;  // short rows have no loops: faster, and another text for each length
 };
 
