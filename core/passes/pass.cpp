@@ -5,6 +5,7 @@
 #include "core/ir/verifier.h"
 #include "core/passes/cse.h"
 #include "core/passes/dead_code.h"
+#include "core/passes/fold_padding.h"
 #include "core/passes/fold_views.h"
 #include "core/passes/recompose_linear.h"
 #include "core/passes/remove_noop.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr PassInfo kPasses[] = {
     {"cse", "Computes equal subexpressions once.", cse},
     {"dead-code", "Drops nodes without effects whose results nobody reads.", dead_code},
+    {"fold-padding", "Moves zeros around images into the padding of their convolutions.",
+     fold_padding},
     {"fold-views", "Merges chains of views into one view and of permutations into one permute.",
      fold_views},
     {"recompose-linear", "Turns mm and addmm by a transposed weight into aten.linear.",
@@ -32,7 +35,8 @@ struct Pipeline {
 // their neighbours. sum-products comes after the transpositions around gradients are gone, and
 // before a cse: sums may share factors. It rounds in another order than eager.
 constexpr Pipeline kPipelines[] = {
-    {"canonicalize", "remove-noop,recompose-linear,fold-views,remove-noop,cse,dead-code"},
+    {"canonicalize",
+     "remove-noop,fold-padding,recompose-linear,fold-views,remove-noop,cse,dead-code"},
     {"optimize", "canonicalize,sum-products,cse"},
 };
 

@@ -8,7 +8,8 @@ namespace {
 TEST(Pass, UnknownNamesListTheKnownOnes) {
   EXPECT_EQ(run_text("dead-code,nope", "graph @g() -> () {\n  return\n}\n"),
             "not found: No pass or pipeline is called \"nope\"; there are cse, dead-code, "
-            "fold-views, recompose-linear, remove-noop, sum-products, canonicalize, optimize.");
+            "fold-padding, fold-views, recompose-linear, remove-noop, sum-products, canonicalize, "
+            "optimize.");
 }
 
 TEST(Pass, InvalidGraphsAreRefusedBeforeAnyPass) {
@@ -26,7 +27,9 @@ TEST(Pass, ObserverSeesEveryPass) {
       *graph, "canonicalize, dead-code",
       [&](std::string_view pass, const ir::Graph&) { seen += std::string(pass) + ";"; });
   EXPECT_TRUE(status.ok());
-  EXPECT_EQ(seen, "remove-noop;recompose-linear;fold-views;remove-noop;cse;dead-code;dead-code;");
+  EXPECT_EQ(
+      seen,
+      "remove-noop;fold-padding;recompose-linear;fold-views;remove-noop;cse;dead-code;dead-code;");
 }
 
 TEST(Pass, PassesAreSortedAndDescribed) {

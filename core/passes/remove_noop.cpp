@@ -26,6 +26,14 @@ bool contains(const std::string_view (&names)[kCount], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
+bool is_empty_padding(const ir::Node& node) {
+  if (node.op->name != "aten.constant_pad_nd") return false;
+  const ir::Attribute* pad = node.find_attribute("pad");
+  const auto* dims = pad != nullptr ? std::get_if<std::vector<ir::Dim>>(&pad->value) : nullptr;
+  return dims != nullptr &&
+         std::all_of(dims->begin(), dims->end(), [](ir::Dim dim) { return dim == ir::Dim(0); });
+}
+
 bool is_border(const ir::Graph& graph, const GraphFacts& facts, ir::ValueId value) {
   return facts.is_output[value] || graph.values[value].kind != ir::ValueKind::kResult;
 }
@@ -53,7 +61,7 @@ Status remove_noop(ir::Graph& graph) {
     }
     const ir::ValueId from = node.operands[0];
     const ir::ValueId to = node.results[0];
-    const bool is_copy = contains(kCopies, node.op->name);
+    const bool is_copy = contains(kCopies, node.op->name) || is_empty_padding(node);
     if (!is_copy && !contains(kViews, node.op->name)) continue;
     if (!(graph.values[from].type == graph.values[to].type) || names_device(node)) continue;
     // An output stays a tensor of its own.

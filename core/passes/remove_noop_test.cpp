@@ -39,6 +39,20 @@ TEST(RemoveNoop, OutputsStayTensorsOfTheirOwn) {
 )");
 }
 
+TEST(RemoveNoop, PaddingWithNothing) {
+  EXPECT_EQ(run_text("remove-noop", R"(graph @g(%x: f32[4, 4]) -> (f32[4, 4]) {
+  %0 = aten.constant_pad_nd(%x, pad=[0, 0], value=7.0) : f32[4, 4]
+  %1 = aten.constant_pad_nd(%0, pad=[1, -1]) : f32[4, 4]
+  return %1
+}
+)"),
+            R"(graph @g(%x: f32[4, 4]) -> (f32[4, 4]) {
+  %1 = aten.constant_pad_nd(%x, pad=[1, -1]) : f32[4, 4]
+  return %1
+}
+)");
+}
+
 TEST(RemoveNoop, KeepsWhatChanges) {
   expect_unchanged("remove-noop",
                    R"(graph @g(%x: f32[4, 4]) -> (f32[4, 4] strides(1, 4), f32[4, 4]) {

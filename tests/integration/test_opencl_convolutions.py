@@ -73,6 +73,11 @@ CONVOLUTIONS = [
     Convolution(6, 9, (6, 4), (3, 3), {"padding": 1, "dilation": 2, "groups": 3}),
     Convolution(4, 4, (10, 10), (2, 2), {"stride": 3}),
     Convolution(4, 8, (8, 8), (1, 1), {"groups": 2}),
+    # Images of few places beside each other.
+    Convolution(20, 24, (7, 7), (1, 1), {}),
+    Convolution(70, 17, (3, 5), (1, 1), {}),
+    Convolution(130, 12, (1, 1), (1, 1), {}),
+    Convolution(9, 31, (5, 10), (1, 1), {}),
     # Each channel by itself.
     Convolution(3, 3, (2, 3), (7, 7), {"padding": 3, "groups": 3}),
     Convolution(3, 6, (19, 33), (5, 3), {"padding": 2, "groups": 3, "stride": (2, 1)}),
@@ -131,6 +136,19 @@ def test_what_follows_other_convolutions() -> None:
         torch.testing.assert_close(
             compiled(function)(*tensors), function(*tensors), rtol=1e-4, atol=1e-4
         )
+
+
+@pytest.mark.parametrize("pad", [(1, 1, 2, 2), (0, 0, 0, 0), (0, 1, 0, 1), (-1, -1, 1, 1), (2, 2)])
+@pytest.mark.parametrize("value", [0, 0.5])
+def test_padding_before_a_convolution(pad: tuple[int, ...], value: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 4, 9, 8, generator=generator)
+    weight = torch.randn(6, 4, 3, 3, generator=generator)
+
+    def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(F.pad(x, pad, value=value), weight, padding=(0, 1))
+
+    check_with_gradients(f, [x.requires_grad_(), weight.requires_grad_()], generator)
 
 
 def test_convolutions_of_many_shapes() -> None:

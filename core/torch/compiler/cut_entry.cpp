@@ -22,8 +22,9 @@ using record::kAbsent;
 using record::OutputInfo;
 using record::OutputKind;
 
-// Before the cut: what is computed once is saved once. The rest suits forward and backward apart.
-constexpr const char* kBeforeCut = "remove-noop,cse,dead-code";
+// Before the cut: what is computed once is saved once, and padded images are not saved. The rest
+// suits forward and backward apart.
+constexpr const char* kBeforeCut = "remove-noop,fold-padding,cse,dead-code";
 
 Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime::Role role,
                                                         record::Placement placement,

@@ -76,17 +76,12 @@ class Text {
   }
   std::string stores() const {
     const auto store = kernelgen::print_fragment(epilogue_.kernel(), 4, kLanes);
-    const std::string lanes = number(kLanes), width = number(p_.out[1]);
     std::string s = "  float16 tile[" + number(rows_) + "];\n";
     for (std::int64_t r = 0; r < rows_; ++r)
       s += "  tile[" + number(r) + "] = c" + number(r) + ";\n";
     return s + "  for (int r = begin - y0; r < " + number(rows_) +
-           "; ++r) {\n  const int a3 = y0 + r;\n  int a4 = x0;\n  const float16 x = tile[r];\n"
-           "  if (a4 + " +
-           lanes + " <= " + width + ") {\n  const float16 x0 = x;\n" + store.wide +
-           "  } else {\n  float lane[" + lanes +
-           "];\n  vstore16(x, 0, lane);\n  for (int l = 0; a4 < " + width +
-           "; ++l, ++a4) {\n  const float x0 = lane[l];\n" + store.narrow + "  }\n  }\n  }\n";
+           "; ++r) {\n  const int a3 = y0 + r;\n  int a4 = x0;\n  const float16 x = tile[r];\n" +
+           store_vector(store, "a4", p_.out[1], kLanes) + "  }\n";
   }
 
   const WindowProduct& p_;

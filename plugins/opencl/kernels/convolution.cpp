@@ -104,6 +104,31 @@ struct Columns {
   bool flat = true;
 };
 
+// The image as right factor of its product with a weight: [image, group] of matrices [channel and
+// tap, place]. `at` is read_at or written_from; `w` and `x` outlive the factor.
+Factor image_factor(const Window& w, const TensorView& x, std::int64_t groups, const Shape& places,
+                    decltype(read_at)& at) {
+  const std::int64_t width = x.dims[1] / groups, taps = product(w.kernel);
+  bool is_matrix = taps == 1 && places == spatial(x);
+  for (std::size_t i = 0; i < w.rank(); ++i)
+    is_matrix = is_matrix && w.stride[i] == 1 && w.padding[i] == 0;
+  if (const Columns columns(x, groups); is_matrix && columns.flat) {
+    TensorView view = x;
+    view.dims = {x.dims[0], groups, width, product(places)};
+    view.strides = {x.strides[0], x.strides[1] * width, x.strides[1], columns.step};
+    return Factor::matrix(view);
+  }
+  Factor f;
+  f.batched = {true, groups > 1};
+  f.element = [&w, &x, &at, places, width, taps](Draft& d, std::span<const Expr> batch, Expr row,
+                                                 Expr column) {
+    const auto [channel, tap] = split(d, row, taps);
+    const Expr own = d.e().add(d.e().mul(batch[1], d.index(width)), channel);
+    return at(d, w, x, batch[0], own, unflatten(d, column, places), unflatten(d, tap, w.kernel));
+  };
+  return f;
+}
+
 // Whether kernels of the step go on with nodes after the convolution.
 bool has_epilogue(const Builder& b) { return b.step().step().nodes.size() > 1; }
 
@@ -184,23 +209,7 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
     at.insert(at.begin(), {d.e().add(d.e().mul(batch[1], d.index(out_width)), row), channel});
     return d.load(weight, at);
   };
-  g.b.batched = {true, groups > 1};
-  g.b.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
-    const auto [channel, tap] = split(d, row, taps);
-    const Expr own = d.e().add(d.e().mul(batch[1], d.index(in_width)), channel);
-    bool whole = taps == 1;
-    for (std::size_t i = 0; i < w.rank(); ++i)
-      whole = whole && w.stride[i] == 1 && w.padding[i] == 0;
-    const Columns columns(x, groups);
-    if (whole && columns.flat) {
-      TensorView view = x;
-      view.dims = {x.dims[0], x.dims[1], product(spatial(x))};
-      view.strides = {x.strides[0], x.strides[1], columns.step};
-      return d.load(view, {batch[0], own, column});
-    }
-    return read_at(d, w, x, batch[0], own, unflatten(d, column, places),
-                   unflatten(d, tap, w.kernel));
-  };
+  g.b = image_factor(w, x, groups, places, read_at);
   g.epilogue = store_with_bias(b, out, groups, bias);
   return add_gemm(b, g);
 }
@@ -279,13 +288,7 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
     at.insert(at.begin(), {d.e().add(d.e().mul(batch[1], d.index(in_width)), channel), row});
     return d.load(weight, at);
   };
-  g.b.batched = {true, groups > 1};
-  g.b.element = [&](Draft& d, std::span<const Expr> batch, Expr row, Expr column) {
-    const auto [channel, tap] = split(d, row, taps);
-    const Expr own = d.e().add(d.e().mul(batch[1], d.index(in_width)), channel);
-    return written_from(d, w, x, batch[0], own, unflatten(d, column, places),
-                        unflatten(d, tap, w.kernel));
-  };
+  g.b = image_factor(w, x, groups, places, written_from);
   g.epilogue = store_with_bias(b, out, groups, bias);
   return add_gemm(b, g);
 }

@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include "kernels/gemm_text.h"
+#include "kernels/side_by_side.h"
 #include "kernels/text.h"
 #include "kernels/transpose.h"
 #include "packing.h"
@@ -112,6 +113,11 @@ Result<RightFactor> right_factor(Builder& builder, const Gemm& g, std::int64_t m
     tile.rows = height(m, most_rows(tile.vectors));
   } else {
     if (auto right = read_in_place(g, m, tile)) return *std::move(right);
+    if (const Tile joined = choose_tile(builder, m, product(g.batch) * g.columns);
+        suits_side_by_side(g, tile, joined)) {
+      tile = joined;
+      return pack_side_by_side(builder, g, tile.columns());
+    }
     auto made = pack_columns(builder, g, tile);
     if (!made.ok()) return made.status();
     packed = std::move(*made);
@@ -222,10 +228,11 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(a.tensor->argument);
   arguments.push_back(right->argument);
+  const std::int64_t beside = right->side_by_side ? g.batch[0] : 1;
   const std::array<std::size_t, 3> items = {
       static_cast<std::size_t>(ceil_div(m, tile.rows)),
-      static_cast<std::size_t>(ceil_div(g.columns, tile.columns())),
-      static_cast<std::size_t>(product(g.batch))};
+      static_cast<std::size_t>(ceil_div(beside * g.columns, tile.columns())),
+      static_cast<std::size_t>(product(g.batch) / beside)};
   if (!builder.schedule().gpu) {
     builder.launch(product_text, std::move(arguments), items);
     return {};

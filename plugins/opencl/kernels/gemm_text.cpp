@@ -138,6 +138,30 @@ std::string sum_by_columns(const Gemm& g, const Tile& t, const RightFactor& righ
          lanes + "(v, sums);\n";
 }
 
+// Declares the column of a vector's first result, and side by side also the axes before the rows.
+std::string place_of_results(const Gemm& g, const Tile& t, const RightFactor& right,
+                             const std::string& column) {
+  const std::string at = "j * " + number(t.columns()) + " + v * " + number(t.lanes);
+  if (!right.side_by_side) return "  int " + column + " = " + at + ";\n";
+  std::string s = "  int a0 = (" + at + ") / " + number(g.columns) + ", " + column + " = (" + at +
+                  ") % " + number(g.columns) + ";\n  if (a0 >= " + number(g.batch[0]) +
+                  ") break;\n";
+  for (std::size_t i = 1; i < g.batch.size(); ++i)
+    s += "  const int a" + number(static_cast<std::int64_t>(i)) + " = 0;\n";
+  return s;
+}
+
+// As store_vector, but lanes beyond a row's end belong to the next matrix.
+std::string store_vector_on(const kernelgen::Fragment& store, const Gemm& g,
+                            const std::string& column) {
+  const std::string lanes = number(kLanes), end = number(g.columns);
+  return "  if (" + column + " + " + lanes + " <= " + end + ") {\n  const float16 x0 = x;\n" +
+         store.wide + "  } else {\n  float lane[" + lanes +
+         "];\n  vstore16(x, 0, lane);\n  for (int l = 0; l < " + lanes + " && a0 < " +
+         number(g.batch[0]) + "; ++l) {\n  {\n  const float x0 = lane[l];\n" + store.narrow +
+         "  }\n  if (++" + column + " == " + end + ") { " + column + " = 0; ++a0; }\n  }\n  }\n";
+}
+
 }  // namespace
 
 kernelgen::Printed print_product(const Gemm& g, const Tile& t, const Factor& a,
@@ -153,7 +177,7 @@ kernelgen::Printed print_product(const Gemm& g, const Tile& t, const Factor& a,
   s += "  const int i0 = (int)get_global_id(0) * " + number(t.rows) +
        ", j = (int)get_global_id(1);\n";
   s += "  if (i0 >= " + number(m) + ") return;\n";
-  s += split(g.batch, 0, "(int)get_global_id(2)", "rest_batch");
+  if (!right.side_by_side) s += split(g.batch, 0, "(int)get_global_id(2)", "rest_batch");
   s += "  __global const " + element + "* restrict pa = (__global const " + element +
        "*)(base_a + offset_a) + (" + batch_offset(a.batch_strides) + ");\n";
   s += right_pointer(g, t, right);
@@ -165,15 +189,14 @@ kernelgen::Printed print_product(const Gemm& g, const Tile& t, const Factor& a,
   s += "  for (int r = 0; r < " + number(t.rows) + " && i0 + r < " + number(m) + "; ++r) {\n";
   s += split(g.rows, g.batch.size(), "i0 + r", "rest_row");
   s += "  for (int v = 0; v < " + number(t.vectors) + "; ++v) {\n";
-  s += "  int " + column + " = j * " + number(t.columns()) + " + v * " + lanes + ";\n";
-  const std::string x = "  const " + vector + " x = tile[r * " + number(t.vectors) + " + v];\n";
-  if (t.lanes > 1) {
-    s += x + "  if (" + column + " + " + lanes + " <= " + number(g.columns) + ") {\n  const " +
-         vector + " x0 = x;\n" + store.wide + "  } else {\n  float lane[" + lanes + "];\n  vstore" +
-         lanes + "(x, 0, lane);\n  for (int l = 0; " + column + " < " + number(g.columns) +
-         "; ++l, ++" + column + ") {\n  const float x0 = lane[l];\n" + store.narrow + "  }\n  }\n";
+  s += place_of_results(g, t, right, column);
+  s += "  const " + vector + " x = tile[r * " + number(t.vectors) + " + v];\n";
+  if (right.side_by_side) {
+    s += store_vector_on(store, g, column);
+  } else if (t.lanes > 1) {
+    s += store_vector(store, column, g.columns, t.lanes);
   } else {
-    s += x + "  if (" + column + " < " + number(g.columns) + ") {\n  const float x0 = x;\n" +
+    s += "  if (" + column + " < " + number(g.columns) + ") {\n  const float x0 = x;\n" +
          store.narrow + "  }\n";
   }
   return kernelgen::name_entry(s + "  }\n  }\n}\n");

@@ -21,7 +21,8 @@ struct RightFactor {
   Kind kind = kPanels;
   Argument argument;
   Shape batch_strides;
-  std::int64_t stride = 0;  // elements between rows, or between columns; of panels: not used
+  std::int64_t stride = 0;    // elements between rows, or between columns; of panels: not used
+  bool side_by_side = false;  // panels run on through the first batch dim, the only one
 };
 
 // `left` is a plain tensor; `lane_axis` the axis of `epilogue` that counts columns.

@@ -21,4 +21,15 @@ inline std::string open_kernel(const kernelgen::Kernel& epilogue) {
          kernelgen::print_declarations(epilogue);
 }
 
+// Stores `x`, a vector of results of which the first is at `column`: whole, or lane by lane where
+// the row of `columns` ends before it.
+inline std::string store_vector(const kernelgen::Fragment& store, const std::string& column,
+                                std::int64_t columns, std::int64_t lanes) {
+  const std::string n = number(lanes), end = number(columns);
+  return "  if (" + column + " + " + n + " <= " + end + ") {\n  const float" + n + " x0 = x;\n" +
+         store.wide + "  } else {\n  float lane[" + n + "];\n  vstore" + n +
+         "(x, 0, lane);\n  for (int l = 0; " + column + " < " + end + "; ++l, ++" + column +
+         ") {\n  const float x0 = lane[l];\n" + store.narrow + "  }\n  }\n";
+}
+
 }  // namespace backplane::opencl
