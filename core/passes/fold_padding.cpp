@@ -92,8 +92,9 @@ class Rewriter {
     std::vector<ir::Dim> dims;
     for (std::size_t i = 0; i < padding->size(); ++i)
       dims.emplace_back((*padding)[i] + (*zeros)[i]);
-    for (ir::Attribute& attribute : convolution.attributes)
-      if (attribute.name == "padding") attribute.value = std::move(dims);
+    std::find_if(convolution.attributes.begin(), convolution.attributes.end(),
+                 [](const ir::Attribute& attribute) { return attribute.name == "padding"; })
+        ->value = std::move(dims);
     image = bare;
   }
 

@@ -18,18 +18,19 @@ std::string settings(const std::string& padding, const std::string& transposed =
 }
 
 TEST(FoldPadding, BelongsToTheConvolution) {
-  const std::string folded =
-      "graph @g(%x: f32[2, 3, 8, 8], %w: f32[4, 3, 3, 3]) -> (f32[2, 4, 8, 10]) {\n"
-      "  %y = aten.convolution(%x, %w, none, ";
-  const std::string rest = ") : f32[2, 4, 8, 10]\n  return %y\n}\n";
-  for (const char* value : {"", ", value=0.0", ", value=0"})
-    EXPECT_EQ(run_text("fold-padding",
-                       forward("pad=[2, 2, 1, 1]" + std::string(value), settings("0, 0"))),
-              folded + settings("1, 2") + rest);
-  EXPECT_EQ(run_text("fold-padding", forward("pad=[2, 2, 1, 1]", settings("3, 4"))),
-            folded + settings("4, 6") + rest);
-  EXPECT_EQ(run_text("fold-padding", forward("pad=[2, 2]", settings("1"))),
-            folded + settings("1, 3") + rest);
+  const auto folded = [](const std::string& padding) {
+    return "graph @g(%x: f32[2, 3, 8, 8], %w: f32[4, 3, 3, 3]) -> (f32[2, 4, 8, 10]) {\n"
+           "  %y = aten.convolution(%x, %w, none, " +
+           settings(padding) + ") : f32[2, 4, 8, 10]\n  return %y\n}\n";
+  };
+  const auto run = [](const std::string& pad, const std::string& padding) {
+    return run_text("fold-padding", forward(pad, settings(padding)));
+  };
+  EXPECT_EQ(run("pad=[2, 2, 1, 1]", "0, 0"), folded("1, 2"));
+  EXPECT_EQ(run("pad=[2, 2, 1, 1], value=0.0", "0, 0"), folded("1, 2"));
+  EXPECT_EQ(run("pad=[2, 2, 1, 1], value=0", "0, 0"), folded("1, 2"));
+  EXPECT_EQ(run("pad=[2, 2, 1, 1]", "3, 4"), folded("4, 6"));
+  EXPECT_EQ(run("pad=[2, 2]", "1"), folded("1, 3"));
 }
 
 TEST(FoldPadding, ConvolutionsPadEvenlyAndWithZeros) {

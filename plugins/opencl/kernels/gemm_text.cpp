@@ -101,37 +101,50 @@ std::string sum_by_columns(const Gemm& g, const Tile& t, const RightFactor& righ
   const std::string lanes = number(kLanes);
   std::string s = "  float sums[" + number(t.rows * t.columns()) + "];\n  for (int c = 0; c < " +
                   number(t.columns()) + "; c += " + number(at_once) + ") {\n";
+  const auto sum_name = [](std::int64_t r, std::int64_t i) {
+    return "s" + number(r) + "_" + number(i);
+  };
+  const std::string vector = "float" + lanes, tile = "j * " + number(t.columns());
+  const std::string last = number(g.columns - 1), stride = number(right.stride) + "UL";
   for (std::int64_t i = 0; i < at_once; ++i) {
     const std::string n = number(i);
-    s += "    __global const float* restrict q" + n + " = pb + (ulong)(min(j * " +
-         number(t.columns()) + " + c + " + n + ", " + number(g.columns - 1) + ") - j * " +
-         number(t.columns()) + ") * " + number(right.stride) + "UL;\n";
-    for (std::int64_t r = 0; r < t.rows; ++r)
-      s += "    float" + lanes + " s" + number(r) + "_" + n + " = 0.0f;\n";
-  }
-  s += "    for (int k = 0; k < " + number(whole) + "; k += " + lanes + ") {\n";
-  for (std::int64_t i = 0; i < at_once; ++i)
-    s += "      const float" + lanes + " b" + number(i) + " = vload" + lanes + "(0, q" + number(i) +
-         " + k);\n";
-  for (std::int64_t r = 0; r < t.rows; ++r) {
-    s += "      { const float" + lanes + " a = vload" + lanes + "(0, p" + number(r) + " + k);";
-    for (std::int64_t i = 0; i < at_once; ++i) {
-      const std::string sum = "s" + number(r) + "_" + number(i);
-      s += " " + sum + " = fma(a, b" + number(i) + ", " + sum + ");";
+    s.append("    __global const float* restrict q").append(n).append(" = pb + (ulong)(min(");
+    s.append(tile).append(" + c + ").append(n).append(", ").append(last).append(") - ");
+    s.append(tile).append(") * ").append(stride).append(";\n");
+    for (std::int64_t r = 0; r < t.rows; ++r) {
+      s.append("    ").append(vector).append(" ").append(sum_name(r, i)).append(" = 0.0f;\n");
     }
-    s += " }\n";
+  }
+  const std::string load = " = vload" + lanes + "(0, ", end = number(whole);
+  s.append("    for (int k = 0; k < ").append(end).append("; k += ").append(lanes).append(") {\n");
+  for (std::int64_t i = 0; i < at_once; ++i) {
+    const std::string n = number(i);
+    s.append("      const ").append(vector).append(" b").append(n).append(load);
+    s.append("q").append(n).append(" + k);\n");
+  }
+  for (std::int64_t r = 0; r < t.rows; ++r) {
+    const std::string row = number(r);
+    s.append("      { const ").append(vector).append(" a").append(load);
+    s.append("p").append(row).append(" + k);");
+    for (std::int64_t i = 0; i < at_once; ++i) {
+      const std::string n = number(i), sum = sum_name(r, i);
+      s.append(" ").append(sum).append(" = fma(a, b").append(n).append(", ").append(sum);
+      s.append(");");
+    }
+    s.append(" }\n");
   }
   s += "    }\n";
   for (std::int64_t r = 0; r < t.rows; ++r)
     for (std::int64_t i = 0; i < at_once; ++i) {
-      const std::string sum = "s" + number(r) + "_" + number(i),
+      const std::string row = number(r), n = number(i), sum = sum_name(r, i),
                         to = "sums[" + number(r * t.columns() + i) + " + c]";
-      s += "    { const float8 h = " + sum + ".lo + " + sum +
-           ".hi; const float4 f = h.lo + h.hi; const float2 d = f.lo + f.hi; " + to +
-           " = d.x + d.y; }\n";
-      if (whole < g.depth)
-        s += "    for (int k = " + number(whole) + "; k < " + number(g.depth) + "; ++k) " + to +
-             " += p" + number(r) + "[k] * q" + number(i) + "[k];\n";
+      s.append("    { const float8 h = ").append(sum).append(".lo + ").append(sum);
+      s.append(".hi; const float4 f = h.lo + h.hi; const float2 d = f.lo + f.hi; ").append(to);
+      s.append(" = d.x + d.y; }\n");
+      if (whole == g.depth) continue;
+      s.append("    for (int k = ").append(end).append("; k < ").append(number(g.depth));
+      s.append("; ++k) ").append(to).append(" += p").append(row).append("[k] * q").append(n);
+      s.append("[k];\n");
     }
   s += "  }\n  float" + lanes + " tile[" + number(t.rows * t.vectors) + "];\n";
   return s + "  for (int v = 0; v < " + number(t.rows * t.vectors) + "; ++v) tile[v] = vload" +
