@@ -49,6 +49,9 @@ class Grouper {
   Grouping run(const std::function<bool(std::size_t)>& may_pack) {
     add_epilogues();
     join_points();
+    join_parts();
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (kinds_[g] == Group::kPoints) groups_.sort_nodes(g);
     Grouping out;
     pack(may_pack, out);
     for (const std::size_t g : groups_.order()) {
@@ -145,8 +148,27 @@ class Grouper {
         spaces_[a] = std::move(*joined);
       }
     }
-    for (std::size_t g = 0; g < groups_.size(); ++g)
-      if (kinds_[g] == Group::kPoints) groups_.sort_nodes(g);
+  }
+
+  // Points that are parts of a joined tensor are stored in their places in it, by one kernel where
+  // groups may join.
+  void join_parts() {
+    for (std::size_t n = 0; n < graph_.size(); ++n) {
+      const NodeView node = graph_[n];
+      if (!joins_points(node)) continue;
+      for (std::size_t i = 0; i < node.list_count(); ++i) {
+        const std::size_t p = groups_.producer(node.operand_index(node.list_first() + i));
+        if (p == kNone || !is_points(p)) continue;
+        const std::size_t a = groups_.group_of(p), b = groups_.group_of(n);
+        const auto dims = node.operand(node.list_first() + i).dims();
+        if (a == b || spaces_[a].has_rows || !std::ranges::equal(dims, spaces_[a].wide) ||
+            groups_.nodes(a).size() + groups_.nodes(b).size() > kGroupNodes ||
+            tensor_count(a, b) > kGroupTensors || reads_in_two_ways(a, b) ||
+            !groups_.may_join(a, b))
+          continue;
+        groups_.join(a, b);
+      }
+    }
   }
 
   // Static matrices that products and embeddings alone read are packed once.

@@ -78,6 +78,7 @@ class Lowering {
   Indices merge_last(Draft& draft, Indices axes);
   void choose_axes();
   void emit(Draft& draft, std::uint32_t n);
+  void store(Draft& draft, std::uint32_t value, const Access& access);
   Expr value(Draft& draft, std::uint32_t index);
   bool dropped(std::uint32_t value) const {
     return std::find(dropped_.begin(), dropped_.end(), value) != dropped_.end();
@@ -85,6 +86,8 @@ class Lowering {
 
   Builder& builder_;
   const sdk::StepContext& step_;
+  std::vector<std::uint32_t> nodes_;              // of the step that compute
+  std::map<std::uint32_t, std::uint32_t> joins_;  // by result: the nodes that join tensors
   Shape wide_;
   std::vector<bool> is_row_;
   std::vector<std::uint32_t> dropped_;                  // results of folds without their dims
@@ -131,7 +134,7 @@ class Source final : public kernelgen::OperatorSource {
 
 Status Lowering::find_space() {
   sdk::PointSpace space;
-  for (const std::uint32_t n : step_.step().nodes) {
+  for (const std::uint32_t n : nodes_) {
     const sdk::PointSpace one = space_of(step_.graph()[n]);
     if (one.has_rows || space.wide.empty()) {
       if (!space.has_rows) space = one;
@@ -140,7 +143,7 @@ Status Lowering::find_space() {
   wide_ = step_.dims()(std::span<const bp_dim>(space.wide));
   is_row_.assign(wide_.size(), false);
   for (const std::size_t d : space.rows) is_row_[d] = true;
-  for (const std::uint32_t n : step_.step().nodes) {
+  for (const std::uint32_t n : nodes_) {
     const NodeView node = step_.graph()[n];
     if (kernelgen::find_operator(node.op())->kind != Operator::kFold) continue;
     for (std::size_t r = 0; r < node.result_count(); ++r)
@@ -280,7 +283,39 @@ void Lowering::emit(Draft& draft, std::uint32_t n) {
           draft.e().cast(results[r], kernelgen::compute_type(*storage_of(node.result(r).dtype())));
 }
 
+// At the axes' point; of joined tensors, each in its place.
+void Lowering::store(Draft& draft, std::uint32_t value, const Access& access) {
+  Indices at = draft.outer();
+  at.insert(at.end(), draft.loop().begin(), draft.loop().end());
+  TensorView flat = access.view;
+  flat.strides = access.strides;
+  const auto join = joins_.find(value);
+  if (join == joins_.end()) {
+    const auto found = values_.find(value);
+    if (found == values_.end()) return;
+    flat.dims.assign(flat.strides.size(), 2);  // indices are the axes': none is of size 1
+    return draft.store(flat, at, found->second);
+  }
+  const NodeView node = step_.graph()[join->second];
+  const std::size_t dim = wrap_dim(node.int_or("dim", 0), wide_.size());
+  flat.strides.push_back(access.view.strides[dim] * wide_[dim]);
+  flat.dims.assign(flat.strides.size(), 2);
+  at.push_back(kernelgen::kNoExpr);
+  for (std::size_t i = 0; i < node.list_count(); ++i) {
+    at.back() = draft.index(static_cast<std::int64_t>(i));
+    const std::uint32_t part = node.operand_index(node.list_first() + i);
+    draft.store(flat, at, this->value(draft, part));
+  }
+}
+
 Status Lowering::run() {
+  for (const std::uint32_t n : step_.step().nodes) {
+    const NodeView node = step_.graph()[n];
+    if (joins_points(node))
+      joins_[node.result_index()] = n;
+    else
+      nodes_.push_back(n);
+  }
   BP_SDK_RETURN_IF_ERROR(find_space());
   BP_SDK_RETURN_IF_ERROR(find_accesses());
   choose_axes();
@@ -296,7 +331,7 @@ Status Lowering::run() {
   // A row of one element still reduces.
   const bool has_rows = std::find(is_row_.begin(), is_row_.end(), true) != is_row_.end();
   bool reduces = has_rows;
-  for (const std::uint32_t n : step_.step().nodes)
+  for (const std::uint32_t n : nodes_)
     reduces = reduces || is_row_op(*kernelgen::find_operator(step_.graph()[n].op()));
   if (reduces && loop.empty()) {
     loop.push_back(1);
@@ -304,17 +339,9 @@ Status Lowering::run() {
       for (auto& [v, access] : *accesses) access.strides.push_back(0);
   }
   Draft draft(builder_, extents(outer_), loop);
-  for (const std::uint32_t n : step_.step().nodes) emit(draft, n);
-  for (const auto& [v, access] : outputs_) {
-    const auto found = values_.find(v);
-    if (found == values_.end() || step_.value(v).elements() == 0) continue;
-    TensorView flat = access.view;
-    flat.strides = access.strides;
-    flat.dims.assign(flat.strides.size(), 2);  // indices are the axes': none is of size 1
-    Indices all = draft.outer();
-    all.insert(all.end(), draft.loop().begin(), draft.loop().end());
-    draft.store(flat, all, found->second);
-  }
+  for (const std::uint32_t n : nodes_) emit(draft, n);
+  for (const auto& [v, access] : outputs_)
+    if (step_.value(v).elements() != 0) store(draft, v, access);
   return draft.finish();
 }
 
@@ -347,6 +374,20 @@ bool is_point_op(const NodeView& node) {
   // Gradients of weight and bias sum over the other dims.
   return node.op() != "aten.native_layer_norm_backward" &&
          kernelgen::find_operator(node.op()) != nullptr;
+}
+
+bool joins_points(const NodeView& node) {
+  if (node.op() != "aten.cat" || node.list_count() < 2) return false;
+  const sdk::ValueView first = node.operand(node.list_first());
+  const bp_attribute* dim = node.attribute("dim");
+  if (!storage_of(first.dtype()) || first.rank() == 0 || (dim && dim->kind != BP_ATTRIBUTE_INT))
+    return false;
+  for (std::size_t i = 0; i < node.list_count(); ++i) {
+    const sdk::ValueView part = node.operand(node.list_first() + i);
+    if (!(part.dtype() == node.result().dtype()) || !std::ranges::equal(part.dims(), first.dims()))
+      return false;
+  }
+  return true;
 }
 
 sdk::PointSpace space_of(const NodeView& node) {

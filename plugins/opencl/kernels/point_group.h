@@ -10,6 +10,9 @@ namespace backplane::opencl {
 // Whether kernelgen's tables have all of the operator.
 bool is_point_op(const sdk::NodeView& node);
 sdk::PointSpace space_of(const sdk::NodeView& node);
+// Whether it joins tensors of one type and shape, so that a group which computes some of them may
+// store them in their places.
+bool joins_points(const sdk::NodeView& node);
 std::optional<sdk::Refusal> refuse_point_op(const sdk::NodeView& node);
 // Whether operand i is a list with an element a channel.
 bool is_channel_operand(const sdk::NodeView& node, std::size_t i);
