@@ -33,11 +33,11 @@ struct Pipeline {
 };
 // recompose-linear comes before fold-views, which would merge the views that it looks for with
 // their neighbours. sum-products comes after the transpositions around gradients are gone, and
-// before a cse: sums may share factors. It rounds in another order than eager.
+// before a cse: sums may share factors. Results of "canonicalize" are eager's bit for bit where
+// eager's kernels run them; fold-padding and sum-products round in another order.
 constexpr Pipeline kPipelines[] = {
-    {"canonicalize",
-     "remove-noop,fold-padding,recompose-linear,fold-views,remove-noop,cse,dead-code"},
-    {"optimize", "canonicalize,sum-products,cse"},
+    {"canonicalize", "remove-noop,recompose-linear,fold-views,remove-noop,cse,dead-code"},
+    {"optimize", "fold-padding,canonicalize,sum-products,cse"},
 };
 
 std::string_view trim(std::string_view s) {

@@ -27,9 +27,7 @@ TEST(Pass, ObserverSeesEveryPass) {
       *graph, "canonicalize, dead-code",
       [&](std::string_view pass, const ir::Graph&) { seen += std::string(pass) + ";"; });
   EXPECT_TRUE(status.ok());
-  EXPECT_EQ(
-      seen,
-      "remove-noop;fold-padding;recompose-linear;fold-views;remove-noop;cse;dead-code;dead-code;");
+  EXPECT_EQ(seen, "remove-noop;recompose-linear;fold-views;remove-noop;cse;dead-code;dead-code;");
 }
 
 TEST(Pass, PassesAreSortedAndDescribed) {

@@ -22,9 +22,10 @@ using record::kAbsent;
 using record::OutputInfo;
 using record::OutputKind;
 
-// Before the cut: what is computed once is saved once, and padded images are not saved. The rest
-// suits forward and backward apart.
-constexpr const char* kBeforeCut = "remove-noop,fold-padding,cse,dead-code";
+// Before the cut: what is computed once is saved once, and for plugins, which need not round as
+// eager does, padded images are not saved. The rest suits forward and backward apart.
+constexpr const char* kBeforeCut = "remove-noop,cse,dead-code";
+constexpr const char* kBeforeCutForPlugins = "remove-noop,fold-padding,cse,dead-code";
 
 Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime::Role role,
                                                         record::Placement placement,
@@ -165,7 +166,8 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     return Status(Code::kUnsupported, "the program's tensors are on " +
                                           c10::Device(device::kDeviceType, *index).str() +
                                           ", which is no plugin's device");
-  BP_RETURN_IF_ERROR(passes::run_pipeline(recorded.graph, kBeforeCut));
+  BP_RETURN_IF_ERROR(passes::run_pipeline(
+      recorded.graph, options.devices.empty() ? kBeforeCut : kBeforeCutForPlugins));
   const bool with_backward = recorded.graph.inputs.size() > recorded.border.argument_count;
   std::optional<partition::JointCut> cut;
   if (with_backward) {
