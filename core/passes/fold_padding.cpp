@@ -17,19 +17,6 @@ using Numbers = std::vector<std::int64_t>;
 
 constexpr std::size_t kSpatialDim = 2;  // the first one
 
-std::optional<Numbers> find_integers(const ir::Node& node, std::string_view name) {
-  const ir::Attribute* attribute = node.find_attribute(name);
-  const auto* dims =
-      attribute != nullptr ? std::get_if<std::vector<ir::Dim>>(&attribute->value) : nullptr;
-  if (dims == nullptr) return std::nullopt;
-  Numbers numbers;
-  for (const ir::Dim dim : *dims) {
-    if (dim.is_class()) return std::nullopt;
-    numbers.push_back(dim.number());
-  }
-  return numbers;
-}
-
 // Zeros that a constant_pad_nd puts on either side of each spatial dim, or takes away; null where
 // sides differ, other dims are padded, or not with zeros.
 std::optional<Numbers> find_even_zeros(const ir::Graph& graph, const ir::Node& pad) {

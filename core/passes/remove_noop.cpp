@@ -28,10 +28,8 @@ bool contains(const std::string_view (&names)[kCount], std::string_view name) {
 
 bool is_empty_padding(const ir::Node& node) {
   if (node.op->name != "aten.constant_pad_nd") return false;
-  const ir::Attribute* pad = node.find_attribute("pad");
-  const auto* dims = pad != nullptr ? std::get_if<std::vector<ir::Dim>>(&pad->value) : nullptr;
-  return dims != nullptr &&
-         std::all_of(dims->begin(), dims->end(), [](ir::Dim dim) { return dim == ir::Dim(0); });
+  const auto pad = find_integers(node, "pad");
+  return pad && std::all_of(pad->begin(), pad->end(), [](std::int64_t n) { return n == 0; });
 }
 
 bool is_border(const ir::Graph& graph, const GraphFacts& facts, ir::ValueId value) {

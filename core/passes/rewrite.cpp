@@ -60,6 +60,20 @@ std::optional<std::int64_t> find_integer(const ir::Node& node, std::string_view 
   return dim->number();
 }
 
+std::optional<std::vector<std::int64_t>> find_integers(const ir::Node& node,
+                                                       std::string_view name) {
+  const ir::Attribute* attribute = node.find_attribute(name);
+  const auto* dims =
+      attribute != nullptr ? std::get_if<std::vector<ir::Dim>>(&attribute->value) : nullptr;
+  if (dims == nullptr) return std::nullopt;
+  std::vector<std::int64_t> numbers;
+  for (const ir::Dim dim : *dims) {
+    if (dim.is_class()) return std::nullopt;
+    numbers.push_back(dim.number());
+  }
+  return numbers;
+}
+
 bool is_one(const ir::Node& node, std::string_view name) {
   const ir::Attribute* attribute = node.find_attribute(name);
   if (attribute == nullptr) return true;
@@ -94,13 +108,10 @@ std::optional<std::vector<std::size_t>> find_permutation(const ir::Graph& graph,
     return order;
   }
   if (op != "aten.permute") return std::nullopt;
-  const ir::Attribute* attribute = node.find_attribute("dims");
-  const auto* dims =
-      attribute != nullptr ? std::get_if<std::vector<ir::Dim>>(&attribute->value) : nullptr;
-  if (dims == nullptr || dims->size() != order.size()) return std::nullopt;
+  const auto dims = find_integers(node, "dims");
+  if (!dims || dims->size() != order.size()) return std::nullopt;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    if ((*dims)[i].is_class()) return std::nullopt;
-    const std::int64_t from = (*dims)[i].number();
+    const std::int64_t from = (*dims)[i];
     if (from < -rank || from >= rank) return std::nullopt;
     order[i] = static_cast<std::size_t>(from < 0 ? from + rank : from);
   }

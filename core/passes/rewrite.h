@@ -29,6 +29,9 @@ const ir::Node* find_producer(const ir::Graph& graph, ir::ValueId value,
 std::optional<std::int64_t> find_integer(const ir::Node& node, std::string_view name,
                                          std::int64_t fallback);
 
+// An attribute's list of integers; null where it is absent, anything else, or holds a dim class.
+std::optional<std::vector<std::int64_t>> find_integers(const ir::Node& node, std::string_view name);
+
 // Whether a factor such as alpha is 1 or absent.
 bool is_one(const ir::Node& node, std::string_view name);
 

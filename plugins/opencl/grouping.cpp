@@ -92,6 +92,12 @@ class Grouper {
     }
     return true;
   }
+  // Groups of points whose spaces fit together.
+  bool may_share_kernel(std::size_t a, std::size_t b) {
+    return groups_.nodes(a).size() + groups_.nodes(b).size() <= kGroupNodes &&
+           tensor_count(a, b) <= kGroupTensors && !reads_in_two_ways(a, b) &&
+           groups_.may_join(a, b);
+  }
   bool is_points(std::size_t node) const {
     const std::size_t g = groups_.group_of(node);
     return g != kNone && kinds_[g] == Group::kPoints;
@@ -137,13 +143,11 @@ class Grouper {
         const std::size_t p = groups_.producer(value);
         if (p == kNone || !is_points(p)) continue;
         const std::size_t a = groups_.group_of(p), b = groups_.group_of(n);
-        if (a == b || groups_.nodes(a).size() + groups_.nodes(b).size() > kGroupNodes) continue;
+        if (a == b) continue;
         auto joined = sdk::PointSpace::join(spaces_[a], spaces_[b]);
         // A reduced value without its dims would line up with the wrong ones.
         if (!joined || !joined->fits(graph_.value(value).dims())) continue;
-        if (tensor_count(a, b) > kGroupTensors || reads_in_two_ways(a, b) ||
-            !groups_.may_join(a, b))
-          continue;
+        if (!may_share_kernel(a, b)) continue;
         groups_.join(a, b);
         spaces_[a] = std::move(*joined);
       }
@@ -161,12 +165,9 @@ class Grouper {
         if (p == kNone || !is_points(p)) continue;
         const std::size_t a = groups_.group_of(p), b = groups_.group_of(n);
         const auto dims = node.operand(node.list_first() + i).dims();
-        if (a == b || spaces_[a].has_rows || !std::ranges::equal(dims, spaces_[a].wide) ||
-            groups_.nodes(a).size() + groups_.nodes(b).size() > kGroupNodes ||
-            tensor_count(a, b) > kGroupTensors || reads_in_two_ways(a, b) ||
-            !groups_.may_join(a, b))
-          continue;
-        groups_.join(a, b);
+        if (a != b && !spaces_[a].has_rows && std::ranges::equal(dims, spaces_[a].wide) &&
+            may_share_kernel(a, b))
+          groups_.join(a, b);
       }
     }
   }

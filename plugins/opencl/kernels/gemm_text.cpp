@@ -111,9 +111,8 @@ std::string sum_by_columns(const Gemm& g, const Tile& t, const RightFactor& righ
     s.append("    __global const float* restrict q").append(n).append(" = pb + (ulong)(min(");
     s.append(tile).append(" + c + ").append(n).append(", ").append(last).append(") - ");
     s.append(tile).append(") * ").append(stride).append(";\n");
-    for (std::int64_t r = 0; r < t.rows; ++r) {
+    for (std::int64_t r = 0; r < t.rows; ++r)
       s.append("    ").append(vector).append(" ").append(sum_name(r, i)).append(" = 0.0f;\n");
-    }
   }
   const std::string load = " = vload" + lanes + "(0, ", end = number(whole);
   s.append("    for (int k = 0; k < ").append(end).append("; k += ").append(lanes).append(") {\n");
