@@ -15,6 +15,13 @@ namespace {
 // Below that a result is still in the caches when it is read, also where a driver names one core's.
 constexpr std::uint64_t kStreamBytes = std::uint64_t{8} << 20;
 
+// Registers are as many as x86 has for vectors of that width; a quarter of them is the factors'.
+std::int64_t product_sums(std::int64_t vector_floats) {
+  const std::int64_t registers = vector_floats >= 16 ? 32 : 16;
+  return std::max<std::int64_t>(registers * std::min<std::int64_t>(vector_floats, 16) / 16 * 3 / 4,
+                                2);
+}
+
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -75,6 +82,16 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   if (f.is_cpu)
     f.stream_bytes = std::max<std::uint64_t>(
         device_fact<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, 0) / 4, kStreamBytes);
+  std::int64_t vector_floats =
+      device_fact<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 16);
+  if (const char* width = std::getenv("BACKPLANE_OPENCL_VECTOR_FLOATS");
+      width != nullptr && *width != 0) {
+    if (!is_number(width) || std::atoll(width) == 0)
+      throw std::runtime_error("BACKPLANE_OPENCL_VECTOR_FLOATS=" + std::string(width) +
+                               " is no number of floats");
+    vector_floats = std::atoll(width);
+  }
+  f.product_sums = product_sums(vector_floats);
   f.clock_mhz = device_fact<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY, 1000);
   f.group_limit = device_fact<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
   return f;

@@ -22,6 +22,8 @@ struct DeviceFacts {
   bool spares_a_core = false;
   std::size_t group_limit = 1;
   std::uint64_t stream_bytes = 0;  // results of so many do not stay in a CPU's caches; 0: no CPU
+  // Vectors of 16 floats that a CPU's registers hold as sums of a product, beside its factors.
+  std::int64_t product_sums = 24;
   std::uint32_t index = 0;
   // Kernels read and write host memory where it lies: CPUs, unless BACKPLANE_OPENCL_ZERO_COPY=0.
   bool binds_host_memory = false;

@@ -2,8 +2,10 @@
 // driver.
 #include <array>
 #include <chrono>
+#include <vector>
 
 #include "context.h"
+#include "kernels/register_tiles.h"
 #include "kernels/text.h"
 #include "sealed.h"
 #include "signal_guard.h"
@@ -13,12 +15,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// As many accumulators as a core has registers for.
-constexpr std::array<ProductTile, 3> kCandidates = {{{12, 2}, {8, 3}, {6, 4}}};
 constexpr std::int64_t kRows = 240, kColumns = 192,
                        kDepth = 256;  // whole tiles of all
 constexpr int kRuns = 5;
 constexpr std::chrono::seconds kLimit{2};  // candidates that come later are left out
+
+// As many sums as a core has registers for, the usual tile first.
+std::vector<ProductTile> candidates(std::int64_t sums) {
+  std::vector<ProductTile> tiles;
+  for (const std::int64_t vectors : {2, 3, 4, 1}) {
+    const std::int64_t rows = most_rows(sums, vectors);
+    if (rows > 1 && kRows % rows == 0) tiles.push_back({rows, vectors});
+  }
+  return tiles;
+}
 
 std::string entry_of(const ProductTile& t) {
   return "tile_" + number(t.rows) + "_" + number(t.vectors);
@@ -54,8 +64,8 @@ std::string print_candidate(const ProductTile& t) {
   return s + "}\n";
 }
 
-std::optional<ProductTile> parse(const std::string& text) {
-  for (const ProductTile& t : kCandidates)
+std::optional<ProductTile> parse(const std::string& text, const std::vector<ProductTile>& from) {
+  for (const ProductTile& t : from)
     if (text == entry_of(t)) return t;
   return std::nullopt;
 }
@@ -65,12 +75,13 @@ std::optional<ProductTile> parse(const std::string& text) {
 ProductTile Context::product_tile(bool worth_measuring) {
   const std::lock_guard lock(tile_mutex_);
   if (tile_) return *tile_;
+  const std::vector<ProductTile> known = candidates(facts_.product_sums);
   const std::string key = cache_key("tile of products");
-  tile_ = parse(get_sealed(key));
+  tile_ = parse(get_sealed(key), known);
   if (tile_) return *tile_;
-  if (!worth_measuring) return kCandidates[0];
+  if (!worth_measuring) return known[0];
   auto measured = measure_tiles();
-  tile_ = measured.ok() ? *measured : kCandidates[0];
+  tile_ = measured.ok() ? *measured : known[0];
   if (measured.ok()) {
     put_sealed(key, entry_of(*tile_));
   } else {  // no failure of the graph
@@ -83,8 +94,9 @@ ProductTile Context::product_tile(bool worth_measuring) {
 
 Result<ProductTile> Context::measure_tiles() {
   const SignalGuard signals;
+  const std::vector<ProductTile> known = candidates(facts_.product_sums);
   std::string source;
-  for (const ProductTile& t : kCandidates) source += print_candidate(t);
+  for (const ProductTile& t : known) source += print_candidate(t);
   auto program = build(source, "the measurement of tiles");
   if (!program.ok()) return program.status();
   const std::int64_t elements[] = {kRows * kDepth, kDepth * kColumns, kRows * kColumns};
@@ -96,10 +108,10 @@ Result<ProductTile> Context::measure_tiles() {
     if (made.ok()) memory[i] = std::move(*made);
     status = made.ok() ? Status() : made.status();
   }
-  ProductTile best = kCandidates[0];
+  ProductTile best = known[0];
   auto least = Clock::duration::max();
   const auto deadline = Clock::now() + kLimit;
-  for (const ProductTile& t : kCandidates) {
+  for (const ProductTile& t : known) {
     if (!status.ok() || Clock::now() > deadline) break;
     cl_int code = CL_SUCCESS;
     cl_kernel kernel = clCreateKernel(*program, entry_of(t).c_str(), &code);

@@ -1,4 +1,5 @@
 #include "kernels/channel_product.h"
+#include "kernels/register_tiles.h"
 #include "kernels/text.h"
 
 #include <map>
@@ -10,12 +11,13 @@ constexpr std::int64_t kMostRows = 8, kMostTaps = 64;  // written out one by one
 
 class Text {
  public:
-  Text(const WindowProduct& p, const Taps& weight, const Planes& planes, const Draft& epilogue)
+  Text(const WindowProduct& p, const Taps& weight, const Planes& planes, const Draft& epilogue,
+       std::int64_t sums)
       : p_(p),
         weight_(weight),
         planes_(planes),
         epilogue_(epilogue),
-        blocks_(ceil_div(p.out[0], kMostRows)),
+        blocks_(ceil_div(p.out[0], std::min(kMostRows, most_rows(sums, 1)))),
         rows_(ceil_div(p.out[0], blocks_)),
         panels_(ceil_div(p.out[1], kLanes)) {}
 
@@ -98,8 +100,9 @@ bool suits_channel_product(const WindowProduct& p) {
 }
 
 ChannelProduct print_channel_product(const WindowProduct& p, const Taps& weight,
-                                     const Planes& planes, const Draft& epilogue) {
-  const Text text(p, weight, planes, epilogue);
+                                     const Planes& planes, const Draft& epilogue,
+                                     std::int64_t sums) {
+  const Text text(p, weight, planes, epilogue, sums);
   return {text.print(), text.items()};
 }
 

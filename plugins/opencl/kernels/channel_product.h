@@ -16,7 +16,9 @@ struct ChannelProduct {
 
 bool suits_channel_product(const WindowProduct& product);
 // `planes` are those of images, not of taps; up to sixteen elements behind them are read.
+// `sums` as in DeviceFacts::product_sums.
 ChannelProduct print_channel_product(const WindowProduct& product, const Taps& weight,
-                                     const Planes& planes, const Draft& epilogue);
+                                     const Planes& planes, const Draft& epilogue,
+                                     std::int64_t sums);
 
 }  // namespace backplane::opencl

@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 
 #include "kernels/gemm_text.h"
+#include "kernels/register_tiles.h"
 #include "kernels/side_by_side.h"
 #include "kernels/text.h"
 #include "kernels/transpose.h"
@@ -15,21 +16,21 @@ constexpr std::int64_t kFewRows = 8;
 // Few heights, so that sizes which change have few kernels. Rows beyond the last repeat it.
 std::int64_t height(std::int64_t m, std::int64_t most) {
   for (const std::int64_t rows : {1, 2, 4, 6})
-    if (m <= rows) return rows;
+    if (m <= rows) return std::min(rows, most);
   return most;
 }
-// As many as there are registers for.
-std::int64_t most_rows(std::int64_t vectors) {
-  return vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 8 : 6;
+std::int64_t sums(const Builder& builder) { return builder.context().facts().product_sums; }
+Tile cpu_tile(const Builder& builder, std::int64_t m, std::int64_t vectors) {
+  return {height(m, most_rows(sums(builder), vectors)), vectors, kLanes};
 }
 Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
   if (builder.schedule().gpu)
     return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
-  if (n <= 16) return {height(m, 14), 1, 16};
-  const std::int64_t vectors = n <= 32        ? 2
-                               : m > kFewRows ? builder.context().product_tile(false).vectors
-                                              : 4;
-  return {height(m, most_rows(vectors)), vectors, 16};
+  if (n <= kLanes) return cpu_tile(builder, m, 1);
+  const std::int64_t measured = builder.context().product_tile(false).vectors;
+  return cpu_tile(builder, m, n <= 2 * kLanes ? std::min<std::int64_t>(measured, 2)
+                              : m > kFewRows  ? measured
+                                              : std::max<std::int64_t>(sums(builder) / 6, 1));
 }
 
 Shape with(Shape dims, std::initializer_list<std::int64_t> more) {
@@ -47,23 +48,30 @@ bool is_plain(const Factor& f) {
 }
 
 // The right factor as it lies, for few rows, and the tile for it.
-std::optional<RightFactor> read_in_place(const Gemm& g, std::int64_t m, Tile& tile) {
+std::optional<RightFactor> read_in_place(const Builder& builder, const Gemm& g, std::int64_t m,
+                                         Tile& tile) {
   if (m > kFewRows || tile.lanes != kLanes || !is_plain(g.b) ||
       g.b.tensor->storage != Storage::kF32)
     return std::nullopt;
   RightFactor right{RightFactor::kRows, g.b.tensor->argument, g.b.batch_strides, g.b.row_stride};
   Tile fitting{height(m, kFewRows), tile.vectors, kLanes};
   if (g.b.column_stride == 1) {
-    while (fitting.vectors > 0 &&
-           (g.columns % fitting.columns() != 0 || fitting.rows > most_rows(fitting.vectors)))
-      --fitting.vectors;
-    if (fitting.vectors == 0) return std::nullopt;
+    const auto fits = [&] {
+      return g.columns % fitting.columns() == 0 &&
+             fitting.rows <= most_rows(sums(builder), fitting.vectors);
+    };
+    while (fitting.vectors > 1 && !fits()) --fitting.vectors;
+    fitting.rows = std::min(fitting.rows, most_rows(sums(builder), fitting.vectors));
+    if (!fits()) return std::nullopt;
   } else {
     if (!lies_transposed(g.b, g.depth, g.columns) || !is_plain(g.a) || g.a.column_stride != 1 ||
         g.a.tensor->storage != Storage::kF32)
       return std::nullopt;
     right.kind = RightFactor::kColumns;
     right.stride = g.b.column_stride;
+    fitting.rows = std::min(fitting.rows, most_rows(sums(builder), 1));
+    for (right.at_once = 4; right.at_once > 1 && right.at_once * fitting.rows > sums(builder);)
+      right.at_once /= 2;
   }
   tile = fitting;
   return right;
@@ -108,11 +116,9 @@ Result<TensorView> pack_columns(Builder& builder, const Gemm& g, const Tile& til
 Result<RightFactor> right_factor(Builder& builder, const Gemm& g, std::int64_t m, Tile& tile) {
   std::optional<TensorView> packed = g.panels;
   if (packed) {
-    tile.lanes = kLanes;
-    tile.vectors = packed->dims[2] / tile.lanes;
-    tile.rows = height(m, most_rows(tile.vectors));
+    tile = cpu_tile(builder, m, packed->dims[2] / kLanes);
   } else {
-    if (auto right = read_in_place(g, m, tile)) return *std::move(right);
+    if (auto right = read_in_place(builder, g, m, tile)) return *std::move(right);
     if (const Tile joined = choose_tile(builder, m, product(g.batch) * g.columns);
         suits_side_by_side(g, tile, joined)) {
       tile = joined;

@@ -97,7 +97,7 @@ std::string sum_by_rows(const Gemm& g, const Tile& t, const Factor& a, const Rig
 
 // Dot products of the left factor's rows and a few columns at once, as registers allow.
 std::string sum_by_columns(const Gemm& g, const Tile& t, const RightFactor& right) {
-  const std::int64_t at_once = t.rows > 6 ? 2 : 4, whole = g.depth / kLanes * kLanes;
+  const std::int64_t at_once = right.at_once, whole = g.depth / kLanes * kLanes;
   const std::string lanes = number(kLanes);
   std::string s = "  float sums[" + number(t.rows * t.columns()) + "];\n  for (int c = 0; c < " +
                   number(t.columns()) + "; c += " + number(at_once) + ") {\n";

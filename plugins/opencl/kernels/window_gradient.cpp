@@ -4,7 +4,7 @@
 namespace backplane::opencl {
 namespace {
 
-constexpr std::int64_t kMostTaps = 9, kMostSums = 27;  // in registers
+constexpr std::int64_t kMostTaps = 9;
 
 std::int64_t round_up(std::int64_t v) { return ceil_div(v, kLanes) * kLanes; }
 
@@ -16,12 +16,16 @@ struct Runs {
 
 // Sums that one work-item keeps: channels of the gradient by channels of the image by taps.
 struct Sums {
-  Sums(const WindowGradient& p, std::int64_t out_width, std::int64_t in_width)
+  Sums(std::int64_t in_registers, const WindowGradient& p, std::int64_t out_width,
+       std::int64_t in_width)
       : taps(product(p.window.kernel)) {
-    if (taps > kMostTaps) taps = p.window.kernel[1];
+    // Both factors are vectors, of which the last is read where it is used.
+    const std::int64_t most = in_registers + in_registers / 8;
+    if (taps > std::min(kMostTaps, most)) taps = p.window.kernel[1];
     chunks = product(p.window.kernel) / taps;
-    channels = std::min(in_width, std::max<std::int64_t>(1, 6 / taps));
-    rows = std::min(out_width, std::min<std::int64_t>(6, kMostSums / columns()));
+    const std::int64_t side = std::max<std::int64_t>(in_registers / 4, 3);
+    channels = std::clamp<std::int64_t>(side / taps, 1, in_width);
+    rows = std::clamp<std::int64_t>(std::min(side, most / columns()), 1, out_width);
   }
   std::int64_t columns() const { return channels * taps; }
   std::int64_t taps, chunks, channels = 1, rows = 1;
@@ -35,8 +39,9 @@ bool lies_in_vectors(const TensorView& t) {
 
 class Text {
  public:
-  Text(const WindowGradient& p, const Planes& planes, const Runs& gradient, const Runs& image,
-       std::int64_t images, std::int64_t length, const Draft& epilogue)
+  Text(std::int64_t in_registers, const WindowGradient& p, const Planes& planes,
+       const Runs& gradient, const Runs& image, std::int64_t images, std::int64_t length,
+       const Draft& epilogue)
       : p_(p),
         planes_(planes),
         gradient_(gradient),
@@ -46,7 +51,7 @@ class Text {
         epilogue_(epilogue),
         out_width_(p.gradient.dims[1] / p.groups),
         in_width_(p.image.dims[1] / p.groups),
-        sums_(p, out_width_, in_width_) {}
+        sums_(in_registers, p, out_width_, in_width_) {}
 
   std::array<std::size_t, 3> items() const {
     return {static_cast<std::size_t>(ceil_div(out_width_, sums_.rows)),
@@ -210,7 +215,8 @@ Status add_window_gradient(Builder& b, const WindowGradient& p) {
   Draft epilogue(b, {p.groups, results / p.groups, channels / p.groups, product(p.window.kernel)});
   BP_SDK_RETURN_IF_ERROR(
       p.store(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
-  const Text text(p, planes, gradient, image, runs, length, epilogue);
+  const Text text(b.context().facts().product_sums, p, planes, gradient, image, runs, length,
+                  epilogue);
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(gradient.view.argument);
   arguments.push_back(image.view.argument);

@@ -1,6 +1,7 @@
 #include "kernels/window_product.h"
 
 #include "kernels/channel_product.h"
+#include "kernels/register_tiles.h"
 #include "kernels/text.h"
 
 namespace backplane::opencl {
@@ -23,10 +24,10 @@ bool lies_ready(const WindowProduct& p, const Planes& planes) {
 // Results in tiles that fit in registers: rows of channels by vectors of positions.
 struct Tiles {
   // Whichever shape computes least beyond what is asked for.
-  Tiles(std::int64_t channels, std::int64_t positions) {
-    constexpr std::pair<std::int64_t, std::int64_t> kShapes[] = {{2, 12}, {3, 8}, {1, 14}};
+  Tiles(std::int64_t sums, std::int64_t channels, std::int64_t positions) {
     std::int64_t least = INT64_MAX;
-    for (const auto& [vectors, most] : kShapes) {
+    for (const std::int64_t vectors : {2, 3, 1}) {
+      const std::int64_t most = most_rows(sums, vectors);
       const std::int64_t heights = ceil_div(channels, most), rows = ceil_div(channels, heights);
       const std::int64_t panels = ceil_div(positions, vectors * kLanes);
       const std::int64_t work = heights * rows * panels * vectors;
@@ -67,7 +68,8 @@ Result<Taps> taps_in_float32(Builder& b, const WindowProduct& p) {
 
 class Text {
  public:
-  Text(const WindowProduct& p, const Taps& weight, const Planes& planes, const Draft& epilogue)
+  Text(const WindowProduct& p, const Taps& weight, const Planes& planes, const Draft& epilogue,
+       std::int64_t sums)
       : p_(p),
         weight_(weight),
         planes_(planes),
@@ -75,7 +77,7 @@ class Text {
         taps_(p.window.kernel[0] * p.window.kernel[1]),
         in_width_(p.image.dims[1] / p.groups),
         columns_(planes.positions()),
-        tiles_(p.out_width, columns_),
+        tiles_(sums, p.out_width, columns_),
         rows_(tiles_.rows) {}
 
   std::int64_t tiles() const { return tiles_.count; }
@@ -217,12 +219,13 @@ Status add_window_product(Builder& b, const WindowProduct& p) {
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(weight->tensor.argument);
   arguments.push_back(planes.view.argument);
+  const std::int64_t sums = b.context().facts().product_sums;
   if (by_channel) {
-    const ChannelProduct made = print_channel_product(p, *weight, planes, epilogue);
+    const ChannelProduct made = print_channel_product(p, *weight, planes, epilogue, sums);
     b.launch(kernelgen::name_entry(made.text), std::move(arguments), made.items);
     return {};
   }
-  const Text text(p, *weight, planes, epilogue);
+  const Text text(p, *weight, planes, epilogue, sums);
   b.launch(kernelgen::name_entry(text.print()), std::move(arguments),
            {static_cast<std::size_t>(text.tiles()), static_cast<std::size_t>(text.panels()),
             static_cast<std::size_t>(text.leads() * p.groups)});
