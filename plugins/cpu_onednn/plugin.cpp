@@ -14,6 +14,7 @@
 #include "claims.h"
 #include "grouping.h"
 #include "kernels/convolution.h"
+#include "kernels/instruction_set.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/matmul.h"
 #include "kernels/program_kernel.h"
@@ -95,9 +96,11 @@ Result<std::unique_ptr<sdk::Kernel>> make_group_kernel(const Group& group,
 
 class CpuDevice : public sdk::Device {
  public:
-  // Throws where the wrong oneDNN is bound: the plugin then refuses to load.
+  // Throws where the wrong oneDNN is bound, or the instruction set asked for cannot be had: the
+  // plugin then refuses to load.
   static std::vector<std::unique_ptr<CpuDevice>> enumerate() {
     check_own_onednn();
+    static_cast<void>(instruction_set());
     std::vector<std::unique_ptr<CpuDevice>> one;
     one.push_back(std::make_unique<CpuDevice>());
     return one;

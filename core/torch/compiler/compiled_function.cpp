@@ -39,6 +39,12 @@ runtime::StaticTensor static_tensor(const at::Tensor& tensor) {
   return out;
 }
 
+bool shares_storage(const at::Tensor& tensor, const std::vector<at::Tensor>& others) {
+  return std::ranges::any_of(others, [&](const at::Tensor& other) {
+    return other.defined() && tensor.storage().is_alias_of(other.storage());
+  });
+}
+
 bool has_strides(const at::Tensor& tensor, std::span<const std::int64_t> strides,
                  std::span<const std::int64_t> dims) {
   for (std::size_t i = 0; i < strides.size(); ++i)
@@ -86,7 +92,9 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
       // Eager may promote by the number-ness of an operand, which a recorded graph has lost, and
       // keeps statistics of reduced-precision norms in float32: the record decides.
       kept = kept.to(bridge::to_scalar_type(type.dtype));
-      if (!has_strides(kept, strides, dims)) {
+      // A result has memory of its own, also where ATen answers with a view of what it was given
+      // (unsafe_split): that may be the call's arena, which others use after the last reader.
+      if (!has_strides(kept, strides, dims) || shares_storage(kept, operands)) {
         at::Tensor laid = make_tensor(type, memory.dim_values());
         laid.copy_(kept);
         kept = std::move(laid);

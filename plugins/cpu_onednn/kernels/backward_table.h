@@ -44,7 +44,7 @@ struct BackwardTable {
   float (*dot)(const float* a, const float* b, std::int64_t n);
 };
 
-// Of the processor that runs this: the counterpart of vector_table().
+// Of the instruction set in use: the counterpart of vector_table().
 const BackwardTable& backward_table();
 
 extern const BackwardTable kBackwardAvx512, kBackwardAvx2, kBackwardBaseline;

@@ -39,6 +39,14 @@ class OneNode {
     operands_.push_back(static_cast<std::uint32_t>(at));
     return *this;
   }
+  // Floats as they lie in memory.
+  OneNode& memory(const Shape& dims, const Floats& memory, const Shape& strides) {
+    const std::size_t at = add(dims, strides, sdk::kFloat32);
+    memory_[at].resize(memory.size() * sizeof(float));
+    std::memcpy(memory_[at].data(), memory.data(), memory_[at].size());
+    operands_.push_back(static_cast<std::uint32_t>(at));
+    return *this;
+  }
   OneNode& index(const Shape& dims, const std::vector<std::int64_t>& values) {
     const std::size_t at = add(dims, {}, sdk::kInt64);
     std::memcpy(memory_[at].data(), values.data(), values.size() * 8);
@@ -76,14 +84,18 @@ class OneNode {
   void run() {
     const KernelRow* row = find_kernel(op_);
     if (row == nullptr) throw std::logic_error("no kernel for " + op_);
-    const bp_graph raw = make_graph();
-    const sdk::GraphView graph(raw);
     if (row->refuse) {
-      const auto refusal = row->refuse(graph[0]);
+      const bp_graph raw = make_graph();
+      const auto refusal = row->refuse(sdk::GraphView(raw)[0]);
       if (refusal) throw std::logic_error(refusal->text);
     }
+    run(row->make);
+  }
+  void run(MadeKernel (*make)(const sdk::StepContext& context)) {
+    const bp_graph raw = make_graph();
+    const sdk::GraphView graph(raw);
     sdk::Step step{{0}, operands_, results_};
-    auto kernel = row->make(sdk::StepContext(graph, step, specs_, sdk::Dims({})));
+    auto kernel = make(sdk::StepContext(graph, step, specs_, sdk::Dims({})));
     if (!kernel.ok()) throw std::logic_error("no kernel was made");
     std::vector<std::byte> scratch((*kernel)->scratch_bytes() + 64, std::byte{0xff});
     auto* aligned = reinterpret_cast<std::byte*>(
@@ -140,6 +152,9 @@ class OneNode {
     });
   }
   bp_graph make_graph() {
+    values_.clear();
+    dims_.clear();
+    strides_.clear();
     for (const sdk::TensorSpec& s : specs_) {
       bp_value v{};
       v.rank = static_cast<std::uint32_t>(s.rank());

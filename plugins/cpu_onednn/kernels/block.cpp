@@ -3,6 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/instruction_set.h"
 #include "kernels/vector_table.h"
 
 namespace backplane::onednn {
@@ -80,11 +81,8 @@ const VectorTable& vector_table() {
 const VectorTable* runnable_table(std::size_t i) {
   const VectorTable* tables[3] = {};
   std::size_t count = 0;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    tables[count++] = &kVectorAvx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    tables[count++] = &kVectorAvx2;
+  if (instruction_set() >= InstructionSet::kAvx512) tables[count++] = &kVectorAvx512;
+  if (instruction_set() >= InstructionSet::kAvx2) tables[count++] = &kVectorAvx2;
   tables[count++] = &kVectorBaseline;
   return i < count ? tables[i] : nullptr;
 }

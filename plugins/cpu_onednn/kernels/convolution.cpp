@@ -5,7 +5,9 @@
 
 #include "kernels/block.h"
 #include "kernels/dense_memory.h"
+#include "kernels/instruction_set.h"
 #include "kernels/matmul.h"
+#include "kernels/upcast.h"
 
 namespace backplane::onednn {
 namespace {
@@ -110,12 +112,6 @@ Shape tidy(const Shape& dims, const Shape& strides) {
 bool is_channels_last(const Shape& dims, const Shape& strides) {
   return tidy(dims, strides) == channels_last(dims);
 }
-bool overlaps(const TensorSpec& spec) {
-  for (std::size_t d = 0; d < spec.rank(); ++d)
-    if (spec.dims[d] > 1 && spec.strides[d] == 0) return true;
-  return false;
-}
-
 class ConvolutionKernel : public sdk::Kernel {
  public:
   struct Place {
@@ -136,7 +132,7 @@ class ConvolutionKernel : public sdk::Kernel {
   struct Fold {
     std::size_t mean, variance, gamma, beta, bias;  // operands; SIZE_MAX where absent
     Type types[5];
-    std::int64_t channels;
+    std::int64_t channels, bias_step;
     double eps;
     std::uint64_t scale, shift;  // in the scratch
   };
@@ -173,7 +169,9 @@ class ConvolutionKernel : public sdk::Kernel {
       for (std::size_t k = 0; k < 5; ++k)
         if (operands[k] != SIZE_MAX)
           load_function(f.types[k], Domain::kF32)(
-              &v[k], call.operands[operands[k]] + c * bytes_of(f.types[k]), 1, 1);
+              &v[k],
+              call.operands[operands[k]] + c * (k == 4 ? f.bias_step : 1) * bytes_of(f.types[k]), 1,
+              1);
       scale[c] = v[2] / std::sqrt(v[1] + static_cast<float>(f.eps));
       shift[c] = (v[4] - v[0]) * scale[c] + v[3];
     }
@@ -255,7 +253,8 @@ class Builder {
     return dnnl_desc(type_, spec.dims, tidy(spec.dims, spec.strides));
   }
   memory::desc wanted(const TensorSpec& spec) const {
-    return !overlaps(spec) && is_channels_last(spec.dims, spec.strides) ? plain(spec) : any(spec);
+    return is_describable(spec) && is_channels_last(spec.dims, spec.strides) ? plain(spec)
+                                                                             : any(spec);
   }
   std::size_t position(std::uint32_t value) const { return context_.position(value); }
 
@@ -278,6 +277,7 @@ class Builder {
       f.types[k] = known_type(context_.value(v).dtype);
     }
     f.channels = target.dims[1];
+    f.bias_step = has_bias ? context_.value(node_.operand_index(2)).strides[0] : 0;
     f.eps = norm.real_or("eps", 1e-5);
     f.scale = kernel_->scratch.take_floats(f.channels);
     f.shift = kernel_->scratch.take_floats(f.channels);
@@ -302,6 +302,19 @@ class Builder {
     return false;
   }
 
+  // Moves `at` to a row-major copy; its strides.
+  Shape dense(const TensorSpec& spec, Place& at) {
+    const Shape strides = sdk::row_major(spec.dims);
+    const Place copy{Place::kScratch, 0, kernel_->scratch.take(spec.elements() * bytes_of(type_))};
+    kernel_->copies.push_back(
+        {StridedCopy(spec.dims, strides, spec.strides, bytes_of(type_)), at.index, copy.offset});
+    at = copy;
+    return strides;
+  }
+  memory::desc plain_or_dense(const TensorSpec& spec, Place& at) {
+    const Shape strides = is_describable(spec) ? spec.strides : dense(spec, at);
+    return dnnl_desc(type_, spec.dims, tidy(spec.dims, strides));
+  }
   // Into the wanted format through the scratch memory, where the tensor is not in it already.
   Place brought(Place from, const memory::desc& have, const memory::desc& want) {
     if (have == want) return from;
@@ -322,26 +335,19 @@ class Builder {
                   const std::optional<PackedLayout>& layout, const Descriptors& made,
                   const std::vector<PostOpOperand>& operands, bool has_bias) {
     Place source_at{Place::kOperand, position(source_value_), 0};
-    memory::desc source_have;
-    if (overlaps(source)) {
-      const Place dense{Place::kScratch, 0,
-                        kernel_->scratch.take(source.elements() * bytes_of(type_))};
-      kernel_->copies.push_back(
-          {StridedCopy(source.dims, sdk::row_major(source.dims), source.strides, bytes_of(type_)),
-           source_at.index, dense.offset});
-      source_at = dense;
-      source_have = dnnl_desc(type_, source.dims, tidy(source.dims, sdk::row_major(source.dims)));
-    } else {
-      source_have = plain(source);
-    }
+    const memory::desc source_have = plain_or_dense(source, source_at);
     const PackedLayout plain_layout{
         geometry_.transposed ? WeightKind::kTransposedConvolution : WeightKind::kConvolution,
         geometry_.groups, memory::format_tag::undef};
-    const memory::desc weight_have =
-        layout ? packed_desc(*layout, type_, weight.dims)
-               : plain_desc(plain_layout, type_, weight.dims, weight.strides);
-    const Place weight_at{Place::kOperand,
-                          position(packed_ == BP_NONE ? node_.operand_index(1) : packed_), 0};
+    Place weight_at{Place::kOperand,
+                    position(packed_ == BP_NONE ? node_.operand_index(1) : packed_), 0};
+    memory::desc weight_have;
+    if (layout) {
+      weight_have = packed_desc(*layout, type_, weight.dims);
+    } else {
+      const Shape strides = is_describable(weight) ? weight.strides : dense(weight, weight_at);
+      weight_have = plain_desc(plain_layout, type_, weight.dims, tidy(weight.dims, strides));
+    }
 
     const Place s = brought(source_at, source_have, made.source);
     const Place w = brought(weight_at, weight_have, made.weight);
@@ -360,8 +366,12 @@ class Builder {
     add(DNNL_ARG_SRC, made.source, s);
     add(DNNL_ARG_WEIGHTS, made.weight, w);
     add(DNNL_ARG_DST, made.target, t);
-    if (has_bias)
-      add(DNNL_ARG_BIAS, made.bias, {Place::kOperand, position(node_.operand_index(2)), 0});
+    if (has_bias) {
+      const TensorSpec& bias = context_.value(node_.operand_index(2));
+      Place bias_at{Place::kOperand, position(node_.operand_index(2)), 0};
+      if (!bias.contiguous()) dense(bias, bias_at);
+      add(DNNL_ARG_BIAS, made.bias, bias_at);
+    }
     for (const auto& f : kernel_->folds) {
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
           {Place::kScratch, 0, f.scale});
@@ -459,6 +469,7 @@ std::uint64_t choose_convolution_layout(const NodeView& node) {
   };
   const sdk::ValueView weight = node.operand(1);
   const Type type = known_type(weight.dtype());
+  if (type == Type::kBF16 && !has_bfloat16()) return 0;
   const Shape source = node.operand(0).hint_dims(), target = node.result().hint_dims();
   const Geometry g = geometry_of(source, weight.hint_dims(), target,
                                  node.bool_or("transposed", false), node.int_or("groups", 1), list);
@@ -473,6 +484,10 @@ std::uint64_t choose_convolution_layout(const NodeView& node) {
 
 sdk::Result<std::unique_ptr<sdk::Kernel>> make_convolution_kernel(const StepContext& context,
                                                                   std::uint32_t packed) {
+  if (known_type(context.value(context.node().result_index()).dtype) == Type::kBF16 &&
+      !has_bfloat16())
+    return make_upcast_kernel(
+        context, [&](const StepContext& wide) { return make_convolution_kernel(wide, packed); });
   return Builder(context, packed).build();
 }
 

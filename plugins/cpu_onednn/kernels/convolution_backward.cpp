@@ -4,8 +4,10 @@
 
 #include "kernels/channel_sum.h"
 #include "kernels/dnnl_support.h"
+#include "kernels/instruction_set.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/strided_copy.h"
+#include "kernels/upcast.h"
 
 namespace backplane::onednn {
 namespace {
@@ -30,7 +32,7 @@ class ConvolutionBackward : public sdk::Kernel {
     std::size_t result;
     TensorSpec spec;
   };
-  // Of an expanded operand, which no primitive reads.
+  // Of an operand that repeats elements, which no primitive reads.
   struct Copy {
     std::size_t operand;
     std::uint64_t offset;
@@ -86,11 +88,6 @@ Shape tidy_strides(const TensorSpec& spec) {
           d + 1 < spec.rank() ? std::max<std::int64_t>(1, strides[d + 1] * spec.dims[d + 1]) : 1;
   return strides;
 }
-bool overlaps(const TensorSpec& spec) {
-  for (std::size_t d = 0; d < spec.rank(); ++d)
-    if (spec.dims[d] > 1 && spec.strides[d] == 0) return true;
-  return false;
-}
 bool channels_last(const TensorSpec& spec) {
   return spec.rank() >= 4 && spec.dims[1] > 1 && spec.strides[1] == 1 &&
          !(spec.dims[2] == 1 && spec.dims[3] == 1);
@@ -123,7 +120,7 @@ class Builder {
       return std::move(kernel_);
     }
     if (!try_make(type_, true) && !try_make(type_, false)) {
-      // Where the processor has no bfloat16 arithmetic, the reorders convert.
+      // Where oneDNN has no bfloat16 kernel of this form, the reorders convert.
       if (type_ == Type::kF32 || !try_make(Type::kF32, false)) return nullptr;
     }
     return std::move(kernel_);
@@ -147,7 +144,7 @@ class Builder {
     for (std::size_t i = 0; i < 3; ++i) {
       specs_[i] = context_.operand(i);
       sources_[i] = {Source::kOperand, i, 0};
-      if (!overlaps(specs_[i])) continue;
+      if (is_describable(specs_[i])) continue;
       const Shape dense = sdk::row_major(specs_[i].dims);
       const std::int64_t size = sdk::element_bytes(specs_[i].dtype);
       sources_[i] = {Source::kScratch, 0,
@@ -375,6 +372,8 @@ class Builder {
 };
 
 MadeKernel convolution_backward(const StepContext& context) {
+  if (known_type(context.operand(0).dtype) == Type::kBF16 && !has_bfloat16())
+    return make_upcast_kernel(context, convolution_backward);
   auto kernel = Builder(context).build();
   if (kernel == nullptr)
     return sdk::Status(BP_UNSUPPORTED, "oneDNN has no gradient of a convolution of this form");

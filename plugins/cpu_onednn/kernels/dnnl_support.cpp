@@ -1,5 +1,9 @@
 #include "kernels/dnnl_support.h"
 
+#include <algorithm>
+
+#include "kernels/instruction_set.h"
+
 namespace backplane::onednn {
 namespace {
 
@@ -16,7 +20,10 @@ dnnl_stream_t stream() {
 }  // namespace
 
 const dnnl::engine& engine() {
-  static const dnnl::engine& one = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never closed
+  static const dnnl::engine& one = *[] {
+    static_cast<void>(instruction_set());                 // holds oneDNN to it
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never closed
+  }();
   return one;
 }
 
@@ -43,6 +50,20 @@ dnnl::memory::data_type dnnl_type(Type type) {
 dnnl::memory::desc dnnl_desc(Type type, const Shape& dims, const Shape& strides) {
   if (dims.empty()) return dnnl::memory::desc({1}, dnnl_type(type), dnnl::memory::dims{1});
   return dnnl::memory::desc(dims, dnnl_type(type), strides);
+}
+
+bool is_describable(const Shape& dims, const Shape& strides) {
+  std::vector<std::size_t> order;
+  for (std::size_t d = 0; d < dims.size(); ++d)
+    if (dims[d] > 1) order.push_back(d);
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
+  std::int64_t end = 1;
+  for (const std::size_t d : order) {
+    if (strides[d] < end) return false;
+    end = strides[d] * dims[d];
+  }
+  return true;
 }
 
 Runnable::Runnable(dnnl::primitive primitive, std::vector<Argument> arguments)

@@ -18,6 +18,12 @@ dnnl::memory::desc dnnl_desc(Type type, const Shape& dims, const Shape& strides)
 inline dnnl::memory::desc dnnl_desc(const sdk::TensorSpec& spec) {
   return dnnl_desc(known_type(spec.dtype), spec.dims, spec.strides);
 }
+// Whether dnnl_desc can say where the elements lie: none repeats or overlaps another. What it
+// cannot say is read through a dense copy. Dims of size 1 do not count.
+bool is_describable(const Shape& dims, const Shape& strides);
+inline bool is_describable(const sdk::TensorSpec& spec) {
+  return is_describable(spec.dims, spec.strides);
+}
 inline dnnl::memory::desc any_desc(Type type, const Shape& dims) {
   return dnnl::memory::desc(dims, dnnl_type(type), dnnl::memory::format_tag::any);
 }

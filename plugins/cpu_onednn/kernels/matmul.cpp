@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/instruction_set.h"
 #include "kernels/strided_copy.h"
+#include "kernels/upcast.h"
 #include "packing.h"
 
 namespace backplane::onednn {
@@ -54,8 +56,7 @@ bool usable(const Matrix& m) {
   const std::size_t r = m.dims.size();
   const std::int64_t rows = m.dims[r - 2], columns = m.dims[r - 1];
   const std::int64_t row = m.strides[r - 2], column = m.strides[r - 1];
-  for (std::size_t d = 0; d < r; ++d)
-    if (m.dims[d] > 1 && m.strides[d] == 0) return false;
+  if (!is_describable(m.dims, m.strides)) return false;
   return (column == 1 && (rows == 1 || row >= columns)) ||
          (row == 1 && (columns == 1 || column >= rows)) || (rows == 1 && columns == 1);
 }
@@ -185,9 +186,13 @@ class Builder {
       add(DNNL_ARG_BIAS, bias_,
           {MatmulKernel::Source::kOperand, context_.position(node_.operand_index(roles_.added)),
            0});
-    for (const PostOpOperand& p : attr_operands)
+    for (const PostOpOperand& p : attr_operands) {
+      const bool copied = added_copy_ && p.index == added_index_;
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(p.index) | DNNL_ARG_SRC_1, p.desc,
-          {MatmulKernel::Source::kOperand, context_.position(p.value), 0});
+          copied ? *added_copy_
+                 : MatmulKernel::Source{MatmulKernel::Source::kOperand, context_.position(p.value),
+                                        0});
+    }
     const std::uint64_t pad = pd.scratchpad_desc().get_size();
     add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc(),
         {MatmulKernel::Source::kScratch, 0, kernel_->scratch});
@@ -271,15 +276,30 @@ class Builder {
           ops.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<float>(alpha / beta), 0);
         Shape dims = added.dims;
         dims.insert(dims.begin(), out.dims.size() - added.rank(), 1);
-        if (c.dims.size() != out.dims.size()) {  // mv and dot
-          dims.push_back(1);
-          strides.push_back(1);
+        if (c.dims.size() > out.dims.size()) {
+          // A row of linear's, a column of addmv's.
+          const bool row_first = roles_.right_transposed;
+          dims.insert(row_first ? dims.begin() : dims.end(), 1);
+          strides.insert(row_first ? strides.begin() : strides.end(), 0);
         }
-        // Dims of size 1 count as dense.
-        for (std::size_t d = 0; d < dims.size(); ++d)
-          if (strides[d] == 0)
-            strides[d] =
-                d + 1 < dims.size() ? std::max<std::int64_t>(1, strides[d + 1] * dims[d + 1]) : 1;
+        // A bias beside leading dims that became one.
+        const auto extra = static_cast<std::ptrdiff_t>(dims.size() - c.dims.size());
+        dims.erase(dims.begin(), dims.begin() + extra);
+        strides.erase(strides.begin(), strides.begin() + extra);
+        // One element is broadcast, and counts as dense.
+        for (std::size_t d = dims.size(); d-- > 0;) {
+          if (strides[d] != 0) continue;
+          dims[d] = 1;
+          strides[d] =
+              d + 1 < dims.size() ? std::max<std::int64_t>(1, strides[d + 1] * dims[d + 1]) : 1;
+        }
+        // Kernels step through what they add as through the result, or densely.
+        if ((dims != c.dims || strides != c.strides) && strides != sdk::row_major(dims)) {
+          added_index_ = ops.len();
+          added_copy_ =
+              dense_copy(context_.position(node_.operand_index(roles_.added)), dims, strides);
+          strides = sdk::row_major(dims);
+        }
         const auto desc = dnnl_desc(type_, dims, strides);
         operands.push_back({node_.operand_index(roles_.added), desc, ops.len()});
         ops.append_binary(dnnl::algorithm::binary_add, desc);
@@ -304,9 +324,12 @@ class Builder {
     const Shape from = copied ? broadcast_strides(spec, spec.dims) : m.strides;
     const Shape& dims = copied ? spec.dims : m.dims;
     if (!copied) m.strides = sdk::row_major(m.dims);
+    return dense_copy(at, dims, from);
+  }
+  MatmulKernel::Source dense_copy(std::size_t operand, const Shape& dims, const Shape& strides) {
     const std::uint64_t offset = kernel_->scratch;
     kernel_->copies.push_back(
-        {StridedCopy(dims, sdk::row_major(dims), from, bytes_of(type_)), at, offset});
+        {StridedCopy(dims, sdk::row_major(dims), strides, bytes_of(type_)), operand, offset});
     kernel_->scratch += aligned_bytes(static_cast<std::uint64_t>(product(dims) * bytes_of(type_)));
     return {MatmulKernel::Source::kScratch, 0, offset};
   }
@@ -322,6 +345,8 @@ class Builder {
   std::uint32_t packed_;
   Type type_ = Type::kF32;
   bool copy_left_ = false;
+  std::optional<MatmulKernel::Source> added_copy_;  // of the matrix of post-op added_index_
+  int added_index_ = 0;
   dnnl::memory::desc bias_;
   dnnl::primitive_attr attr_;
   Arguments arguments_;
@@ -337,6 +362,9 @@ sdk::Result<std::unique_ptr<sdk::Kernel>> make_matmul_kernel(const StepContext& 
   const Type type = known_type(context.result().dtype);
   if (type != Type::kF32 && type != Type::kBF16)
     return make_plain_matmul_kernel(context, *roles_of(context.node().op()));
+  if (type == Type::kBF16 && !has_bfloat16())
+    return make_upcast_kernel(
+        context, [&](const StepContext& wide) { return make_matmul_kernel(wide, packed); });
   return Builder(context, packed).build();
 }
 
@@ -346,7 +374,7 @@ std::uint64_t choose_matmul_layout(const NodeView& node, const sdk::ValueView& w
   const Type type = known_type(weight.dtype());
   const Shape w = weight.hint_dims();
   const std::int64_t n = transposed ? w[0] : w[1], k = transposed ? w[1] : w[0];
-  if (n < 2 || k < 2 || (type != Type::kF32 && type != Type::kBF16)) return 0;
+  if (n < 2 || k < 2 || (type != Type::kF32 && (type != Type::kBF16 || !has_bfloat16()))) return 0;
   const Shape left = node.operand(roles->left).hint_dims();
   const std::int64_t m = std::max<std::int64_t>(product(left) / std::max<std::int64_t>(k, 1), 1);
   const Shape a{m, k}, c{m, n};

@@ -30,9 +30,9 @@ struct VectorTable {
                       float mean, float scale, std::int64_t n);
 };
 
-// Of the processor that runs this.
+// Of the instruction set in use.
 const VectorTable& vector_table();
-// Those that this processor can run, for tests. Null beyond the last.
+// Those of the instruction set in use and of lesser ones, for tests. Null beyond the last.
 const VectorTable* runnable_table(std::size_t i);
 
 extern const VectorTable kVectorAvx512, kVectorAvx2, kVectorBaseline;
