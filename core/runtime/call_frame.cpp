@@ -31,7 +31,9 @@ Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()
 
 Frame::~Frame() {
   // A failure is told to whoever reads what the work was to write.
-  static_cast<void>(finish_resident());
+  if (returns_early())
+    if (const Result<DeviceQueue*> queue = graph_.resident_device()->queue(); queue.ok())
+      (*queue)->drain();
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
     places_[i].arena = DeviceBuffer();
@@ -379,9 +381,7 @@ void IdleFrames::trim(Device* device, void* frames) {
     }
   }
   if (!may_be_used) return;
-  const Result<DeviceQueue*> queue = device->queue();
-  const Status status = queue.ok() ? (*queue)->synchronize() : queue.status();
-  if (!status.ok()) log(LogLevel::kWarning, device->label() + ": work failed: " + status.message());
+  if (const Result<DeviceQueue*> queue = device->queue(); queue.ok()) (*queue)->drain();
 }
 
 std::unique_ptr<Frame> CompiledGraph::take_frame() {

@@ -80,6 +80,9 @@ class Device {
   // callers.
   std::unique_lock<std::mutex> lock_call();
 
+  // An error in a child of fork() that did not open the device itself.
+  Status check_process(std::string_view call) const;
+
   // Out of memory is retried once after trim().
   Result<DeviceBuffer> allocate(std::uint64_t bytes, bp_memory_kind kind = BP_MEMORY_DEVICE);
   // Copies and waits. Counted by cause where one end is host memory; zero bytes is a no-op.
@@ -117,8 +120,6 @@ class Device {
     std::weak_ptr<void> owner;
   };
   friend class DeviceBuffer;
-  // An error in a child of fork() that did not open the device itself.
-  Status check_process(std::string_view call) const;
   bp_error* create_buffer(std::uint64_t bytes, bp_memory_kind kind, bp_buffer** out_buffer);
   void release_buffer(bp_buffer* buffer, std::uint64_t bytes);
   void count_copy(const bp_range& source, const bp_range& target, CopyCause cause);

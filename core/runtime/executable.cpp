@@ -196,6 +196,7 @@ Result<std::uint64_t> Executable::workspace_bytes(std::span<const std::int64_t> 
 }
 
 Status Executable::execute(const bp_execute_args& args) const {
+  BP_RETURN_IF_ERROR(device_->check_process("execute"));
   std::unique_lock<std::mutex> alone;
   if (one_call_) alone = std::unique_lock<std::mutex>(*one_call_);
   return guarded(*device_, "execute", [&] { return device_->api().execute(handle_, &args); });

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch_backplane.errors import BackplaneError
+from torch_backplane.errors import BackplaneDataError, BackplaneError
 from torch_backplane.options import Options
 from torch_backplane.reports import explain, invalidate, plugins, record, reset, stats
 from torch_backplane.torch_device import device, init_device, init_from_environment
 
 __all__ = [
+    "BackplaneDataError",
     "BackplaneError",
     "Options",
     "compile",

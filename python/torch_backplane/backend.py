@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from torch_backplane import _C, decompositions, torch_device
-from torch_backplane.errors import BackplaneError
+from torch_backplane.errors import BackplaneDataError, BackplaneError
 from torch_backplane.options import Options
 
 # Of one captured frame; what differs further runs with PyTorch.
@@ -83,7 +83,13 @@ def forget() -> None:
 
 def _raise(code: str, error: _C.StatusError) -> None:
     kind, message = error.args
-    raise BackplaneError(code, message if kind == "ok" else f"{message} ({kind})") from None
+    error_class = BackplaneDataError if _refuses_data(error) else BackplaneError
+    raise error_class(code, message if kind == "ok" else f"{message} ({kind})") from None
+
+
+def _refuses_data(error: _C.StatusError) -> bool:
+    """Whether a plugin refused what it was given to compute with, such as a bad index."""
+    return error.args[0] == "invalid argument"
 
 
 def find_plugin(plugin: str) -> dict[str, Any]:
@@ -340,6 +346,9 @@ class RecordedFrame:
         try:
             results = self.function(*arguments)
         except _C.StatusError as error:
+            if _refuses_data(error) and not self.compiler.options.strict:
+                # Nothing was changed yet, and PyTorch says better what is wrong with the data.
+                return self.compiler.call_eagerly(self.graph_module, arguments, error)
             _raise("BP-0108", error)
         return self._call_new(arguments) if results is None else results
 

@@ -39,6 +39,11 @@ CODES: dict[str, tuple[str, str]] = {
         "a compiled call and plain Python differ",
         "Find the stage with torch_backplane.ladder, and report it with the program.",
     ),
+    "BP-0113": (
+        "work on the torch device failed",
+        "The message says which plugin, device and call failed; work runs after the program goes on, "
+        "so the operator may be an earlier one.",
+    ),
 }
 
 
@@ -49,3 +54,10 @@ class BackplaneError(RuntimeError):
         title, remedy = CODES[code]
         super().__init__(f"{code}: {title}: {message}\n  what to do: {remedy}")
         self.code = code
+
+
+class BackplaneDataError(BackplaneError, IndexError):
+    """A plugin refused the data of a call: mostly an index that is out of range.
+
+    An IndexError too, as PyTorch raises for these.
+    """

@@ -8,7 +8,6 @@ tensor([2., 2.], device='backplane:0')
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -46,7 +45,6 @@ def init_device() -> None:
         if not hasattr(torch, NAME):
             torch._register_device_module(NAME, _make_module())
             torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
-            _keep_parameters()
         _print_from_one_copy()
         # float16 is torch's default, which few devices have.
         torch.set_autocast_dtype(NAME, torch.bfloat16)
@@ -195,8 +193,8 @@ def _make_module() -> types.ModuleType:
         "is_initialized": lambda: True,
         "_initialized": True,  # what checkpoint asks, to keep the device's random numbers
         "init": lambda: None,
-        "_lazy_init": lambda: None,
-        "_is_in_bad_fork": lambda: False,
+        "_lazy_init": _C.check_process,
+        "_is_in_bad_fork": _C.in_bad_fork,
         "current_device": current_device,
         "set_device": set_device,
         "_exchange_device": _C.exchange_device,
@@ -222,50 +220,6 @@ def _make_module() -> types.ModuleType:
     for name, value in attributes.items():
         setattr(module, name, value)
     return module
-
-
-def _keep_parameters() -> None:
-    """Moving a module moves its parameters in place, as between the CPU and CUDA.
-
-    torch gives a module new parameters where it goes to a device of this kind: those that two
-    modules share would part, and an optimizer would keep the old ones.
-    """
-    module_class = torch.nn.Module
-
-    def in_place(name: str) -> None:
-        original = getattr(module_class, name)
-
-        @functools.wraps(original)
-        def move(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.__future__.get_swap_module_params_on_conversion() or not _crosses(
-                self, name, args, kwargs
-            ):
-                return original(self, *args, **kwargs)
-            torch.__future__.set_swap_module_params_on_conversion(True)
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                torch.__future__.set_swap_module_params_on_conversion(False)
-
-        setattr(module_class, name, move)
-
-    for name in ("to", "cpu", "to_empty", NAME):
-        in_place(name)
-
-
-def _crosses(module: torch.nn.Module, method: str, args: Any, kwargs: Any) -> bool:
-    if method == NAME or any(p.device.type == NAME for p in module.parameters()):
-        return True
-    if method == "cpu":
-        return False
-    asked = [*args, *kwargs.values()]
-    return any(
-        (isinstance(item, torch.device) and item.type == NAME)
-        or (isinstance(item, str) and item.partition(":")[0] == NAME)
-        or (isinstance(item, torch.Tensor) and item.device.type == NAME)
-        or (isinstance(item, int) and not isinstance(item, bool))
-        for item in asked
-    )
 
 
 def _print_from_one_copy() -> None:

@@ -153,3 +153,54 @@ w = torch.ones(3, device=npu, requires_grad=True)
 print(w.grad.tolist())
 """)
     assert out.strip() == "[2.0, 2.0, 2.0]"
+
+
+FORKED = """
+import os, signal, sys, torch, torch_backplane
+npu = torch_backplane.device("{plugin}")
+there = torch.ones(64, device=npu)
+picked = torch.arange(4.0, device=npu)[there[:2].long()]
+kept = [torch.ones(100, device=npu) for _ in range(3)]
+pinned = torch.ones(4).pin_memory()
+compiled = torch.compile(lambda t: (t @ t).sin(), backend="plugin:{plugin}")
+host = torch.ones(8, 8)
+compiled(host)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    outcomes = []
+    def attempt(name, call):
+        try:
+            call()
+            outcomes.append((name, "no error"))
+        except RuntimeError as error:
+            if "fork" not in str(error):
+                outcomes.append((name, str(error)))
+    attempt("use", lambda: there + 1)
+    attempt("known use", lambda: there * 2)
+    attempt("read", lambda: there.cpu())
+    attempt("item", lambda: there[0].item())
+    attempt("new", lambda: torch.empty(3, device=npu))
+    attempt("move", lambda: torch.ones(3).to(npu))
+    attempt("print", lambda: repr(there))
+    attempt("in place", lambda: there.add_(1))
+    attempt("draw", lambda: torch.rand(3, device=npu))
+    attempt("synchronize", lambda: torch.accelerator.synchronize())
+    attempt("event", lambda: torch.Event(device=npu).record())
+    attempt("compiled", lambda: compiled(host))
+    attempt("device", lambda: torch_backplane.device("{plugin}"))
+    torch.manual_seed(1)          # what data loaders' workers do
+    del kept, there, picked, pinned
+    assert torch.ones(2).sum().item() == 2
+    assert torch.backplane._is_in_bad_fork()
+    print(outcomes, flush=True)
+    os._exit(0 if not outcomes else 1)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(code, there.sum().item(), not torch.backplane._is_in_bad_fork())
+"""
+
+
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "opencl", "reference"])
+def test_whatever_a_forked_child_does_with_the_device_is_an_error(plugin: str) -> None:
+    out = succeeds(FORKED.format(plugin=plugin))
+    assert out.splitlines() == ["[]", "0 64.0 True"]

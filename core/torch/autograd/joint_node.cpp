@@ -8,6 +8,8 @@
 #include <atomic>
 #include <unordered_set>
 
+#include "core/torch/bridge/errors.h"
+
 namespace backplane::autograd {
 
 namespace {
@@ -74,8 +76,8 @@ variable_list JointNode::apply(variable_list&& tangents) {
   for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
 
   Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);
-  TORCH_CHECK(run.ok(),
-              "backplane: the backward of a compiled graph failed: ", run.status().to_string());
+  if (!run.ok())
+    bridge::raise_error("BP-0108", run.take_status().with_context("the backward of a compiled graph"));
   variable_list gradients(num_outputs());
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = std::move((*run)[i]);
   separate(gradients);

@@ -72,6 +72,14 @@ PyObject* CompiledCallable::call_plainly(const CallArguments& call, const std::s
   return PyObject_Vectorcall(target_.get(), call.values, call.positional_count, call.keyword_names);
 }
 
+PyObject* CompiledCallable::run(Entry& entry, const guards::Registers& registers,
+                                const CallArguments& call) {
+  PyObject* result = entry.run(registers);
+  if (result || options_.strict) return result;
+  const std::string refusal = entry.take_refusal();
+  return refusal.empty() ? nullptr : call_plainly(call, refusal);
+}
+
 PyObject* CompiledCallable::call_in_frames(const CallArguments& call) {
   // Held: the program may reset the function that it runs in.
   const std::shared_ptr<Frames> frames = frames_;
@@ -113,7 +121,7 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
     if (i > 0)
       std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
                   entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    return entry->run(registers);
+    return run(*entry, registers, call);
   }
   if (frames_) return call_in_frames(call);
   if (!given_up_.empty()) return call_plainly(call, given_up_);
@@ -130,7 +138,7 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   Result<std::shared_ptr<Entry>> made = capture(call);
   capturing_ = false;
   if (made.ok()) {
-    if ((*made)->check(call, registers)) return (*made)->run(registers);
+    if ((*made)->check(call, registers)) return run(**made, registers, call);
     return call_plainly(call, "arguments share memory, and one of them is changed");
   }
   if (made.status().code() == Code::kCancelled) return nullptr;

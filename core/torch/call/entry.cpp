@@ -3,11 +3,12 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <stdexcept>
+#include <string>
 #include <unordered_set>
 #include <utility>
 
 #include "core/ir/text.h"
+#include "core/torch/bridge/errors.h"
 #include "core/torch/call/graph_table.h"
 
 namespace backplane::call {
@@ -73,8 +74,25 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
   return signature.mutated.empty() || !autograd::writes_shared_memory(signature, tensors);
 }
 
+namespace {
+
+struct DataRefusal {
+  const Entry* entry = nullptr;
+  std::string reason;
+};
+thread_local DataRefusal t_refusal;
+
+}  // namespace
+
+std::string Entry::take_refusal() {
+  if (t_refusal.entry != this) return {};
+  PyErr_Clear();
+  return std::exchange(t_refusal, {}).reason;
+}
+
 PyObject* Entry::run(const guards::Registers& registers) {
   HANDLE_TH_ERRORS
+  t_refusal.entry = nullptr;
   ++hits_;
   // Another thread may let go of objects while this one runs without the GIL: those that the run
   // and what follows it read are held. The tensors that it copies have a reference of C++, whose
@@ -95,7 +113,11 @@ PyObject* Entry::run(const guards::Registers& registers) {
     const pybind11::gil_scoped_release no_gil;
     Result<std::vector<c10::IValue>> ran =
         autograd::call(program_.code, program_.sizes, tensors_in);
-    if (!ran.ok()) throw std::runtime_error(ran.status().message());
+    if (!ran.ok()) {
+      if (bridge::refuses_data(ran.status()))
+        t_refusal = {this, "the plugin refused the data: " + ran.status().message()};
+      bridge::raise_error("BP-0108", ran.status());
+    }
     results = std::move(*ran);
   }
   std::vector<cpython::Ref> wrapped;

@@ -206,7 +206,7 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   cpython::UnrunFrame unrun(thread, frame);
   if (!entry && PyErr_Occurred()) return nullptr;
   if (!entry) return cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
-  return run(std::move(entry), content.function, std::move(values), registers);
+  return run(known, std::move(entry), content.function, std::move(values), registers);
 }
 
 std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* function,
@@ -446,17 +446,28 @@ Result<cpython::ResumePoint> Frames::resume_point(const ProgramCode& code, std::
   return cpython::ResumePoint{std::move(callable), known->own.arguments};
 }
 
-PyObject* Frames::run(std::shared_ptr<FrameEntry> entry, PyObject* function,
-                      std::vector<Ref> values, guards::Registers& registers) {
+PyObject* Frames::run(std::shared_ptr<ProgramCode> code, std::shared_ptr<FrameEntry> entry,
+                      PyObject* function, std::vector<Ref> values, guards::Registers& registers) {
   const OwnParked own_parked;
   for (;;) {
+    Ref result;
     if (!entry->code) {
       const cpython::HookPause pause;
-      return entry->entry->run(registers);
+      result = Ref::steal(entry->entry->run(registers));
+    } else {
+      result = Ref::steal(run_modified(*entry, function, values, registers));
     }
-    Ref result = Ref::steal(run_modified(*entry, function, values, registers));
+    if (!result) {
+      // The graph comes first in a frame: nothing of it has happened yet.
+      const std::string refusal = entry->entry->take_refusal();
+      if (refusal.empty()) return nullptr;
+      count_plain(*code, refusal);
+      t_parked = {};
+      return run_plain(*code, function, values);
+    }
     Parked parked = std::exchange(t_parked, {});
-    if (!result || !parked.code) return result.release();
+    if (!parked.code) return result.release();
+    code = parked.code;
     values = std::move(parked.values);
     values.push_back(Ref::borrow(function));
     const std::vector<PyObject*> pointers = borrowed(values);

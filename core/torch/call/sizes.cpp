@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "core/torch/bridge/errors.h"
 #include "core/torch/device/resized.h"
 
 namespace backplane::call {
@@ -33,12 +34,7 @@ struct Marks {
 };
 
 Status refuse(const std::string& what) {
-  const Ref module = Ref::steal(PyImport_ImportModule("torch_backplane.errors"));
-  const Ref kind =
-      module ? Ref::steal(PyObject_GetAttrString(module.get(), "BackplaneError")) : Ref();
-  const Ref error =
-      kind ? Ref::steal(PyObject_CallFunction(kind.get(), "ss", "BP-0111", what.c_str())) : Ref();
-  if (error) PyErr_SetObject(kind.get(), error.get());
+  bridge::set_error("BP-0111", Status(Code::kCancelled, what));
   return Status(Code::kCancelled, what);
 }
 

@@ -1,6 +1,7 @@
 #include "core/torch/device/copy.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
 
@@ -131,7 +132,7 @@ OperationResult find_scatter(const at::Tensor& base, const at::Tensor& part,
 // Between tensors without pending bits of one device, of equal sizes.
 bool try_copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   TorchDevice& device = owner_of(source);
-  const bool apart = !source.storage().is_alias_of(target.storage());
+  const bool apart = !shares_block(source, target);
   const bool starts_are_bound = is_aligned(source) && is_aligned(target);
   if (apart && same_layout(source, target) && starts_are_bound) {
     check(device.device().copy_async(range_of(source), range_of(target), CopyCause::kOther,
@@ -147,7 +148,7 @@ bool try_copy_on_device(const at::Tensor& source, const at::Tensor& target) {
     if (apart)
       (*copy)->run_into({&argument, 1}, target);
     else
-      move_memory(target, (*copy)->run({&argument, 1})[0]);
+      take_content(target, (*copy)->run({&argument, 1})[0]);
     return true;
   }
   // A part of a storage: the whole is made anew.
@@ -160,7 +161,7 @@ bool try_copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   const OperationResult scatter = find_scatter(base, part, target);
   if (!scatter.ok()) return false;
   const Argument arguments[] = {{base, {}}, {part, {}}};
-  move_memory(target, (*scatter)->run(arguments)[0]);
+  take_content(target, (*scatter)->run(arguments)[0]);
   return true;
 }
 
@@ -179,9 +180,8 @@ void download_dense(const at::Tensor& source, const at::Tensor& host) {
   TorchDevice& device = owner_of(source);
   const bp_range range = range_of(source);
   if (range.size_bytes == 0) return;
-  const bp_range to{nullptr, host.mutable_data_ptr(), 0, range.size_bytes};
-  check(device.device().copy_async(range, to, CauseScope::current(CopyCause::kOutput),
-                                   device.queue().order()));
+  check(device.queue().copy_to_host(range, host.mutable_data_ptr(),
+                                    CauseScope::current(CopyCause::kOutput)));
 }
 
 // The memory between the first and the last element, on the host. The device must bind its start.
@@ -275,6 +275,9 @@ at::Tensor download(const at::Tensor& tensor) {
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (target.numel() == 0) return target;
+  // As the CPU's kernel, which takes a part of itself where all of it is one tensor.
+  at::assert_no_internal_overlap(target);
+  if (is_on_device(source) && is_on_device(target)) at::assert_no_partial_overlap(target, source);
   const at::Tensor from =
       as_host_sees(source.sizes() == target.sizes() ? source : source.expand(target.sizes()));
   const at::Tensor to = as_host_sees(target);

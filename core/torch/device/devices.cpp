@@ -1,12 +1,15 @@
 #include "core/torch/device/devices.h"
 
 #include <c10/util/Exception.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
+
+#include "core/torch/bridge/errors.h"
 
 namespace backplane::device {
 
@@ -25,6 +28,14 @@ Table& table() {
 }
 
 thread_local c10::DeviceIndex t_current = 0;
+std::atomic<bool> g_in_bad_fork{false};
+
+// Locks that other threads held are never given back in the child, so it takes none.
+void watch_forks() {
+  static const int registered = ::pthread_atfork(
+      nullptr, nullptr, [] { g_in_bad_fork.store(true, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+}
 
 // Under the table's lock.
 Status check_room(const Table& table) {
@@ -48,6 +59,8 @@ TorchDevice::TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue,
       pool_(device, queue, shares_host_memory_) {}
 
 Result<c10::DeviceIndex> add_device(runtime::Device& device) {
+  check_process();
+  watch_forks();
   Table& all = table();
   BP_ASSIGN_OR_RETURN(runtime::DeviceQueue* const queue, device.queue());
   const std::lock_guard lock(all.mutex);
@@ -81,6 +94,8 @@ Result<TorchDevice*> hidden_device(runtime::Device& device) {
   return made;
 }
 
+bool in_bad_fork() noexcept { return g_in_bad_fork.load(std::memory_order_relaxed); }
+
 int device_count() noexcept { return table().count.load(std::memory_order_acquire); }
 
 TorchDevice* find_device(c10::DeviceIndex index) noexcept {
@@ -96,6 +111,7 @@ TorchDevice* find_device(const runtime::Device& device) noexcept {
 }
 
 TorchDevice& device_at(c10::DeviceIndex index) {
+  check_process();
   const c10::DeviceIndex wanted = index < 0 ? t_current : index;
   if (TorchDevice* found = find_device(wanted)) return *found;
   const int count = device_count();
@@ -111,6 +127,7 @@ TorchDevice& device_at(c10::DeviceIndex index) {
 }
 
 TorchDevice& owner_at(c10::DeviceIndex index) {
+  check_process();
   const int hidden = table().hidden_count.load(std::memory_order_acquire);
   if (index >= kDeviceLimit - hidden && index < kDeviceLimit)
     return *table().devices[static_cast<std::size_t>(index)];
@@ -125,11 +142,17 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex index) noexcept {
   return before;
 }
 
+void check_process() {
+  TORCH_CHECK(!in_bad_fork(),
+              "Cannot re-initialize the backplane device in forked subprocess. To use it with "
+              "multiprocessing, you must use the 'spawn' start method");
+}
+
 void check(const Status& status) {
   if (status.ok()) [[likely]]
     return;
   TORCH_CHECK_WITH(OutOfMemoryError, status.code() != Code::kOutOfMemory, status.message());
-  TORCH_CHECK(false, status.message(), " (", code_name(status.code()), ")");
+  bridge::raise_error("BP-0113", status);
 }
 
 }  // namespace backplane::device

@@ -48,11 +48,13 @@ Result<c10::DeviceIndex> add_device(runtime::Device& device);
 // and reach no dispatcher: the torch device may not be registered, or be another package's.
 Result<TorchDevice*> hidden_device(runtime::Device& device);
 int device_count() noexcept;  // without hidden ones
+// Whether this is a child of fork() and its parent had devices: their threads are not here.
+bool in_bad_fork() noexcept;
 // Null where no device has that index. No hidden ones.
 TorchDevice* find_device(c10::DeviceIndex index) noexcept;
 TorchDevice* find_device(const runtime::Device& device) noexcept;
-// As find_device, but an unknown index is a c10::Error that says which there are. -1 is the current
-// one.
+// As find_device, but an unknown index is a c10::Error that says which there are, and so is any in a
+// bad fork. -1 is the current one.
 TorchDevice& device_at(c10::DeviceIndex index);
 // As device_at, of a tensor's index, which may be a hidden one.
 TorchDevice& owner_at(c10::DeviceIndex index);
@@ -61,7 +63,10 @@ TorchDevice& owner_at(c10::DeviceIndex index);
 c10::DeviceIndex current_device() noexcept;
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) noexcept;
 
-// Raises `status` as the torch exception that fits it.
+// A c10::Error in a bad fork.
+void check_process();
+
+// Raises `status`: torch.OutOfMemoryError, or BackplaneError BP-0113.
 void check(const Status& status);
 template <class T>
 T unwrap(Result<T> result) {

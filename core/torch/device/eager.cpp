@@ -1,6 +1,7 @@
 #include "core/torch/device/eager.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
@@ -15,11 +16,13 @@
 #include <string>
 #include <utility>
 
+#include "core/torch/bridge/errors.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/counters.h"
 #include "core/torch/device/fallback.h"
 #include "core/torch/device/memory.h"
 #include "core/torch/device/operation.h"
+#include "core/torch/device/refusals.h"
 #include "core/torch/device/rewrite.h"
 #include "core/torch/record/fallback.h"
 #include "core/torch/record/lower.h"
@@ -314,6 +317,8 @@ class Call {
     try {
       const record::SessionScope scope(session);
       for (std::size_t i = 0; i < arguments_.size(); ++i) stack.push_back(recorded(*session, i));
+      if (const std::string refusal = find_refusal(info_.handle, arguments_); !refusal.empty())
+        return Status(Code::kUnsupported, refusal);
       if (lifts_number_) {
         at::Tensor result = rewrite_->run(stack);
         stack = {std::move(result)};
@@ -402,6 +407,10 @@ class EagerKernel final : public c10::OperatorKernel {
     // an index gives a size that depends on values where it is a mask.
     is_attention_ = info.name.starts_with("aten._scaled_dot_product");
     is_index_ = info.name == "aten.index.Tensor";
+    constexpr std::array kDivisions{"aten.div.Tensor_mode", "aten.floor_divide",
+                                    "aten.remainder.Tensor", "aten.fmod.Tensor"};
+    is_division_ =
+        std::ranges::any_of(kDivisions, [&](const char* name) { return info.name == name; });
     if (info.is_random && !is_attention_) reason_ = kRandom;
     if (info.depends_on_values && !is_index_) reason_ = kDependsOnValues;
     if (info.writes) reason_ = "it writes its arguments";
@@ -435,22 +444,37 @@ class EagerKernel final : public c10::OperatorKernel {
     Call call(*functional_, rewrite_, std::move(arguments), device);
     const std::shared_ptr<const Operation> operation = call.find(reason);
     if (operation == nullptr) return false;
-    if (form_ == Form::kInPlace && !can_hold(stack[base].toTensor(), *operation, reason))
-      return false;
-    std::vector<at::Tensor> results = operation->run(call.bound());
+    if (divides_by_zero(call)) return refuse(reason, "a divisor is zero");
+    std::vector<at::Tensor> targets;
+    if (form_ == Form::kInPlace) {
+      targets.push_back(stack[base].toTensor());
+      if (!can_hold(targets[0], *operation, reason)) return false;
+    } else if (form_ == Form::kOut) {
+      for (std::size_t i = 0; i < count; ++i)
+        if (op.schema().arguments()[i].is_out()) targets.push_back(stack[base + i].toTensor());
+    }
+    if (writes_shared(targets, *operation, call.bound()))
+      if (reason = find_refusal_as_it_lies(op, stack); !reason.empty()) return false;
+    std::vector<at::Tensor> results;
+    if (targets.size() == 1 && operation->fits(call.bound(), targets[0])) {
+      if (refuses(operation->try_run_into(call.bound(), targets[0]), reason)) return false;
+      count_plugin_op();
+      stack.resize(base);
+      stack.emplace_back(std::move(targets[0]));
+      return true;
+    }
+    Result<std::vector<at::Tensor>> ran = operation->try_run(call.bound());
+    if (refuses(ran.status(), reason)) return false;
+    results = std::move(*ran);
     count_plugin_op();
     if (form_ == Form::kFunctional) {
       stack.resize(base);
       for (at::Tensor& result : results) stack.emplace_back(std::move(result));
     } else if (form_ == Form::kInPlace) {
-      at::Tensor self = stack[base].toTensor();
       stack.resize(base);
-      put(self, std::move(results[0]));
-      stack.emplace_back(std::move(self));
+      put(targets[0], std::move(results[0]));
+      stack.emplace_back(std::move(targets[0]));
     } else {
-      std::vector<at::Tensor> targets;
-      for (std::size_t i = 0; i < count; ++i)
-        if (op.schema().arguments()[i].is_out()) targets.push_back(stack[base + i].toTensor());
       stack.resize(base);
       for (std::size_t i = 0; i < targets.size(); ++i) {
         at::native::resize_output(targets[i], results[i].sizes());
@@ -463,6 +487,47 @@ class EagerKernel final : public c10::OperatorKernel {
 
   static bool refuse(std::string& out_reason, const char* reason) {
     out_reason = reason;
+    return false;
+  }
+  // PyTorch has its own error for data that a plugin refuses; other failures are raised.
+  static bool refuses(const Status& status, std::string& out_reason) {
+    if (status.ok()) return false;
+    if (!bridge::refuses_data(status)) check(status);
+    out_reason = status.message();
+    return true;
+  }
+  // The CPU raises where a divisor of integers is zero; devices give any number. So it is read.
+  bool divides_by_zero(const Call& call) const {
+    if (!is_division_) return false;
+    const auto is_float = [](const Argument& argument) {
+      return argument.tensor.defined() ? !at::isIntegralType(argument.tensor.scalar_type(), true)
+                                       : !argument.number.isIntegral(true);
+    };
+    const std::vector<Argument>& bound = call.bound();
+    if (bound.size() != 2 || std::ranges::any_of(bound, is_float)) return false;
+    const Argument& divisor = bound[1];
+    if (!divisor.tensor.defined()) return divisor.number.equal(0);
+    return divisor.tensor.numel() != 0 && !download(divisor.tensor).all().item<bool>();
+  }
+  // Whether a tensor that is written lies over itself or over one that is read, or has another type
+  // than the result: then the CPU may refuse.
+  static bool writes_shared(const std::vector<at::Tensor>& targets, const Operation& operation,
+                            const std::vector<Argument>& bound) {
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const at::Tensor& target = targets[i];
+      if (i < operation.output_count() && target.scalar_type() != operation.output(i).dtype)
+        return true;
+      if (at::has_internal_overlap(target) == at::MemOverlap::Yes) return true;
+      bool met_itself = false;
+      for (const Argument& argument : bound) {
+        if (!argument.tensor.defined()) continue;
+        const bool is_itself = argument.tensor.is_same(target);
+        if (is_itself && !std::exchange(met_itself, true)) continue;
+        const at::MemOverlapStatus status = at::get_overlap_status(argument.tensor, target);
+        if (status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial)
+          return true;
+      }
+    }
     return false;
   }
   bool drops_out(const std::vector<IValue>& arguments) const {
@@ -491,7 +556,7 @@ class EagerKernel final : public c10::OperatorKernel {
     if (covers_storage(target) && covers_storage(result) &&
         target.scalar_type() == result.scalar_type() && target.sizes() == result.sizes() &&
         target.strides() == result.strides() && !target.is_conj() && !target.is_neg())
-      move_memory(target, std::move(result));
+      take_content(target, std::move(result));
     else
       copy_from(result, target, false);
   }
@@ -501,7 +566,7 @@ class EagerKernel final : public c10::OperatorKernel {
   // Written once, at the first call.
   const OperatorInfo* functional_ = nullptr;
   const Rewrite* rewrite_ = nullptr;
-  bool is_attention_ = false, is_index_ = false;
+  bool is_attention_ = false, is_index_ = false, is_division_ = false;
   std::string reason_;  // why functional_ is null
 };
 

@@ -1,7 +1,10 @@
 #include "core/torch/device/factories.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/is_set_to_native.h>
@@ -43,14 +46,25 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pinned)
   TORCH_CHECK(!pinned || !*pinned, "only tensors of the CPU can be pinned");
 }
 
+// Where programs are to give one result for ever, so do those that read what they never wrote.
+bool fills_new_memory() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+at::Tensor filled(at::Tensor made) {
+  if (fills_new_memory()) [[unlikely]]
+    at::native::fill_empty_deterministic_(made);
+  return made;
+}
+
 at::Tensor empty(SymIntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<c10::Device> device,
                  std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
   check_options(layout, pinned);
   const DeviceScope scope(device);
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), allocator(),
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   c10::dtype_or_default(dtype), format);
+  return filled(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), allocator(),
+                                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                          c10::dtype_or_default(dtype), format));
 }
 
 at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride,
@@ -58,9 +72,9 @@ at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride,
                          std::optional<c10::Device> device, std::optional<bool> pinned) {
   check_options(layout, pinned);
   const DeviceScope scope(device);
-  return at::detail::empty_strided_generic(
+  return filled(at::detail::empty_strided_generic(
       C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), allocator(),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype)));
 }
 
 void grow_storage(const at::Tensor& tensor, std::size_t bytes) {
@@ -72,6 +86,7 @@ const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
                          std::optional<at::MemoryFormat> format) {
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  const std::size_t bytes_before = self.storage().nbytes();
   if (self.sizes() != sizes) {
     impl->set_sizes_contiguous(sizes);
     grow_storage(self, at::detail::computeStorageNbytesContiguous(
@@ -82,6 +97,8 @@ const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "resize_ takes no preserve_format");
     impl->empty_tensor_restride(*format);
   }
+  if (fills_new_memory()) [[unlikely]]
+    at::native::fill_resize_deterministic_(self, static_cast<std::int64_t>(bytes_before));
   return self;
 }
 
@@ -106,6 +123,23 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, SymInt offs
       self, at::detail::computeStorageNbytes(self.sizes(), self.strides(), impl->dtype().itemsize(),
                                              static_cast<std::size_t>(impl->storage_offset())));
   return self;
+}
+
+// One queue per device: memory is used again in its order, whatever stream is named.
+void record_stream(at::Tensor& self, at::Stream stream) {
+  TORCH_CHECK(stream.device() == self.device(), "a stream of ", stream.device(),
+              " cannot be recorded for a tensor on ", self.device());
+}
+
+// A tensor may become one of the device and back while autograd, an optimizer and weak references
+// have it, as between the CPU and CUDA: PyTorch asks this of every assignment to `data`, which
+// modules move their parameters with. Both kinds are plain memory with strides.
+bool can_become(const at::Tensor& self, const at::Tensor& from) {
+  const auto is_plain = [](const at::Tensor& tensor) {
+    return tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() &&
+           (is_on_device(tensor) || tensor.device().is_cpu());
+  };
+  return is_plain(self) && is_plain(from);
 }
 
 at::Tensor& set_nothing(at::Tensor& self) {
@@ -139,6 +173,8 @@ void register_memory_kernels(torch::Library& library) {
   library.impl("_copy_from", TORCH_FN(copy_from));
   library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   library.impl("_local_scalar_dense", TORCH_FN(read_scalar));
+  library.impl("record_stream", TORCH_FN(record_stream));
+  library.impl("_has_compatible_shallow_copy_type", TORCH_FN(can_become));
 }
 
 }  // namespace backplane::device

@@ -58,8 +58,15 @@ void replace_generator(const c10::OperatorHandle& op, Stack& stack) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() != "generator") continue;
     c10::IValue& value = stack[base + i];
-    value = host_generator(value.isNone() ? default_generator(index_of(stack, base))
-                                          : value.toGenerator());
+    if (value.isNone()) {
+      value = host_generator(default_generator(index_of(stack, base)));
+      continue;
+    }
+    const at::Generator given = value.toGenerator();
+    TORCH_CHECK(given.device().type() == kDeviceType,
+                "Expected a 'backplane' device type for generator but found '",
+                given.device().type(), "'");
+    value = host_generator(given);
   }
 }
 

@@ -46,6 +46,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
 }  // namespace
 
 const at::Generator& default_generator(c10::DeviceIndex index) {
+  check_process();
   static auto& mutex = *new std::mutex;
   static auto& all = *new std::array<at::Generator, kDeviceLimit>;
   const c10::DeviceIndex wanted = index < 0 ? current_device() : index;
@@ -61,7 +62,6 @@ at::Generator make_generator(c10::DeviceIndex index) {
 }
 
 at::Generator host_generator(const at::Generator& generator) {
-  if (generator.device().type() != kDeviceType) return generator;
   return static_cast<const DeviceGenerator*>(generator.unsafeGetGeneratorImpl())->host();
 }
 

@@ -58,7 +58,9 @@ struct Event {
     return event == nullptr || unwrap(device->device().wait_for(event, wait_ns));
   }
   void wait() const {
-    if (event != nullptr) check(device->device().wait(event));
+    if (event == nullptr) return;
+    check(device->device().wait(event));
+    check(device->queue().poll());
   }
 };
 Event& event_at(void* event) { return *static_cast<Event*>(event); }

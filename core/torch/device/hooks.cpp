@@ -1,4 +1,6 @@
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <pthread.h>
 
 #include <cstdlib>
 #include <map>
@@ -20,10 +22,15 @@ constexpr std::size_t kPageBytes = 4096;
 
 // Host memory that torch takes for pinned: page-aligned, and known by address. The ABI pins where
 // it copies.
-class PinnedAllocator final : public c10::Allocator {
+class PinnedAllocator final : public at::HostAllocator {
  public:
+  // The memory is the host's and goes on in a forked child, which needs the lock free.
   static PinnedAllocator& instance() {
-    static auto* one = new PinnedAllocator;
+    static auto* one = [] {
+      ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] { instance().mutex_.unlock(); });
+      return new PinnedAllocator;
+    }();
     return *one;
   }
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -37,6 +44,14 @@ class PinnedAllocator final : public c10::Allocator {
     return {memory, memory, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  // Every copy is over with the host's memory when it returns, and nothing is kept.
+  bool record_event(void* memory, void* /*context*/, c10::Stream /*stream*/) override {
+    return owns(memory);
+  }
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
   void copy_data(void* target, const void* source, std::size_t bytes) const override {
     default_copy_data(target, source, bytes);
   }
@@ -114,6 +129,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 void register_hooks() {
   static auto* hooks = new Hooks;  // torch keeps it
   at::RegisterPrivateUse1HooksInterface(hooks);
+  at::setHostAllocator(kDeviceType, &PinnedAllocator::instance());
 }
 
 }  // namespace backplane::device

@@ -5,6 +5,7 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -16,7 +17,8 @@ constexpr int kNoCause = -1;
 thread_local int t_cause = kNoCause;
 
 void give_back(void* context) {
-  if (auto* block = static_cast<Block*>(context)) block->pool->give(block);
+  if (auto* block = static_cast<Block*>(context); block != nullptr && !in_bad_fork())
+    block->pool->give(block);
 }
 
 using Stats = c10::CachingDeviceAllocator::DeviceStats;
@@ -77,6 +79,7 @@ void differentiate_in_this_thread() noexcept {
 }
 
 c10::DataPtr allocate(TorchDevice& device, std::uint64_t bytes) {
+  check_process();
   if (!device.is_hidden()) differentiate_in_this_thread();
   Block* block = unwrap(device.pool().take(bytes));
   return {block ? block->address : nullptr, block, &give_back, device.torch_device()};
@@ -158,11 +161,30 @@ bool covers_storage(const at::Tensor& tensor) {
          tensor.storage().nbytes() == tensor.nbytes();
 }
 
-void move_memory(const at::Tensor& target, at::Tensor source) {
-  c10::StorageImpl* to = target.storage().unsafeGetStorageImpl();
-  c10::StorageImpl* from = source.storage().unsafeGetStorageImpl();
-  TORCH_INTERNAL_ASSERT(to->nbytes() == from->nbytes() && to->device() == from->device());
-  c10::DataPtr old = to->set_data_ptr(from->set_data_ptr(c10::DataPtr(nullptr, from->device())));
+bool shares_block(const at::Tensor& a, const at::Tensor& b) {
+  const Block* block = memory_of(a.storage()).block;
+  return block != nullptr && block == memory_of(b.storage()).block;
+}
+
+void take_content(const at::Tensor& target, at::Tensor source) {
+  TORCH_INTERNAL_ASSERT(target.storage().nbytes() == source.storage().nbytes() &&
+                        target.device() == source.device());
+  const Memory to = memory_of(target.storage()), from = memory_of(source.storage());
+  if (to.block == nullptr) return;
+  const std::uint64_t bytes = target.storage().nbytes();
+  const bool is_whole = to.offset_bytes == 0 && to.block->asked_bytes == bytes;
+  if (to.block->buffer && is_whole && to.block->bytes == from.block->bytes &&
+      from.block->asked_bytes == bytes) {
+    std::swap(to.block->buffer, from.block->buffer);
+    return;
+  }
+  TorchDevice& device = owner_of(target);
+  const bp_range source_range = from.range(0, bytes), target_range = to.range(0, bytes);
+  if (device.shares_host_memory())
+    std::memcpy(target_range.host, source_range.host, bytes);
+  else
+    check(device.device().copy_async(source_range, target_range, runtime::CopyCause::kOther,
+                                     device.queue().order()));
 }
 
 at::Tensor host_alias(const at::Tensor& tensor) {

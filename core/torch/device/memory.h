@@ -66,9 +66,12 @@ at::Tensor whole_storage(const at::Tensor& tensor);
 
 // Whether the tensor is all of its storage, each element once.
 bool covers_storage(const at::Tensor& tensor);
-// Every tensor over the storage of `target` sees the memory of `source` from now on, which is as
-// large and is lost to `source`.
-void move_memory(const at::Tensor& target, at::Tensor source);
+// Whether two tensors are over one block of memory, through whatever storages.
+bool shares_block(const at::Tensor& a, const at::Tensor& b);
+// Gives `target` the content of `source`, which covers its storage as `target` does and is lost.
+// The address stays: whoever else has it sees the new content. Nothing is copied where an address
+// is a name and the block is all of the target's.
+void take_content(const at::Tensor& target, at::Tensor source);
 
 // The same memory as a tensor of the host, on a device that shares it. Valid while `tensor` lives.
 at::Tensor host_alias(const at::Tensor& tensor);

@@ -138,22 +138,34 @@ Result<std::shared_ptr<const Operation>> Operation::compile(TorchDevice& device,
   return std::shared_ptr<const Operation>(std::move(made));
 }
 
-std::vector<at::Tensor> Operation::run(std::span<const Argument> arguments) const {
+Result<std::vector<at::Tensor>> Operation::try_run(std::span<const Argument> arguments) const {
   std::vector<at::Tensor> outputs;
   outputs.reserve(outputs_.size());
   for (const Output& output : outputs_)
     outputs.push_back(make_empty(device_, output.sizes, output.strides, output.dtype));
-  execute(arguments, outputs);
+  BP_RETURN_IF_ERROR(execute(arguments, outputs));
   for (const std::size_t at : absent_)
     outputs.insert(outputs.begin() + static_cast<std::ptrdiff_t>(at), at::Tensor());
   return outputs;
 }
 
-void Operation::run_into(std::span<const Argument> arguments, const at::Tensor& output) const {
-  execute(arguments, {&output, 1});
+Status Operation::try_run_into(std::span<const Argument> arguments,
+                               const at::Tensor& output) const {
+  return execute(arguments, {&output, 1});
 }
 
-void Operation::execute(std::span<const Argument> arguments,
+bool Operation::fits(std::span<const Argument> arguments, const at::Tensor& target) const {
+  if (outputs_.size() != 1 || !absent_.empty()) return false;
+  const Output& output = outputs_[0];
+  return target.scalar_type() == output.dtype && target.sizes() == output.sizes &&
+         target.strides() == output.strides && target.is_non_overlapping_and_dense() &&
+         !target.is_conj() && !target.is_neg() && is_aligned(target) &&
+         std::ranges::none_of(arguments, [&](const Argument& argument) {
+           return argument.tensor.defined() && shares_block(argument.tensor, target);
+         });
+}
+
+Status Operation::execute(std::span<const Argument> arguments,
                         std::span<const at::Tensor> outputs) const {
   std::vector<bp_binding> bindings(arguments.size() + outputs.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -185,7 +197,7 @@ void Operation::execute(std::span<const Argument> arguments,
   args.order = device_.queue().order();
   if (workspace_bytes_ != 0)
     args.workspace = static_cast<const Block*>(workspace.get_context())->range(0, workspace_bytes_);
-  check(executable_->execute(args));
+  return executable_->execute(args);
 }
 
 void KeyWriter::add_tensor(const at::Tensor& tensor) {

@@ -30,21 +30,31 @@ class Operation {
   static Result<std::shared_ptr<const Operation>> compile(TorchDevice& device, ir::Graph graph,
                                                           std::vector<std::size_t> absent = {});
 
-  // The results in new memory, in the strides of the graph. Submits to the device's queue.
-  std::vector<at::Tensor> run(std::span<const Argument> arguments) const;
-  // The one output into memory that is bound as it is: aligned, in the strides of the graph, and
-  // apart from all inputs.
-  void run_into(std::span<const Argument> arguments, const at::Tensor& output) const;
+  // The results in new memory, in the strides of the graph. Submits to the device's queue. A failure
+  // is that of the call; what fails later is told by whoever waits for the queue.
+  Result<std::vector<at::Tensor>> try_run(std::span<const Argument> arguments) const;
+  std::vector<at::Tensor> run(std::span<const Argument> arguments) const {
+    return unwrap(try_run(arguments));
+  }
+  // The one output into memory that is bound as it is: see fits().
+  Status try_run_into(std::span<const Argument> arguments, const at::Tensor& output) const;
+  void run_into(std::span<const Argument> arguments, const at::Tensor& output) const {
+    check(try_run_into(arguments, output));
+  }
+  // Whether the one output can be written to `target` where it is: aligned, in the strides of the
+  // graph, and apart from all inputs.
+  bool fits(std::span<const Argument> arguments, const at::Tensor& target) const;
 
   struct Output {
     std::vector<std::int64_t> sizes, strides;
     at::ScalarType dtype = at::kFloat;
   };
   const Output& output(std::size_t i) const { return outputs_[i]; }
+  std::size_t output_count() const { return outputs_.size(); }
 
  private:
   Operation(TorchDevice& device, ir::Graph graph) : device_(device), graph_(std::move(graph)) {}
-  void execute(std::span<const Argument> arguments, std::span<const at::Tensor> outputs) const;
+  Status execute(std::span<const Argument> arguments, std::span<const at::Tensor> outputs) const;
 
   TorchDevice& device_;
   ir::Graph graph_;

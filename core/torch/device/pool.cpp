@@ -131,8 +131,7 @@ void Pool::trim() noexcept {
     ++counters_.retry_count;
   }
   // Earlier work may still use them.
-  if (const Status status = queue_.synchronize(); !status.ok())
-    log(LogLevel::kWarning, device_.label() + ": work failed: " + status.message());
+  queue_.drain();
   for (const auto& [bytes, blocks] : unused)
     for (Block* block : blocks) release(block);
 }

@@ -18,6 +18,7 @@
 #include "core/torch/device/fallback.h"
 #include "core/torch/device/guard.h"
 #include "core/torch/device/memory.h"
+#include "core/torch/device/nested.h"
 #include "core/torch/device/optimizers.h"
 #include "core/torch/record/dispatch.h"
 
@@ -56,6 +57,7 @@ Status do_register() {
     static auto& fallback = *new torch::Library(torch::Library::IMPL, "_",
                                                 c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_unknown_on_cpu>());
+    register_nested();
     register_autocast();
   } catch (const std::exception& error) {
     return taken(error.what());

@@ -66,9 +66,12 @@ py::dict operator_counts() {
 void register_device_bindings(py::module_& module) {
   module.def("register_device", [] { return describe(device::register_device()); });
   module.def("is_device_registered", device::is_registered);
-  module.def("add_device", add_device, py::arg("plugin"), py::arg("index"));
-  module.def("devices", devices);
+  module.def("add_device", torch::wrap_pybind_function(add_device), py::arg("plugin"),
+             py::arg("index"));
+  module.def("devices", torch::wrap_pybind_function(devices));
   module.def("device_count", device::device_count);
+  module.def("in_bad_fork", device::in_bad_fork);
+  module.def("check_process", torch::wrap_pybind_function(device::check_process));
   module.def("current_device", [] { return static_cast<int>(device::current_device()); });
   module.def(
       "exchange_device", torch::wrap_pybind_function([](int index) {

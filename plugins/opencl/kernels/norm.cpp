@@ -1,4 +1,5 @@
 // Norms whose statistics are not one row's: their gradients, batch norms, group norms.
+#include <algorithm>
 #include <limits>
 
 #include "kernels/point_group.h"
@@ -15,17 +16,18 @@ struct Operands {
   std::vector<std::optional<TensorView>> views;
   Status status;
 };
-Operands read_operands(Builder& b) {
+// At least `count` of them, those that a node lacks are absent. They stay where they are.
+Operands read_operands(Builder& b, std::size_t count) {
   Operands all;
+  all.views.resize(std::max(count, b.step().step().operands.size()));
   for (std::size_t i = 0; i < b.step().step().operands.size(); ++i) {
-    all.views.emplace_back();
     if (!b.step().has_operand(i)) continue;
     auto view = b.operand(i);
     if (!view.ok()) {
       all.status = view.status();
       return all;
     }
-    all.views.back() = std::move(*view);
+    all.views[i] = std::move(*view);
   }
   return all;
 }
@@ -36,7 +38,7 @@ Shape at_least_one(Shape dims) {
 
 Status layer_norm_backward(Builder& b) {  // grad, input, mean, rstd, weight, bias
   if (b.wants(0)) BP_SDK_RETURN_IF_ERROR(add_points(b));
-  Operands in = read_operands(b);
+  Operands in = read_operands(b, 6);
   BP_SDK_RETURN_IF_ERROR(std::move(in.status));
   const TensorView &grad = *in.views[0], &input = *in.views[1], &mean = *in.views[2],
                    &rstd = *in.views[3];
@@ -80,10 +82,9 @@ Expr channel_value(Draft& d, const std::optional<TensorView>& view, Expr channel
 }
 
 Status batch_norm(Builder& b, bool training, bool functional) {
-  Operands in = read_operands(b);
+  Operands in = read_operands(b, 5);
   BP_SDK_RETURN_IF_ERROR(std::move(in.status));
   const TensorView& x = *in.views[0];
-  in.views.resize(5);
   const Channels c(x.dims);
   const double eps = b.step().node().real_or("eps", 1e-5),
                momentum = b.step().node().real_or("momentum", 0.1);
@@ -142,9 +143,8 @@ Status batch_norm_no_stats(Builder& b) {  // the operands end with bias
 
 // grad, input, weight, running_mean, running_var, save_mean, save_invstd
 Status batch_norm_backward(Builder& b) {
-  Operands in = read_operands(b);
+  Operands in = read_operands(b, 7);
   BP_SDK_RETURN_IF_ERROR(std::move(in.status));
-  in.views.resize(7);
   const TensorView &grad = *in.views[0], &x = *in.views[1];
   const bool training = b.step().node().bool_or("train", true);
   const double eps = b.step().node().real_or("eps", 1e-5);
@@ -209,9 +209,8 @@ struct Groups {
   Shape rest, loop;
 };
 Status group_norm(Builder& b) {  // input, weight, bias
-  Operands in = read_operands(b);
+  Operands in = read_operands(b, 3);
   BP_SDK_RETURN_IF_ERROR(std::move(in.status));
-  in.views.resize(3);
   const TensorView& x = *in.views[0];
   const Groups g(b, x.dims);
   const Type t = kernelgen::compute_type(x.storage);
@@ -233,9 +232,8 @@ Status group_norm(Builder& b) {  // input, weight, bias
   return d.finish();
 }
 Status group_norm_backward(Builder& b) {  // grad, input, mean, rstd, weight
-  Operands in = read_operands(b);
+  Operands in = read_operands(b, 5);
   BP_SDK_RETURN_IF_ERROR(std::move(in.status));
-  in.views.resize(5);
   const TensorView &grad = *in.views[0], &x = *in.views[1], &mean = *in.views[2],
                    &rstd = *in.views[3];
   const Groups g(b, x.dims);

@@ -1,0 +1,34 @@
+#include "core/torch/bridge/errors.h"
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <string>
+
+namespace py = pybind11;
+
+namespace backplane::bridge {
+
+void set_error(std::string_view code, const Status& status) {
+  std::string text = status.message();
+  if (status.code() != Code::kCancelled) text += " (" + std::string(code_name(status.code())) + ")";
+  try {
+    const py::object kind =
+        py::module_::import("torch_backplane.errors")
+            .attr(refuses_data(status) ? "BackplaneDataError" : "BackplaneError");
+    const py::object error = kind(py::str(code.data(), code.size()), py::str(text));
+    PyErr_SetObject(kind.ptr(), error.ptr());
+  } catch (py::error_already_set& failed) {
+    failed.restore();
+  }
+}
+
+void raise_error(std::string_view code, const Status& status) {
+  const py::gil_scoped_acquire gil;
+  set_error(code, status);
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+}  // namespace backplane::bridge

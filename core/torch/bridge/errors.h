@@ -1,0 +1,20 @@
+// Failures of calls as Python sees them: the same class and code wherever a call was made.
+#pragma once
+
+#include <string_view>
+
+#include "core/base/status.h"
+
+namespace backplane::bridge {
+
+// Whether a plugin refused what it was given to compute with, such as an index out of range, while
+// all was well with the call. PyTorch has a say of its own about such data.
+inline bool refuses_data(const Status& status) { return status.code() == Code::kInvalidArgument; }
+
+// Sets the Python error torch_backplane.BackplaneError, or where the data was refused its
+// BackplaneDataError, which is an IndexError as well. With the GIL.
+void set_error(std::string_view code, const Status& status);
+// Throws the same, with or without the GIL.
+[[noreturn]] void raise_error(std::string_view code, const Status& status);
+
+}  // namespace backplane::bridge
