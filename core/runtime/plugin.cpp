@@ -296,11 +296,20 @@ Result<Device*> Plugin::device(std::uint32_t index) {
     if (devices_[index] != nullptr) return devices_[index].get();
     opening_[index] = true;
   }
+  // Whoever waits for the device goes on also where opening it throws.
+  struct Opening {
+    Plugin& plugin;
+    std::uint32_t index;
+    ~Opening() {
+      const std::lock_guard lock(plugin.mutex_);
+      plugin.opening_[index] = false;
+      plugin.opened_.notify_all();
+    }
+  };
+  const Opening opening{*this, index};
   Result<std::unique_ptr<Device>> device = Device::open(this, index);
-  const std::lock_guard lock(mutex_);
-  opening_[index] = false;
-  opened_.notify_all();
   if (!device.ok()) return device.take_status();
+  const std::lock_guard lock(mutex_);
   devices_[index] = std::move(*device);
   return devices_[index].get();
 }

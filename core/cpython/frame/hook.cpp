@@ -1,5 +1,8 @@
 #include "core/cpython/frame/hook.h"
 
+#include <cxxabi.h>
+
+#include <exception>
 #include <utility>
 
 #include "core/base/c_stack.h"
@@ -73,9 +76,23 @@ PyObject* run_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int 
   return _PyEval_EvalFrameDefault(thread, frame, throwing);
 }
 
+// CPython called: no exception of C++ may pass through it.
+PyObject* evaluate_behind_barrier(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  try {
+    return t_evaluator->evaluate(thread, frame, throwing);
+  } catch (const abi::__forced_unwind&) {
+    throw;  // the thread ends
+  } catch (const std::exception& error) {
+    PyErr_Format(PyExc_RuntimeError, "backplane: running a frame failed: %s", error.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "backplane: running a frame failed");
+  }
+  return nullptr;
+}
+
 PyObject* run_frame(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   // An exception thrown into a suspended frame is the evaluator's too.
-  if (t_evaluator) return t_evaluator->evaluate(thread, frame, throwing);
+  if (t_evaluator) return evaluate_behind_barrier(thread, frame, throwing);
   if (!g_foreign || frame == t_passed_on) return run_by_default(thread, frame, throwing);
   _PyInterpreterFrame* const outer = std::exchange(t_passed_on, frame);
   PyObject* result = g_foreign(thread, frame, throwing);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/flag_scope.h"
 #include "core/base/log.h"
 #include "core/torch/record/session.h"
 
@@ -42,7 +43,7 @@ thread_local guards::Registers ScratchRegisters::t_shared;
 
 // The code that a call of the object begins with; borrowed, null where it has none of Python.
 PyObject* code_of(PyObject* target) {
-  if (PyMethod_Check(target)) return code_of(PyMethod_GET_FUNCTION(target));
+  while (PyMethod_Check(target)) target = PyMethod_GET_FUNCTION(target);
   if (PyFunction_Check(target)) return PyFunction_GET_CODE(target);
   PyObject* forward =
       _PyType_Lookup(Py_TYPE(target), Ref::steal(PyUnicode_FromString("forward")).get());
@@ -134,9 +135,10 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
     return call_plainly(call, status.message());
   dump_->note_recompile(options_.name, kept, call);
 
-  capturing_ = true;
-  Result<std::shared_ptr<Entry>> made = capture(call);
-  capturing_ = false;
+  Result<std::shared_ptr<Entry>> made = [&] {
+    const FlagScope capturing(capturing_);
+    return capture(call);
+  }();
   if (made.ok()) {
     if ((*made)->check(call, registers)) return run(**made, registers, call);
     return call_plainly(call, "arguments share memory, and one of them is changed");

@@ -1,6 +1,7 @@
 // The Python side of CompiledCallable: a type with vectorcall that binds like a function.
 #include <Python.h>
 #include <structmember.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <cstddef>
 #include <new>
@@ -26,11 +27,11 @@ CompiledObject* as_compiled(PyObject* object) { return reinterpret_cast<Compiled
 PyObject* call_compiled(PyObject* self, PyObject* const* values, std::size_t flagged_count,
                         PyObject* keyword_names) {
   const auto count = static_cast<std::size_t>(PyVectorcall_NARGS(flagged_count));
+  HANDLE_TH_ERRORS
   // The call may drop the last reference to its own object.
-  Py_INCREF(self);
-  PyObject* result = as_compiled(self)->state->call({values, count, keyword_names});
-  Py_DECREF(self);
-  return result;
+  const cpython::Ref held = cpython::Ref::borrow(self);
+  return as_compiled(self)->state->call({values, count, keyword_names});
+  END_HANDLE_TH_ERRORS
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {

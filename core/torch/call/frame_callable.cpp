@@ -1,6 +1,7 @@
 #include "core/torch/call/frame_callable.h"
 
 #include <structmember.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <cstddef>
 #include <utility>
@@ -28,8 +29,10 @@ PyObject* call(PyObject* self, PyObject* const* values, std::size_t flagged_coun
     PyErr_SetString(PyExc_TypeError, "a part of a compiled function takes no keywords");
     return nullptr;
   }
+  HANDLE_TH_ERRORS
   return as_callable(self)->state->function(
       values, static_cast<std::size_t>(PyVectorcall_NARGS(flagged_count)));
+  END_HANDLE_TH_ERRORS
 }
 
 void dealloc(PyObject* self) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/flag_scope.h"
 #include "core/base/log.h"
 #include "core/cpython/frame/running_frame.h"
 #include "core/torch/call/frame_callable.h"
@@ -237,9 +238,10 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
     return plainly(status.message());
   options_.dump->note_recompile(code.name, kept, call);
 
-  code.capturing = true;
-  Result<std::shared_ptr<FrameEntry>> made = capture(code, function, call);
-  code.capturing = false;
+  Result<std::shared_ptr<FrameEntry>> made = [&] {
+    const FlagScope capturing(code.capturing);
+    return capture(code, function, call);
+  }();
   if (made.ok()) {
     const std::shared_ptr<FrameEntry> entry = *made;
     entries.insert(entries.begin(), entry);

@@ -62,6 +62,7 @@ bool finds_generically(PyTypeObject* type) {
 
 PyObject* Interpreter::attribute(PyObject* owner, PyObject* name) {
   if (world_.stopped()) return world_.stop("");
+  if (world_.is_too_deep()) return world_.stop("the program's data is too deep for the C stack");
   PyTypeObject* type = Py_TYPE(owner);
   if (guards::is_tensor(owner)) return tensor_attribute(owner, name);
   if (PyType_Check(owner)) return class_attribute(owner, name);

@@ -20,7 +20,7 @@ struct Row {
   CFunctionKind kind;
 };
 
-constexpr std::array<Row, 28> kFunctions{{
+constexpr std::array<Row, 29> kFunctions{{
     {"builtins",
      "abs all any ascii bin callable chr divmod format hex isinstance issubclass max min oct ord "
      "pow "
@@ -52,7 +52,7 @@ constexpr std::array<Row, 28> kFunctions{{
     {"itertools", "*", CFunctionKind::kPure},
     {"torch._C",
      "_get_tracing_state _is_tracing _has_torch_function _has_torch_function_unary "
-     "_has_torch_function_variadic is_grad_enabled is_inference_mode_enabled is_autocast_enabled "
+     "_has_torch_function_variadic is_grad_enabled is_autocast_enabled "
      "is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype get_default_dtype "
      "_is_torch_function_enabled _is_torch_function_mode_enabled _len_torch_dispatch_stack "
      "_len_torch_function_stack _get_deterministic_algorithms _log_api_usage_once "
@@ -63,6 +63,7 @@ constexpr std::array<Row, 28> kFunctions{{
      "_get_privateuse1_backend_name _get_nnpack_enabled _autograd_init _is_key_in_tls",
      CFunctionKind::kPure},
     {"torch._C", "_set_grad_enabled", CFunctionKind::kSwitch},
+    {"torch._C", "is_inference_mode_enabled", CFunctionKind::kInferenceMode},
     {"torch",
      "set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled "
      "autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache",

@@ -14,6 +14,7 @@ enum class CFunctionKind : std::uint8_t {
   kReader,    // a method that leaves its object as it is
   kWriter,    // a method that may change its object
   kSwitch,    // of the thread; the recording notes how it is left
+  kInferenceMode,  // torch.is_inference_mode_enabled: a recording runs outside of it
   kGetattr,   // what follows is done by the interpreter itself
   kHasattr,
   kSetattr,

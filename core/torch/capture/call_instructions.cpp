@@ -26,6 +26,36 @@ Flow call(FrameState& state, int count) {
   return Flow::kNext;
 }
 
+// What an iterable gives, as an own tuple; null with an error set.
+PyObject* tuple_of(FrameState& state, PyObject* iterable) {
+  World& world = state.world;
+  if (PyTuple_CheckExact(iterable) && !world.is_outside(iterable)) return Py_NewRef(iterable);
+  const Ref list = Ref::steal(PyList_New(0));
+  if (!list) return nullptr;
+  if (PyObject* changed = world.seen_list(iterable)) iterable = changed;
+  if (world.is_outside(iterable) && (PyTuple_CheckExact(iterable) || PyList_CheckExact(iterable))) {
+    // Items as they are: what the callee does with them is seen outside.
+    world.guards().guard_length(world.source_of(iterable), Py_SIZE(iterable));
+    for (Py_ssize_t i = 0; i < Py_SIZE(iterable); ++i) {
+      const Ref index = Ref::steal(PyLong_FromSsize_t(i));
+      const Ref value = Ref::steal(state.interpreter.item(iterable, index.get()));
+      if (!value || PyList_Append(list.get(), value.get()) != 0) return nullptr;
+    }
+    return PyList_AsTuple(list.get());
+  }
+  const Ref iterator = Ref::steal(state.interpreter.iterator(iterable));
+  while (iterator) {
+    const Ref value = Ref::steal(state.interpreter.next(iterator.get()));
+    if (!value) break;
+    if (PyList_Append(list.get(), value.get()) != 0) return nullptr;
+  }
+  if (PyErr_Occurred()) {
+    if (world.stopped() || !PyErr_ExceptionMatches(PyExc_StopIteration)) return nullptr;
+    PyErr_Clear();
+  }
+  return PyList_AsTuple(list.get());
+}
+
 // Stack: NULL, the callable, its arguments as an iterable, perhaps keywords as a dict.
 Flow call_with_containers(FrameState& state, bool has_keywords) {
   const Ref keywords = has_keywords ? state.take() : Ref();
@@ -33,26 +63,8 @@ Flow call_with_containers(FrameState& state, bool has_keywords) {
   const Ref callable = state.take();
   state.pop();
   World& world = state.world;
-  if (!PyTuple_CheckExact(positional.get()) || world.is_outside(positional.get())) {
-    if ((PyTuple_CheckExact(positional.get()) || PyList_CheckExact(positional.get())) &&
-        world.is_outside(positional.get())) {
-      positional = Ref::steal(world.copy_sequence(positional.get()));
-    } else {
-      const Ref iterator = Ref::steal(state.interpreter.iterator(positional.get()));
-      const Ref list = Ref::steal(PyList_New(0));
-      while (iterator) {
-        const Ref value = Ref::steal(state.interpreter.next(iterator.get()));
-        if (!value) break;
-        if (PyList_Append(list.get(), value.get()) != 0) return Flow::kError;
-      }
-      if (PyErr_Occurred()) {
-        if (world.stopped() || !PyErr_ExceptionMatches(PyExc_StopIteration)) return Flow::kError;
-        PyErr_Clear();
-      }
-      positional = Ref::steal(PyList_AsTuple(list.get()));
-    }
-    if (!positional) return Flow::kError;
-  }
+  positional = Ref::steal(tuple_of(state, positional.get()));
+  if (!positional) return Flow::kError;
   std::vector<PyObject*> arguments;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(positional.get()); ++i)
     arguments.push_back(PyTuple_GET_ITEM(positional.get(), i));

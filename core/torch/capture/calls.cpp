@@ -93,6 +93,7 @@ bool Interpreter::expose_arguments(PyObject* const* arguments, std::size_t count
 PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std::size_t count,
                             PyObject* keyword_names) {
   if (world_.stopped()) return world_.stop("");
+  if (world_.is_too_deep()) return world_.stop("the program's calls lie too deep for the C stack");
   const std::size_t total = count + keyword_count(keyword_names);
   if (PyFunction_Check(callable)) {
     if (!world_.is_own(callable) && !world_.is_outside(callable))
@@ -331,7 +332,7 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       if (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) break;
       return call_special(static_cast<int>(kind), arguments, count);
     case CFunctionKind::kLock:
-      return call_lock(c_name(callable));
+      return call_lock(self, c_name(callable), total != 0);
     case CFunctionKind::kStore: {
       const std::size_t first = is_bound ? 0 : 1;
       if (!self || keyword_names || count < first + 1 || count > first + 2) break;
@@ -383,6 +384,8 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       }
       break;
     }
+    case CFunctionKind::kInferenceMode:
+      return PyBool_FromLong(world_.began_in_inference());
     case CFunctionKind::kSwitch:
       // The graph's history is kept by the grad mode that it is called in.
       if (!world_.began_with_grad() && total == 1 && arguments[0] == Py_True)

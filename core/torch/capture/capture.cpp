@@ -1,6 +1,7 @@
 #include "core/torch/capture/capture.h"
 
 #include <ATen/autocast_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -132,6 +133,7 @@ class Run {
     const PausedCollector paused;
     World world(*out_.guards, [this, add = record::Session::current()->add_argument](
                                   const at::Tensor& real) { return add(stand_in_for(real)); });
+    world.begin_in_inference(in_inference_);
     Interpreter interpreter(world);
     std::vector<c10::IValue> results;
     {
@@ -144,7 +146,8 @@ class Run {
       }
       Ref returned = Ref::steal(options_.frame_code ? call_frame(world, interpreter)
                                                     : call(world, interpreter));
-      if (!returned || !interpreter.finish_generators()) fail(world, interpreter);
+      if (!returned || !interpreter.finish_generators() || !interpreter.settle_locks())
+        fail(world, interpreter);
       if (options_.frame_code && (options_.break_step != 0 || !world.effects().all().empty())) {
         returned = state_of(world, interpreter, returned.get());
         out_.gives_state = true;
@@ -300,7 +303,7 @@ class Run {
   [[noreturn]] void fail(const World& world, const Interpreter& interpreter) {
     if (world.stopped()) {
       PyErr_Clear();
-      stop_point_ = {interpreter.root().instruction, interpreter.root().step};
+      stop_point_ = interpreter.stop_point();
       const std::string& where = interpreter.stop_location();
       stop_reason_ = world.reason() + (where.empty() ? "" : " (" + where + ")");
       throw std::runtime_error(stop_reason_);
@@ -321,6 +324,7 @@ class Run {
   StopPoint stop_point_;
   std::string stop_reason_;
   bool interrupted_ = false;
+  const bool in_inference_ = c10::InferenceMode::is_enabled();
 };
 
 }  // namespace

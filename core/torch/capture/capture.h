@@ -35,12 +35,6 @@ struct Invented {
   std::unordered_map<std::size_t, std::int64_t> numbers;           // by argument of the call
 };
 
-// Where a capture that ended can be ended on purpose, in a second attempt.
-struct StopPoint {
-  std::int32_t instruction = -1;  // of the frame's code; -1: it did not end at an instruction
-  std::uint64_t step = 0;
-};
-
 struct CaptureOptions {
   std::string name = "graph";
   bool with_backward = true;

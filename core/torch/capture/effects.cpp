@@ -121,12 +121,30 @@ bool World::settle_effects() {
   return true;
 }
 
+bool World::may_write() {
+  if (writes_forbidden_)
+    stop("the program changes what is outside while it holds a lock");
+  return !writes_forbidden_;
+}
+
+bool World::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value,
+                  PyObject* place) {
+  if (may_write()) effects_.write(kind, owner, key, value, place);
+  return !stopped();
+}
+
+bool World::append(PyObject* list, PyObject* value) {
+  if (may_write()) effects_.append(list, value);
+  return !stopped();
+}
+
 // A list from outside as the program sees it: a copy from its first change on.
 PyObject* World::changed_list(PyObject* list) {
+  if (!may_write()) return nullptr;
   if (PyObject* known = effects_.find_list(list)) return known;
   if (is_iterated(list))
     return stop("the program changes a list from outside that it iterates over");
-  const Ref copy = Ref::steal(copy_elements(list));
+  const Ref copy = Ref::steal(copy_list(list));
   if (!copy || !effects_.replace_list(list, copy.get())) return nullptr;
   return effects_.find_list(list);
 }
@@ -163,8 +181,7 @@ bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* v
       }
     }
   }
-  world_.effects().write(EffectKind::kAttribute, owner, name, value, place);
-  return true;
+  return world_.write(EffectKind::kAttribute, owner, name, value, place);
 }
 
 bool Interpreter::store_item(PyObject* container, PyObject* key, PyObject* value) {
@@ -187,8 +204,7 @@ bool Interpreter::store_item(PyObject* container, PyObject* key, PyObject* value
     const Ref old = Ref::steal(item(container, key));
     if (!old) return false;
   }
-  world_.effects().write(EffectKind::kItem, container, key, value, container);
-  return true;
+  return world_.write(EffectKind::kItem, container, key, value, container);
 }
 
 bool Interpreter::store_global(PyObject* globals, PyObject* builtins, PyObject* name,
@@ -208,19 +224,20 @@ bool Interpreter::store_global(PyObject* globals, PyObject* builtins, PyObject* 
     const Ref old = Ref::steal(global(globals, builtins, name));
     if (!old) return false;
   }
-  world_.effects().write(EffectKind::kGlobal, globals, name, value, globals);
-  return true;
+  return world_.write(EffectKind::kGlobal, globals, name, value, globals);
 }
 
 bool Interpreter::append(PyObject* list, PyObject* value) {
   if (!world_.is_outside(list)) return PyList_Append(list, value) == 0;
-  if (PyObject* known = world_.effects().find_list(list)) return PyList_Append(known, value) == 0;
+  if (world_.effects().find_list(list)) {
+    PyObject* known = world_.changed_list(list);
+    return known && PyList_Append(known, value) == 0;
+  }
   if (!world_.defers_effects() || world_.is_iterated(list)) {
     world_.stop("the program appends to a list from outside");
     return false;
   }
-  world_.effects().append(list, value);
-  return true;
+  return world_.append(list, value);
 }
 
 bool Interpreter::store_cell(PyObject* cell, PyObject* value) {
@@ -228,8 +245,7 @@ bool Interpreter::store_cell(PyObject* cell, PyObject* value) {
     world_.stop("the program changes a variable of an enclosing function");
     return false;
   }
-  world_.effects().write(EffectKind::kCell, cell, nullptr, value, cell);
-  return true;
+  return world_.write(EffectKind::kCell, cell, nullptr, value, cell);
 }
 
 }  // namespace backplane::capture

@@ -7,7 +7,6 @@
 
 #include <string_view>
 
-#include "core/base/c_stack.h"
 #include "core/cpython/bytecode/class_dict.h"
 #include "core/cpython/frame/watched.h"
 #include "core/torch/capture/frame_state.h"
@@ -172,7 +171,7 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
   cpython::UnrunFrame unrun(thread, frame);
   if (world_.stopped() || has_ended_) return world_.stop("");
-  if (c_stack_left() < 2 * cpython::kLeastStack)
+  if (World::is_too_deep())
     return world_.stop("the program's calls lie too deep for the C stack");
   const cpython::FrameContent content = cpython::content_of(frame);
   PyCodeObject* code = content.code;
@@ -234,7 +233,11 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
     state.at = unit < known->index_at.size() ? static_cast<std::size_t>(known->index_at[unit]) : 0;
     state.keyword_names = nullptr;
     if (throwing && state.at > 0) --state.at;
-    result = run(state, throwing != 0, suspended);
+    try {
+      result = run(state, throwing != 0, suspended);
+    } catch (const std::exception& error) {  // the frame is to be ended in any case
+      result = world_.stop(std::string("the capture failed: ") + error.what());
+    }
   }
   // A frame that ends in a handler does not get to its end.
   if (world_.stopped() || has_broken_)

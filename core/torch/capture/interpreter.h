@@ -29,6 +29,12 @@ struct DecodedCode {
 
 struct FrameState;  // of one running frame; interpreter.cpp
 
+// Where a capture that ended can be ended on purpose, in a second attempt.
+struct StopPoint {
+  std::int32_t instruction = -1;  // of the frame's code; -1: it did not end at an instruction
+  std::uint64_t step = 0;
+};
+
 // Where the outermost frame of a capture is, and what it has. Values may be null.
 struct RootState {
   std::int32_t instruction = -1;
@@ -49,6 +55,10 @@ class Interpreter final : public cpython::Evaluator {
   }
   // As it was when the capture was ended: `slots` and `locals` are empty then.
   const RootState& root() const { return root_; }
+  // Where the outermost frame can end in place of there: before the locks that are held were taken.
+  StopPoint stop_point() const;
+  // Stops where the program has ended with a lock held.
+  bool settle_locks();
   const std::vector<cpython::Ref>& root_arguments() const { return root_arguments_; }
   bool has_broken() const { return has_broken_; }
 
@@ -118,7 +128,7 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* call_context_variable(PyObject* callable, PyObject* variable,
                                   PyObject* const* arguments, std::size_t count);
   PyObject* call_special(int special, PyObject* const* arguments, std::size_t count);
-  PyObject* call_lock(const std::string& method);
+  PyObject* call_lock(PyObject* lock, const std::string& method, bool has_arguments);
   // What `wrapper` holds as __wrapped__.
   PyObject* call_wrapped(PyObject* wrapper, PyObject* const* arguments, std::size_t count,
                          PyObject* keyword_names);
@@ -143,6 +153,15 @@ class Interpreter final : public cpython::Evaluator {
   std::vector<cpython::Ref> generators_;      // that the program has made
   bool has_ended_ = false;
   std::unordered_set<PyObject*> set_variables_;  // context variables that the program has set
+
+  // A lock that the program holds, and when it took it.
+  struct HeldLock {
+    PyObject* lock;
+    StopPoint taken;
+    std::uint64_t input_versions;
+  };
+  std::uint64_t input_versions() const;
+  std::vector<HeldLock> held_locks_;
 };
 
 // What to call in place of an object of `type`: compiled functions inside of compiled functions are

@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <string_view>
+#include <unordered_set>
+#include <vector>
 
 #include "core/cpython/bytecode/py_ref.h"
 #include "core/torch/capture/interpreter.h"
@@ -32,24 +34,21 @@ bool is_in_python(PyTypeObject* type, const char* name) {
   return found && PyFunction_Check(found);
 }
 
-bool all_print_the_same(PyObject* container) {
+// The objects in a container, keys too, behind `out`. False where what they print depends on their
+// order, which depends on addresses.
+bool list_content(PyObject* container, std::vector<PyObject*>& out) {
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  Py_hash_t hash;
   if (PyDict_CheckExact(container)) {
-    Py_ssize_t position = 0;
-    PyObject *key, *value;
-    while (PyDict_Next(container, &position, &key, &value))
-      if (!prints_the_same(key) || !prints_the_same(value)) return false;
-    return true;
-  }
-  if (PyAnySet_Check(container)) {
-    Py_ssize_t position = 0;
-    PyObject* key;
-    Py_hash_t hash;
+    while (PyDict_Next(container, &position, &key, &value)) out.insert(out.end(), {key, value});
+  } else if (PyAnySet_Check(container)) {
     while (_PySet_NextEntry(container, &position, &key, &hash))
       if (!is_primitive(key)) return false;
-    return true;
+  } else {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i)
+      out.push_back(PySequence_Fast_GET_ITEM(container, i));
   }
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i)
-    if (!prints_the_same(PySequence_Fast_GET_ITEM(container, i))) return false;
   return true;
 }
 
@@ -81,25 +80,41 @@ bool only_compares_addresses(PyFrameObject* frame) {
          reinterpret_cast<PyCodeObject*>(code.get())->co_filename == copies;
 }
 
+// Both walk over data of the program, which may be deep, and lead back to itself.
 bool hashes_the_same(PyObject* object) {
-  if (is_primitive(object) || is_fixed(object)) return true;
-  if (PyTuple_Check(object)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
-      if (!hashes_the_same(PyTuple_GET_ITEM(object, i))) return false;
-    return true;
+  std::vector<PyObject*> pending{object};
+  std::unordered_set<PyObject*> seen;
+  while (!pending.empty()) {
+    object = pending.back();
+    pending.pop_back();
+    if (is_primitive(object) || is_fixed(object)) continue;
+    if (PyTuple_Check(object)) {
+      if (seen.insert(object).second && !list_content(object, pending)) return false;
+    } else if (guards::is_tensor(object) || !is_in_python(Py_TYPE(object), "__hash__")) {
+      return false;
+    }
   }
-  return !guards::is_tensor(object) && is_in_python(Py_TYPE(object), "__hash__");
+  return true;
 }
 
 bool prints_the_same(PyObject* object) {
-  if (is_primitive(object) || is_fixed(object) || guards::is_tensor(object)) return true;
-  PyTypeObject* type = Py_TYPE(object);
-  if (PyTuple_Check(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
-      PyAnySet_Check(object))
-    return all_print_the_same(object);
-  return std::strncmp(type->tp_name, "torch.", 6) == 0 || PyRange_Check(object) ||
-         PyExceptionInstance_Check(object) || is_in_python(type, "__repr__") ||
-         is_in_python(type, "__str__");
+  std::vector<PyObject*> pending{object};
+  std::unordered_set<PyObject*> seen;
+  while (!pending.empty()) {
+    object = pending.back();
+    pending.pop_back();
+    if (is_primitive(object) || is_fixed(object) || guards::is_tensor(object)) continue;
+    PyTypeObject* type = Py_TYPE(object);
+    if (PyTuple_Check(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
+        PyAnySet_Check(object)) {
+      if (seen.insert(object).second && !list_content(object, pending)) return false;
+    } else if (std::strncmp(type->tp_name, "torch.", 6) != 0 && !PyRange_Check(object) &&
+               !PyExceptionInstance_Check(object) && !is_in_python(type, "__repr__") &&
+               !is_in_python(type, "__str__")) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace backplane::capture

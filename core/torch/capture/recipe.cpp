@@ -3,7 +3,6 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace backplane::capture {
@@ -146,8 +145,9 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
     world.guards().load(source);
     return finish(object, {Kind::kSource, source, {}, {}, {}, {}});
   }
-  if (std::find(open_.begin(), open_.end(), object) != open_.end()) return unsupported(object);
-  open_.push_back(object);
+  if (World::is_too_deep())
+    return Status(Code::kUnsupported, "an object that is nested too deep cannot be made again");
+  if (!open_.insert(object).second) return unsupported(object);
   Result<std::uint32_t> made = unsupported(object);
   const Ref type = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
   if (PyList_CheckExact(object) || PyTuple_CheckExact(object) || is_named_tuple(object) ||
@@ -186,7 +186,7 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
   } else {
     made = add_running(world, object);
   }
-  open_.pop_back();
+  open_.erase(object);
   return made;
 }
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/base/status.h"
@@ -76,7 +77,7 @@ class Recipe {
   std::vector<at::Tensor> tensors_;
   std::vector<SourceId> sources_;
   std::unordered_map<PyObject*, std::uint32_t> index_of_;
-  std::vector<PyObject*> open_;     // being taken apart
+  std::unordered_set<PyObject*> open_;  // being taken apart
   std::vector<cpython::Ref> held_;  // made for taking apart: no address comes twice
 };
 

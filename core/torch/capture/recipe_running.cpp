@@ -20,7 +20,7 @@ Status unsupported(PyObject* object, const char* why) {
 }
 
 // Written in C, and made again by what __reduce__ gives, which leaves them as they are.
-constexpr std::array<std::string_view, 17> kReducible{"range_iterator",
+constexpr std::array<std::string_view, 20> kReducible{"range_iterator",
                                                       "longrange_iterator",
                                                       "list_iterator",
                                                       "list_reverseiterator",
@@ -36,7 +36,10 @@ constexpr std::array<std::string_view, 17> kReducible{"range_iterator",
                                                       "itertools.count",
                                                       "itertools.repeat",
                                                       "itertools.islice",
-                                                      "functools.partial"};
+                                                      "functools.partial",
+                                                      "operator.itemgetter",
+                                                      "operator.attrgetter",
+                                                      "operator.methodcaller"};
 
 // The first object that it refers to.
 PyObject* first_referent(PyObject* object) {
@@ -50,6 +53,12 @@ PyObject* first_referent(PyObject* object) {
       },
       &found);
   return found;
+}
+
+// A tuple is one argument, too.
+PyObject* call_with(PyObject* object, const char* method, PyObject* argument) {
+  const Ref name = Ref::steal(PyUnicode_InternFromString(method));
+  return name ? PyObject_CallMethodOneArg(object, name.get(), argument) : nullptr;
 }
 
 const char* view_of_iterator(PyTypeObject* type) {
@@ -86,9 +95,9 @@ Result<std::uint32_t> Recipe::add_running(World& world, PyObject* object) {
     PyObject* content = PyCell_GET(object);
     if (!content) return cell;
     // A function in its own closure leads back to the cell, which is there by now.
-    open_.pop_back();
+    open_.erase(object);
     Result<std::uint32_t> value = add(world, content);
-    open_.push_back(object);
+    open_.insert(object);
     if (!value.ok()) return value;
     pieces_.push_back({Kind::kCellContent, 0, {}, {}, {cell, *value}, {}});
     return cell;
@@ -154,7 +163,7 @@ PyObject* Recipe::make_running(const Piece& piece, std::span<const Ref> made) {
     case Kind::kReduced: {
       Ref object = Ref::steal(PyObject_Call(like, child(0), nullptr));
       if (!object || piece.children.size() < 2) return object.release();
-      const Ref done = Ref::steal(PyObject_CallMethod(object.get(), "__setstate__", "O", child(1)));
+      const Ref done = Ref::steal(call_with(object.get(), "__setstate__", child(1)));
       return done ? object.release() : nullptr;
     }
     case Kind::kDictIterator: {

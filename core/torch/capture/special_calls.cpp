@@ -18,13 +18,6 @@ PyObject* hash_function() {
 
 }  // namespace
 
-// Nobody else is inside while the program is captured, and its graph needs no lock.
-PyObject* Interpreter::call_lock(const std::string& method) {
-  if (method == "release" || method == "__exit__") return Py_NewRef(Py_None);
-  if (method == "acquire" || method == "__enter__") return Py_NewRef(Py_True);
-  return world_.stop("the program calls " + method + " of a lock");
-}
-
 PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std::size_t count) {
   const auto kind = static_cast<CFunctionKind>(special);
   switch (kind) {

@@ -252,6 +252,8 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
 
 PyObject* World::admit_tuple(PyObject* object, const char* giver, bool is_new) {
   Ref held = Ref::steal(object);
+  if (is_too_deep())
+    return stop(std::string(giver) + " gave a tuple that is nested too deep");
   const Py_ssize_t count = PyTuple_GET_SIZE(object);
   std::vector<Ref> items;
   bool changed = false;
@@ -277,6 +279,10 @@ PyObject* World::admit_tuple(PyObject* object, const char* giver, bool is_new) {
 
 // A new list or dict may hold what was outside before; iterators and the like are asked later.
 bool World::admit_children(PyObject* object, const char* giver) {
+  if (is_too_deep()) {
+    stop(std::string(giver) + " gave an object that is nested too deep");
+    return false;
+  }
   if (PyList_CheckExact(object)) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) {
       PyObject* item = admit(Py_NewRef(PyList_GET_ITEM(object, i)), giver, 2);
@@ -299,37 +305,51 @@ bool World::admit_children(PyObject* object, const char* giver) {
   return true;
 }
 
-bool World::expose_child(PyObject* child, SourceId source) {
+bool World::expose(PyObject* object) { return expose_all(object, /*itself_changed=*/false); }
+
+// Data may be deep, and lead back to itself.
+bool World::expose_all(PyObject* object, bool itself_changed) {
+  std::vector<PyObject*> pending{object};
+  while (!pending.empty()) {
+    PyObject* next = pending.back();
+    pending.pop_back();
+    if (effects_.touches(next) && !(itself_changed && next == object)) {
+      stop(std::string("code in C would look at a ") + Py_TYPE(next)->tp_name +
+           " that the program has changed");
+      return false;
+    }
+    if (!expose_elements(next, pending)) return false;
+  }
+  return true;
+}
+
+bool World::expose_child(PyObject* child, SourceId source, std::vector<PyObject*>& out_children) {
   if (++exposed_count_ > kMostExposed) {
     stop("a container from outside has too many elements to be guarded");
     return false;
   }
-  const Ref read_child = Ref::steal(read(child, source));
-  return read_child && expose(child);
+  if (!Ref::steal(read(child, source))) return false;
+  out_children.push_back(child);
+  return true;
 }
 
-bool World::expose(PyObject* object) {
-  if (effects_.touches(object)) {
-    stop(std::string("code in C would look at a ") + Py_TYPE(object)->tp_name +
-         " that the program has changed");
-    return false;
-  }
-  return expose_elements(object);
-}
-
-bool World::expose_elements(PyObject* object) {
+// Reads what the object holds itself.
+bool World::expose_elements(PyObject* object, std::vector<PyObject*>& out_children) {
   const auto found = known_.find(object);
   if (found == known_.end() || found->second.source == kNoSource || found->second.exposed)
     return true;
   found->second.exposed = true;
   const SourceId source = found->second.source;
   guards::Sources& sources = guards_.sources();
+  const auto expose_one = [&](PyObject* child, SourceId from) {
+    return expose_child(child, from, out_children);
+  };
   if (PyDict_Check(object)) {
     guards_.guard_keys(source, object);
     Py_ssize_t position = 0;
     PyObject *key, *value;
     while (PyDict_Next(object, &position, &key, &value))
-      if (!expose_child(value, sources.add(SourceKind::kDictItem, source, key))) return false;
+      if (!expose_one(value, sources.add(SourceKind::kDictItem, source, key))) return false;
   } else if (PyList_Check(object) || PyTuple_Check(object)) {
     const bool is_list = PyList_Check(object);
     const Py_ssize_t count = is_list ? PyList_GET_SIZE(object) : PyTuple_GET_SIZE(object);
@@ -337,7 +357,7 @@ bool World::expose_elements(PyObject* object) {
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* item = is_list ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
       const SourceKind kind = is_list ? SourceKind::kListItem : SourceKind::kTupleItem;
-      if (!expose_child(item, sources.add(kind, source, nullptr, i))) return false;
+      if (!expose_one(item, sources.add(kind, source, nullptr, i))) return false;
     }
   } else if (PyAnySet_Check(object)) {
     guards_.guard_length(source, PySet_GET_SIZE(object));
@@ -345,33 +365,39 @@ bool World::expose_elements(PyObject* object) {
     PyObject* key;
     Py_hash_t hash;
     for (Py_ssize_t i = 0; _PySet_NextEntry(object, &position, &key, &hash); ++i)
-      if (!expose_child(key, sources.add(SourceKind::kSetItem, source, nullptr, i))) return false;
+      if (!expose_one(key, sources.add(SourceKind::kSetItem, source, nullptr, i))) return false;
   } else if (PyCell_Check(object)) {
     if (PyObject* content = PyCell_GET(object))
-      return expose_child(content, sources.add(SourceKind::kCellContent, source, nullptr));
+      return expose_one(content, sources.add(SourceKind::kCellContent, source, nullptr));
   } else if (Py_TYPE(object) == &PyDictProxy_Type) {
-    return expose_child(guards::mapping_of(object),
-                        sources.add(SourceKind::kProxied, source, nullptr));
+    return expose_one(guards::mapping_of(object),
+                      sources.add(SourceKind::kProxied, source, nullptr));
   }
   return true;
 }
 
 PyObject* World::copy_sequence(PyObject* object) {
-  return expose(object) ? copy_elements(object) : nullptr;
+  if (!expose(object)) return nullptr;
+  SequenceCopies copies;
+  return copy_elements(object, copies);
 }
 
-PyObject* World::copy_elements(PyObject* object) {
-  if (!expose_elements(object)) return nullptr;
+PyObject* World::copy_elements(PyObject* object, SequenceCopies& copies) {
+  if (is_too_deep()) return stop("a sequence from outside is nested too deep");
+  const auto [found, is_new] = copies.try_emplace(object);
+  if (!is_new)
+    return found->second ? Py_NewRef(found->second.get())
+                         : stop("a sequence from outside contains itself");
   const bool is_list = PyList_CheckExact(object);
   const Py_ssize_t count = is_list ? PyList_GET_SIZE(object) : PyTuple_GET_SIZE(object);
-  Ref copy = Ref::steal(is_list ? PyList_New(count) : PyTuple_New(count));
+  const Ref copy = Ref::steal(is_list ? PyList_New(count) : PyTuple_New(count));
+  if (!copy) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = is_list ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
-    PyObject* admitted = nullptr;
-    if ((PyList_CheckExact(item) || PyTuple_CheckExact(item)) && is_outside(item))
-      admitted = copy_sequence(item);
-    else
-      admitted = admit(Py_NewRef(item), "a sequence from outside");
+    const bool is_nested =
+        (PyList_CheckExact(item) || PyTuple_CheckExact(item)) && is_outside(item);
+    PyObject* admitted =
+        is_nested ? copy_elements(item, copies) : admit(Py_NewRef(item), "a sequence from outside");
     if (!admitted) return nullptr;
     if (is_list)
       PyList_SET_ITEM(copy.get(), i, admitted);
@@ -379,7 +405,23 @@ PyObject* World::copy_elements(PyObject* object) {
       PyTuple_SET_ITEM(copy.get(), i, admitted);
   }
   own(copy.get());
-  return copy.release();
+  copies[object] = copy;
+  return Py_NewRef(copy.get());
+}
+
+// Its items are the objects outside, which the program may change as well.
+PyObject* World::copy_list(PyObject* list) {
+  if (!expose_all(list, /*itself_changed=*/true)) return nullptr;
+  const Py_ssize_t count = PyList_GET_SIZE(list);
+  const Ref copy = Ref::steal(PyList_New(count));
+  for (Py_ssize_t i = 0; copy && i < count; ++i) {
+    PyObject* item = admit(Py_NewRef(PyList_GET_ITEM(list, i)), "a list from outside");
+    if (!item) return nullptr;
+    PyList_SET_ITEM(copy.get(), i, item);
+  }
+  if (!copy) return nullptr;
+  own(copy.get());
+  return Py_NewRef(copy.get());
 }
 
 }  // namespace backplane::capture

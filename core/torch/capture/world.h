@@ -13,6 +13,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/base/c_stack.h"
+#include "core/cpython/frame/hook.h"
 #include "core/torch/capture/effects.h"
 #include "core/torch/guards/guard_program.h"
 
@@ -40,11 +42,16 @@ class World {
       : guards_(guards), hand_(std::move(hand)), began_with_grad_(at::GradMode::is_enabled()) {}
 
   bool began_with_grad() const { return began_with_grad_; }
+  // A recording runs outside of inference mode.
+  void begin_in_inference(bool inference) { began_in_inference_ = inference; }
+  bool began_in_inference() const { return began_in_inference_; }
 
   // Ends the capture: the program's own handlers never see the error. The first reason stays.
   PyObject* stop(const std::string& reason);
   bool stopped() const { return !reason_.empty(); }
   const std::string& reason() const { return reason_; }
+  // Every function that calls itself for what an object of the program holds asks this first.
+  static bool is_too_deep() { return c_stack_left() < 2 * cpython::kLeastStack; }
 
   // The door: `object`, borrowed, was found at `source`.
   PyObject* read(PyObject* object, SourceId source);
@@ -90,7 +97,12 @@ class World {
   // attributes that are set back again.
   bool defers_effects() const { return defers_effects_; }
   void defer_effects() { defers_effects_ = true; }
-  Effects& effects() { return effects_; }
+  const Effects& effects() const { return effects_; }
+  // Keeps a write for later. False where the capture has ended: what a lock protects is written
+  // while that is held.
+  bool write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value, PyObject* place);
+  bool append(PyObject* list, PyObject* value);
+  void forbid_writes(bool forbidden) { writes_forbidden_ = forbidden; }
   // What was written at a place; an error of the given class where it was deleted.
   static PyObject* read_back(const Effects::Found& found, PyObject* missing_error, PyObject* key);
   // An iterator over it is about: the capture ends where the program then changes it.
@@ -111,7 +123,10 @@ class World {
     bool exposed = false;
   };
 
-  PyObject* copy_elements(PyObject* object);
+  using SequenceCopies = std::unordered_map<PyObject*, cpython::Ref>;  // null: being made
+  PyObject* copy_elements(PyObject* object, SequenceCopies& copies);
+  PyObject* copy_list(PyObject* list);
+  bool may_write();
   bool settle_effects();
   // As source_of, for tensors of the recording too.
   SourceId path_of(PyObject* object) const;
@@ -119,13 +134,14 @@ class World {
   PyObject* admit_tuple(PyObject* object, const char* giver, bool is_new);
   bool admit_children(PyObject* object, const char* giver);
   void know(PyObject* object, SourceId source);
-  bool expose_elements(PyObject* object);
-  bool expose_child(PyObject* child, SourceId source);
+  bool expose_all(PyObject* object, bool itself_changed);
+  bool expose_elements(PyObject* object, std::vector<PyObject*>& out_children);
+  bool expose_child(PyObject* child, SourceId source, std::vector<PyObject*>& out_children);
 
   guards::GuardProgram& guards_;
   Hand hand_;
-  bool began_with_grad_;
-  bool defers_effects_ = false;
+  bool began_with_grad_, began_in_inference_ = false;
+  bool defers_effects_ = false, writes_forbidden_ = false;
   Effects effects_;
   std::unordered_set<PyObject*> iterated_;
   std::string reason_;

@@ -87,10 +87,12 @@ void GuardProgram::load(SourceId source) {
 
 void GuardProgram::find(SourceId source) {
   if (is_loaded_.size() < sources_.size()) is_loaded_.resize(sources_.size());
-  if (is_loaded_[source]) return;
-  is_loaded_[source] = true;
-  if (sources_[source].parent != kNoSource) find(sources_[source].parent);
-  steps_.push_back({Kind::kLoad, source, {}, 0});
+  const auto first = steps_.size();
+  for (; source != kNoSource && !is_loaded_[source]; source = sources_[source].parent) {
+    is_loaded_[source] = true;
+    steps_.push_back({Kind::kLoad, source, {}, 0});
+  }
+  std::reverse(steps_.begin() + static_cast<std::ptrdiff_t>(first), steps_.end());
 }
 
 // False where the same guard stands already.

@@ -1,6 +1,8 @@
 #include "core/torch/guards/source.h"
 
 #include <functional>
+#include <utility>
+#include <vector>
 
 namespace backplane::guards {
 
@@ -74,8 +76,22 @@ void Sources::finish() {
 }
 
 std::string Sources::text(SourceId id) const {
-  const Source& source = sources_[id];
-  const auto parent = [&] { return text(source.parent); };
+  // A path may be as long as a linked list of the program.
+  constexpr std::size_t kMostSteps = 64;
+  std::vector<SourceId> path;
+  for (SourceId at = id; at != kNoSource && path.size() < kMostSteps; at = sources_[at].parent)
+    path.push_back(at);
+  std::string above, parent, text;
+  if (sources_[path.back()].parent != kNoSource) parent = above = "...";
+  for (auto at = path.rbegin(); at != path.rend(); ++at) {
+    text = step_text(sources_[*at], parent, above);
+    above = std::exchange(parent, text);
+  }
+  return text;
+}
+
+std::string Sources::step_text(const Source& source, const std::string& parent,
+                               const std::string& above) const {
   switch (source.kind) {
     case SourceKind::kPositional:
       return source.key ? name_of(source.key.get()) : "arg" + std::to_string(source.index);
@@ -84,42 +100,42 @@ std::string Sources::text(SourceId id) const {
     case SourceKind::kConstant:
       return constant_text(source.key.get());
     case SourceKind::kInstanceDict:
-      return parent() + ".__dict__";
+      return parent + ".__dict__";
     case SourceKind::kDictItem: {
       const Source& dict = sources_[source.parent];
       if (dict.kind == SourceKind::kInstanceDict && PyUnicode_Check(source.key.get()))
-        return text(dict.parent) + "." + name_of(source.key.get());
-      return parent() + "[" + repr(source.key.get()) + "]";
+        return above + "." + name_of(source.key.get());
+      return parent + "[" + repr(source.key.get()) + "]";
     }
     case SourceKind::kListItem:
     case SourceKind::kTupleItem:
-      return parent() + "[" + std::to_string(source.index) + "]";
+      return parent + "[" + std::to_string(source.index) + "]";
     case SourceKind::kSetItem:
-      return "sorted(" + parent() + ")[" + std::to_string(source.index) + "]";
+      return "sorted(" + parent + ")[" + std::to_string(source.index) + "]";
     case SourceKind::kSlot: {
       const cpython::Ref name =
           cpython::Ref::steal(PyObject_GetAttrString(source.key.get(), "__name__"));
       if (!name) PyErr_Clear();
-      return parent() + "." + (name ? name_of(name.get()) : "?");
+      return parent + "." + (name ? name_of(name.get()) : "?");
     }
     case SourceKind::kDefault:
-      return parent() + ".__defaults__[" + std::to_string(source.index) + "]";
+      return parent + ".__defaults__[" + std::to_string(source.index) + "]";
     case SourceKind::kKeywordDefault:
-      return parent() + ".__kwdefaults__[" + repr(source.key.get()) + "]";
+      return parent + ".__kwdefaults__[" + repr(source.key.get()) + "]";
     case SourceKind::kClosure:
-      return parent() + ".__closure__[" + std::to_string(source.index) + "]";
+      return parent + ".__closure__[" + std::to_string(source.index) + "]";
     case SourceKind::kCellContent:
-      return parent() + ".cell_contents";
+      return parent + ".cell_contents";
     case SourceKind::kMethodSelf:
-      return parent() + ".__self__";
+      return parent + ".__self__";
     case SourceKind::kMethodFunction:
-      return parent() + ".__func__";
+      return parent + ".__func__";
     case SourceKind::kReferent:
-      return parent() + "()";
+      return parent + "()";
     case SourceKind::kContextValue:
-      return parent() + ".get()";
+      return parent + ".get()";
     case SourceKind::kProxied:
-      return parent();
+      return parent;
   }
   return "?";
 }

@@ -56,6 +56,10 @@ class Sources {
   std::string text(SourceId id) const;
 
  private:
+  // `parent`, `above`: the texts of its parent, and of the parent's.
+  std::string step_text(const Source& source, const std::string& parent,
+                        const std::string& above) const;
+
   struct Key {
     SourceKind kind;
     SourceId parent;
