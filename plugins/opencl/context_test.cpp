@@ -107,11 +107,25 @@ TEST_F(ContextTest, BinariesOfADriverThatKeepsThemAreNotReadBack) {
   EXPECT_TRUE(sdk::testing::fake_cache().empty());
 }
 
+TEST_F(ContextTest, TilesFitInRegisters) {
+  facts_.product_sums = 6;  // AVX2
+  Context narrow(facts_);
+  ASSERT_TRUE(narrow.open().ok());
+  for (const bool measured : {false, true}) {
+    const ProductTile tile = narrow.product_tile(measured);
+    EXPECT_GT(tile.rows, 1);
+    EXPECT_LE(tile.rows * tile.vectors, 6);
+  }
+}
+
 TEST_F(ContextTest, TilesAreMeasuredOnceAndKept) {
+  facts_.product_sums = 24;
+  Context wide(facts_);
+  ASSERT_TRUE(wide.open().ok());
   auto& cache = sdk::testing::fake_cache();
-  EXPECT_EQ(context_->product_tile(false).rows, 12);  // not worth it
+  EXPECT_EQ(wide.product_tile(false).rows, 12);  // not worth it
   EXPECT_TRUE(cache.empty());
-  const ProductTile best = context_->product_tile(true);
+  const ProductTile best = wide.product_tile(true);
   ASSERT_EQ(cache.size(), 1U);
   const std::string kept = cache.begin()->second;
   EXPECT_EQ(kept.substr(8),

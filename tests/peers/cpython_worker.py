@@ -102,7 +102,6 @@ def main() -> None:
 
     import torch  # noqa: F401  # in both runs: it changes what some tests see
     import torch_backplane
-
     from test import support
     from test.support import os_helper
 

@@ -95,9 +95,7 @@ def cotangents(results: list[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
-def gradients(
-    result: Any, leaves: list[torch.Tensor], second: bool
-) -> tuple[list[Any], list[Any]]:
+def gradients(result: Any, leaves: list[torch.Tensor], second: bool) -> tuple[list[Any], list[Any]]:
     """First gradients of random weights of the results, and second ones of random weights of those."""
     results = [r for r in tensors(result) if r.requires_grad]
     if not results or not leaves:

@@ -29,6 +29,7 @@ def main() -> None:
     given = parser.parse_args()
 
     import torch
+
     from peers.torch_suites import SUITES, Door
 
     warnings.simplefilter("ignore")
