@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "core/runtime/error.h"
+#include "core/runtime/memory_check.h"
 #include "core/runtime/plugin.h"
 
 namespace backplane::runtime {
@@ -27,6 +28,7 @@ Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()
   outputs_.resize(outputs);
   fallback_address_.resize(graph.slots_.size());
   open_bindings_.resize(graph.slots_.size());
+  if (graph.checks_memory_) check_ = std::make_unique<MemoryCheck>(*this);
 }
 
 Frame::~Frame() {
@@ -201,13 +203,13 @@ Status Frame::copy(const CompiledGraph::Step& step) {
                                graph_.graph_.values[graph_.slots_[step.index].root].name + ": " +
                                std::to_string(source.size_bytes) + " bytes (" +
                                std::string(copy_cause_name(step.cause)) + ")");
+  const bool signals = step.signals || check_ != nullptr;
   // An empty value has no memory; a signal is still owed.
-  if (source.size_bytes != 0 || step.signals)
+  if (source.size_bytes != 0 || signals)
     BP_RETURN_IF_ERROR(retried(place, [&] {
-      return graph_.places_[place]->copy_async(source, target, step.cause,
-                                               order(place, step.signals));
+      return graph_.places_[place]->copy_async(source, target, step.cause, order(place, signals));
     }));
-  return step.signals ? wait(place) : Status();
+  return signals ? wait(place) : Status();
 }
 
 Status Frame::execute(const CompiledGraph::Step& step) {
@@ -264,7 +266,11 @@ Status Frame::execute(const CompiledGraph::Step& step) {
   }
   PartitionReport& report = *graph_.reports_[p.report];
   report.calls.fetch_add(1, std::memory_order_relaxed);
-  const auto execute = [&] { return p.executable->execute(args); };
+  const auto execute = [&] {
+    if (check_) [[unlikely]]
+      return check_->execute(static_cast<std::uint32_t>(&step - graph_.steps_.data()), args);
+    return p.executable->execute(args);
+  };
   if (!graph_.timing_.load(std::memory_order_relaxed)) {
     BP_RETURN_IF_ERROR(retried(p.place, execute));
     return step.signals ? wait(p.place) : Status();
@@ -320,26 +326,35 @@ Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& 
   BP_RETURN_IF_ERROR(prepare());
   lent_.assign(call.outputs.begin(), call.outputs.end());
   released_.assign(graph_.slots_.size(), false);
-  for (std::size_t id = 0; id < graph_.steps_.size(); ++id) {
-    const CompiledGraph::Step& step = graph_.steps_[id];
-    switch (step.kind) {
-      case CompiledGraph::StepKind::kUpload:
-      case CompiledGraph::StepKind::kDownload:
-        BP_RETURN_IF_ERROR(copy(step));
-        break;
-      case CompiledGraph::StepKind::kExecute:
-        BP_RETURN_IF_ERROR(execute(step));
-        break;
-      case CompiledGraph::StepKind::kFallback:
-        if (call.fallback == nullptr)
-          return Status(Code::kUnsupported, "node " + std::to_string(step.index) +
-                                                " needs a framework to run on, and there is none");
-        BP_RETURN_IF_ERROR(call.fallback->run(step.index, *this));
-        break;
-    }
+  if (check_) BP_RETURN_IF_ERROR(check_->begin());
+  for (std::uint32_t id = 0; id < graph_.steps_.size(); ++id) {
+    if (check_) BP_RETURN_IF_ERROR(check_->before(id));
+    BP_RETURN_IF_ERROR(run_step(id));
+    if (check_) BP_RETURN_IF_ERROR(check_->after(id));
     for (const std::uint32_t slot : graph_.released_after_[id]) release(slot);
   }
-  return {};
+  return check_ ? check_->end() : Status();
+}
+
+Status Frame::run_step(std::uint32_t id) {
+  const CompiledGraph::Step& step = graph_.steps_[id];
+  switch (step.kind) {
+    case CompiledGraph::StepKind::kUpload:
+    case CompiledGraph::StepKind::kDownload:
+      return copy(step);
+    case CompiledGraph::StepKind::kExecute: {
+      const Status status = execute(step);
+      if (status.ok()) [[likely]]
+        return status;
+      return {status.code(), status.message() + ", in " + graph_.step_text(id)};
+    }
+    case CompiledGraph::StepKind::kFallback:
+      break;
+  }
+  if (call_->fallback == nullptr)
+    return {Code::kUnsupported, "node " + std::to_string(step.index) +
+                                    " needs a framework to run on, and there is none"};
+  return call_->fallback->run(step.index, *this);
 }
 
 DeviceBuffer Frame::give_arena(const Device* device) {

@@ -22,6 +22,8 @@ struct CompiledGraph::Sizes {
   std::vector<PartitionSizes> partitions;
 };
 
+class MemoryCheck;
+
 // Of inputs that must stay: more than a partition has bindings.
 inline constexpr std::uint32_t kHeld = 1U << 24;
 
@@ -46,6 +48,8 @@ class Frame final : public FallbackRunner::Memory {
   std::span<const std::int64_t> dim_values() const override { return sizes_->class_values; }
 
  private:
+  friend class MemoryCheck;
+  friend class CheckedExecution;
   struct PlaceState {
     DeviceBuffer arena;
     bp_stream* stream = nullptr;
@@ -53,6 +57,7 @@ class Frame final : public FallbackRunner::Memory {
   };
   Status check(const CompiledGraph::Call& call) const;
   Status prepare();
+  Status run_step(std::uint32_t id);
   Status finish_resident();
   Status copy(const CompiledGraph::Step& step);
   Status execute(const CompiledGraph::Step& step);
@@ -82,6 +87,7 @@ class Frame final : public FallbackRunner::Memory {
   std::vector<std::uint32_t> open_bindings_;  // by slot, of the partition that is lent memory
   std::uint32_t lending_partition_ = 0;
   std::vector<bp_binding> inputs_, outputs_;
+  std::unique_ptr<MemoryCheck> check_;  // null: nothing is checked
 };
 
 // Frames of a graph that no call uses.

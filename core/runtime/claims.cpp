@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "core/runtime/error.h"
 #include "core/runtime/host_services.h"
 #include "core/runtime/plugin.h"
-#include "core/runtime/process_state.h"
+#include "core/runtime/plugin_call.h"
 
 namespace backplane::runtime {
 
@@ -32,14 +31,19 @@ partition::DeviceModel model_of(const Device& device) {
 
 Result<partition::Target> query_claims(Device& device, const GraphArrays& graph) {
   ClaimCollector collector;
-  bp_error* error = nullptr;
   {
     const auto serialized = device.lock_call();
-    const FpGuard fp("claims");
-    error = device.api().claims(device.plugin().handle(), &device.info(), &graph.get(),
-                                collector.sink());
+    BP_RETURN_IF_ERROR(call_plugin(
+        "claims",
+        [&] {
+          return device.api().claims(device.plugin().handle(), &device.info(), &graph.get(),
+                                     collector.sink());
+        },
+        [&] {
+          return "plugin '" + device.plugin().name() + "': claims of a graph of " +
+                 std::to_string(graph.get().node_count) + " nodes";
+        }));
   }
-  BP_RETURN_IF_ERROR(take_error(error, "plugin '" + device.plugin().name() + "': claims"));
   partition::Target target;
   target.name = device.plugin().name();
   target.model = model_of(device);

@@ -10,6 +10,7 @@
 #include "core/runtime/call_frame.h"
 #include "core/runtime/claims.h"
 #include "core/runtime/graph_arrays.h"
+#include "core/runtime/memory_check.h"
 #include "core/runtime/plan_builder.h"
 #include "core/runtime/plugin.h"
 
@@ -18,6 +19,7 @@ namespace backplane::runtime {
 namespace {
 
 constexpr std::size_t kSizesLimit = 1024;  // sets of sizes kept per graph
+constexpr std::size_t kShownNodes = 12;
 
 // A view of a weight is a weight; but a pack has one size, so what follows the sizes of a call is
 // none.
@@ -99,6 +101,7 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     ir::Graph graph, const std::vector<Device*>& devices, const CompileOptions& options,
     std::span<const std::string> integer_arguments) {
   const auto start = std::chrono::steady_clock::now();
+  BP_ASSIGN_OR_RETURN(const bool checks_memory, memory_checks());
   // On a device already: there is nothing to bring there once and keep.
   if (options.residence.device != nullptr && is_place(*options.residence.device))
     for (std::size_t i = 0; i < graph.inputs.size(); ++i)
@@ -120,6 +123,7 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     merge_runs(graph, targets, cut);
     std::unique_ptr<CompiledGraph> made(new CompiledGraph(graph));
     made->dim_program_ = dim_program;
+    made->checks_memory_ = checks_memory;
     BrokenClaim broken;
     const Status status = PlanBuilder(*made, devices, targets, options, cut).build(broken);
     if (!status.ok()) {
@@ -329,6 +333,39 @@ std::string CompiledGraph::print_plan() const {
         break;
     }
   }
+  return out;
+}
+
+std::string CompiledGraph::value_text(ir::ValueId value) const {
+  const ir::Value& v = graph_.values[value];
+  std::string out = "%" + v.name;
+  if (v.producer != ir::kNone)
+    out += " of node " + std::to_string(v.producer) + " (" +
+           std::string(graph_.nodes[v.producer].op->name) + ")";
+  return out;
+}
+
+std::string CompiledGraph::step_text(std::uint32_t step) const {
+  const CompiledGraph::Step& s = steps_[step];
+  const std::string number = "step " + std::to_string(step) + " of " + graph_.name;
+  const auto node = [&](ir::NodeId n) {
+    return std::to_string(n) + " " + std::string(graph_.nodes[n].op->name);
+  };
+  switch (s.kind) {
+    case CompiledGraph::StepKind::kUpload:
+    case CompiledGraph::StepKind::kDownload:
+      return number + ", a copy of " + value_text(slots_[s.index].root);
+    case CompiledGraph::StepKind::kFallback:
+      return number + ", node " + node(s.index) + " on aten";
+    case CompiledGraph::StepKind::kExecute:
+      break;
+  }
+  const PartitionReport& report = *reports_[partitions_[s.index].report];
+  std::string out = number + " on " + report.device + ": nodes ";
+  for (std::size_t i = 0; i < std::min(report.nodes.size(), kShownNodes); ++i)
+    out += (i == 0 ? "" : ", ") + node(report.nodes[i]);
+  if (report.nodes.size() > kShownNodes)
+    out += " and " + std::to_string(report.nodes.size() - kShownNodes) + " more";
   return out;
 }
 

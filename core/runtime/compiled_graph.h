@@ -149,6 +149,8 @@ class CompiledGraph {
  private:
   friend class PlanBuilder;
   friend class Frame;
+  friend class MemoryCheck;
+  friend class CheckedExecution;
 
   enum class StepKind : std::uint8_t { kUpload, kDownload, kExecute, kFallback };
   struct Step {
@@ -184,6 +186,9 @@ class CompiledGraph {
   explicit CompiledGraph(ir::Graph graph);
   Result<std::shared_ptr<const Sizes>> make_sizes(std::span<const std::int64_t> values) const;
   std::unique_ptr<class Frame> take_frame();
+  // For messages.
+  std::string value_text(ir::ValueId value) const;
+  std::string step_text(std::uint32_t step) const;
 
   ir::Graph graph_;
   ir::DimProgram dim_program_;
@@ -211,6 +216,7 @@ class CompiledGraph {
   std::vector<RefusalReport> refusals_;
   double compile_ns_ = 0;
   std::atomic<bool> timing_{false};
+  bool checks_memory_ = false;  // BACKPLANE_CHECK=memory
   std::atomic<std::uint64_t> next_call_id_{1};
 
   std::shared_ptr<class IdleFrames> idle_frames_;

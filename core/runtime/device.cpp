@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/base/log.h"
-#include "core/runtime/error.h"
 #include "core/runtime/plugin.h"
+#include "core/runtime/plugin_call.h"
 #include "core/runtime/process_state.h"
 #include "core/runtime/trace.h"
 
@@ -132,11 +132,9 @@ Result<bp_device_info> describe_device(const Plugin& plugin, std::uint32_t index
   const std::string label = device_label(plugin, index);
   bp_device_info info{};
   info.struct_size = sizeof(info);
-  {
-    const FpGuard guard(label);
-    BP_RETURN_IF_ERROR(take_error(plugin.api().device_describe(plugin.handle(), index, &info),
-                                  label + ": device_describe"));
-  }
+  BP_RETURN_IF_ERROR(call_plugin(
+      label, [&] { return plugin.api().device_describe(plugin.handle(), index, &info); },
+      [&] { return label + ": device_describe"; }));
   BP_RETURN_IF_ERROR(check_info(info, label));
   // Nothing beyond what the plugin says it wrote counts.
   bp_device_info copy{};
@@ -151,8 +149,9 @@ Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index
   bp_device* handle = nullptr;
   {
     const ProcessStateGuard guard(call);
-    BP_RETURN_IF_ERROR(
-        take_error(plugin->api().device_open(plugin->handle(), index, &handle), call));
+    BP_RETURN_IF_ERROR(call_plugin(
+        call, [&] { return plugin->api().device_open(plugin->handle(), index, &handle); },
+        [&] { return call; }));
   }
   if (handle == nullptr) {
     return Status(Code::kInternal, call + " succeeded without a device.");
@@ -168,12 +167,12 @@ Status Device::probe_streams() {
   if (api().stream_create == nullptr) return {};
   bp_stream* stream = nullptr;
   const ProcessStateGuard guard(label_ + ": stream_create");
-  Status status = take_error(api().stream_create(handle_, &stream), call_text("stream_create"));
+  Status status = enter("stream_create", [&] { return api().stream_create(handle_, &stream); });
   if (!status.ok()) return status.code() == Code::kUnsupported ? Status() : std::move(status);
   if (stream == nullptr) {
     return Status(Code::kInternal, call_text("stream_create") + " succeeded without a stream.");
   }
-  api().stream_release(stream);
+  enter_void("stream_release", [&] { api().stream_release(stream); });
   has_streams_ = true;
   return {};
 }
@@ -195,9 +194,8 @@ Device::~Device() {
     log(LogLevel::kWarning,
         label_ + " is closed while " + std::to_string(live) + " bytes of it are in use");
   }
-  const std::unique_lock<std::mutex> lock = lock_call();
   const ProcessStateGuard guard(label_ + ": device_close");
-  api().device_close(handle_);
+  enter_void("device_close", [&] { api().device_close(handle_); });
 }
 
 const bp_plugin_api& Device::api() const { return plugin_->api(); }
@@ -228,10 +226,16 @@ Status Device::check_process(std::string_view call) const {
               "child with spawn, or load plugins after the fork."};
 }
 
-bp_error* Device::create_buffer(std::uint64_t bytes, bp_memory_kind kind, bp_buffer** out_buffer) {
+template <class Entry>
+Status Device::enter(std::string_view call, Entry&& entry) {
   const std::unique_lock<std::mutex> lock = lock_call();
-  const FpGuard guard(label_);
-  return api().buffer_create(handle_, bytes, kind, out_buffer);
+  return call_plugin(label_, std::forward<Entry>(entry), [&] { return call_text(call); });
+}
+
+template <class Entry>
+void Device::enter_void(std::string_view call, Entry&& entry) {
+  const std::unique_lock<std::mutex> lock = lock_call();
+  call_plugin_void(label_, std::forward<Entry>(entry), [&] { return call_text(call); });
 }
 
 Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) {
@@ -244,11 +248,12 @@ Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) 
                                           std::to_string(info_.buffer_limit_bytes) + " bytes.");
   }
   bp_buffer* buffer = nullptr;
-  Status status = take_error(create_buffer(bytes, kind, &buffer), call_text(call));
+  const auto create = [&] { return api().buffer_create(handle_, bytes, kind, &buffer); };
+  Status status = enter(call, create);
   if (status.code() == Code::kOutOfMemory) {
     trim();
     buffer = nullptr;
-    status = take_error(create_buffer(bytes, kind, &buffer), call_text(call));
+    status = enter(call, create);
   }
   if (!status.ok()) return status;
   if (buffer == nullptr) {
@@ -263,9 +268,7 @@ Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) 
 void Device::release_buffer(bp_buffer* buffer, std::uint64_t bytes) {
   counters_.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   if (process_id() != process_) return;
-  const std::unique_lock<std::mutex> lock = lock_call();
-  const FpGuard guard(label_);
-  api().buffer_release(buffer);
+  enter_void("buffer_release", [&] { api().buffer_release(buffer); });
 }
 
 void Device::count_copy(const bp_range& source, const bp_range& target, CopyCause cause) {
@@ -297,14 +300,11 @@ Status Device::copy_async(const bp_range& source, const bp_range& target, CopyCa
   args.source = source;
   args.target = target;
   args.order = order;
-  bp_error* error = nullptr;
   {
     const std::unique_lock<std::mutex> lock = lock_call();
-    const FpGuard guard(label_);
-    error = api().copy(handle_, &args);
-  }
-  if (error != nullptr) [[unlikely]] {
-    return take_error(error, call_text("copy of ") + std::to_string(source.size_bytes) + " bytes");
+    BP_RETURN_IF_ERROR(call_plugin(
+        label_, [&] { return api().copy(handle_, &args); },
+        [&] { return call_text("copy of ") + std::to_string(source.size_bytes) + " bytes"; }));
   }
   if (source.size_bytes != 0) count_copy(source, target, cause);
   return {};
@@ -337,9 +337,7 @@ Result<bp_stream*> Device::create_stream() {
   if (!has_streams()) return static_cast<bp_stream*>(nullptr);
   BP_RETURN_IF_ERROR(check_process("stream_create"));
   bp_stream* stream = nullptr;
-  const std::unique_lock<std::mutex> lock = lock_call();
-  const FpGuard guard(label_);
-  BP_RETURN_IF_ERROR(take_error(api().stream_create(handle_, &stream), call_text("stream_create")));
+  BP_RETURN_IF_ERROR(enter("stream_create", [&] { return api().stream_create(handle_, &stream); }));
   if (stream == nullptr) {
     return Status(Code::kInternal, call_text("stream_create") + " succeeded without a stream.");
   }
@@ -348,18 +346,14 @@ Result<bp_stream*> Device::create_stream() {
 
 void Device::release_stream(bp_stream* stream) {
   if (stream == nullptr || process_id() != process_) return;
-  const std::unique_lock<std::mutex> lock = lock_call();
-  const FpGuard guard(label_);
-  api().stream_release(stream);
+  enter_void("stream_release", [&] { api().stream_release(stream); });
 }
 
 Result<bp_event*> Device::create_event() {
   if (!has_streams()) return static_cast<bp_event*>(nullptr);
   BP_RETURN_IF_ERROR(check_process("event_create"));
   bp_event* event = nullptr;
-  const std::unique_lock<std::mutex> lock = lock_call();
-  const FpGuard guard(label_);
-  BP_RETURN_IF_ERROR(take_error(api().event_create(handle_, &event), call_text("event_create")));
+  BP_RETURN_IF_ERROR(enter("event_create", [&] { return api().event_create(handle_, &event); }));
   if (event == nullptr) {
     return Status(Code::kInternal, call_text("event_create") + " succeeded without an event.");
   }
@@ -368,29 +362,19 @@ Result<bp_event*> Device::create_event() {
 
 void Device::release_event(bp_event* event) {
   if (event == nullptr || process_id() != process_) return;
-  const std::unique_lock<std::mutex> lock = lock_call();
-  const FpGuard guard(label_);
-  api().event_release(event);
+  enter_void("event_release", [&] { api().event_release(event); });
 }
 
 Result<bool> Device::wait_for(bp_event* event, std::uint64_t timeout_ns) {
   if (event == nullptr) return true;
   BP_RETURN_IF_ERROR(check_process("event_wait"));
   if (timeout_ns != 0) {
-    const std::unique_lock<std::mutex> lock = lock_call();
-    const FpGuard guard(label_);
     // Time is up, or the work failed: the question below says which.
     static_cast<void>(
-        take_error(api().event_wait(event, timeout_ns), call_text("event_wait")).ok());
+        enter("event_wait", [&] { return api().event_wait(event, timeout_ns); }).ok());
   }
   std::int32_t done = 0;
-  bp_error* error = nullptr;
-  {
-    const std::unique_lock<std::mutex> lock = lock_call();
-    const FpGuard guard(label_);
-    error = api().event_query(event, &done);
-  }
-  BP_RETURN_IF_ERROR(take_error(error, call_text("event_query")));
+  BP_RETURN_IF_ERROR(enter("event_query", [&] { return api().event_query(event, &done); }));
   return done != 0;
 }
 
@@ -410,22 +394,11 @@ Status Device::wait(bp_event* event) {
   if (event == nullptr) return {};
   BP_RETURN_IF_ERROR(check_process("event_wait"));
   for (std::uint64_t slices = 1;; ++slices) {
-    bp_error* error = nullptr;
     std::int32_t done = 0;
-    {
-      const std::unique_lock<std::mutex> lock = lock_call();
-      const FpGuard guard(label_);
-      error = api().event_wait(event, kWaitSliceNs);
-    }
-    Status status = take_error(error, call_text("event_wait"));
+    Status status = enter("event_wait", [&] { return api().event_wait(event, kWaitSliceNs); });
     if (status.code() != Code::kTimeout) return status;
-    {
-      // Either the wait took too long, or the work failed with a time-out of its own.
-      const std::unique_lock<std::mutex> lock = lock_call();
-      const FpGuard guard(label_);
-      error = api().event_query(event, &done);
-    }
-    Status failure = take_error(error, call_text("event_query"));
+    // Either the wait took too long, or the work failed with a time-out of its own.
+    Status failure = enter("event_query", [&] { return api().event_query(event, &done); });
     if (done != 0 || !failure.ok()) return failure;
     log(LogLevel::kWarning, label_ + " has not finished its work after " +
                                 std::to_string(slices * (kWaitSliceNs / 1'000'000'000)) +

@@ -120,7 +120,11 @@ class Device {
     std::weak_ptr<void> owner;
   };
   friend class DeviceBuffer;
-  bp_error* create_buffer(std::uint64_t bytes, bp_memory_kind kind, bp_buffer** out_buffer);
+  // One call into the plugin, under the device's lock where it has one.
+  template <class Entry>
+  Status enter(std::string_view call, Entry&& entry);
+  template <class Entry>
+  void enter_void(std::string_view call, Entry&& entry);
   void release_buffer(bp_buffer* buffer, std::uint64_t bytes);
   void count_copy(const bp_range& source, const bp_range& target, CopyCause cause);
   std::string call_text(std::string_view call) const;

@@ -9,6 +9,7 @@
 #include "core/runtime/error.h"
 #include "core/runtime/host_services.h"
 #include "core/runtime/plugin.h"
+#include "core/runtime/plugin_call.h"
 #include "core/runtime/process_state.h"
 
 namespace backplane::runtime {
@@ -31,17 +32,11 @@ std::string cache_key(const Device& device, const ExecutableRequest& request) {
   return sha256_hex(text + "\n" + request.graph_text);
 }
 
-// Every call into the plugin: under the device's lock where it has one, floating-point state kept.
+// Every call into the plugin: under the device's lock where it has one.
 template <class Call>
 Status guarded(Device& device, std::string_view name, Call&& call) {
-  bp_error* error = nullptr;
-  {
-    const auto serialized = device.lock_call();
-    const FpGuard fp(name);
-    error = call();
-  }
-  if (error == nullptr) return {};
-  return take_error(error, call_name(device, name));
+  const auto serialized = device.lock_call();
+  return call_plugin(name, std::forward<Call>(call), [&] { return call_name(device, name); });
 }
 
 // A cached blob is the requirement's length, the requirement, the plugin's bytes.
@@ -126,8 +121,9 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
 
 Executable::~Executable() {
   const auto serialized = device_->lock_call();
-  const FpGuard fp("executable_release");
-  device_->api().executable_release(handle_);
+  call_plugin_void(
+      "executable_release", [&] { device_->api().executable_release(handle_); },
+      [&] { return call_name(*device_, "executable_release"); });
 }
 
 Status Executable::describe(std::size_t input_count, std::size_t output_count) {

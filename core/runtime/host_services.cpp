@@ -31,6 +31,9 @@ constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
 
 ThreadHooks thread_hooks;
 TraceHooks trace_hooks;
+std::atomic<bool> has_listeners{false};
+thread_local SpanListener* span_listener = nullptr;
+constexpr std::uint64_t kHeardSpan = ~std::uint64_t{0};  // of a listener alone
 thread_local bool inside_parallel_for = false;
 
 // Guards what collectors gather. Held for an append, never over foreign code.
@@ -141,12 +144,20 @@ std::uint64_t clock_ns(bp_host*) {
 }
 
 std::uint64_t span_begin(bp_host* host, bp_string name) {
-  if (trace_hooks.begin == nullptr || name.data == nullptr) return 0;
-  return trace_hooks.begin(plugin_name(host), copy_text(name, 256));
+  const bool heard = has_listeners.load(std::memory_order_relaxed) && span_listener != nullptr;
+  if ((trace_hooks.begin == nullptr && !heard) || name.data == nullptr) return 0;
+  const std::string text = copy_text(name, 256);
+  if (heard) span_listener->span_begins(text);
+  const std::uint64_t span =
+      trace_hooks.begin != nullptr ? trace_hooks.begin(plugin_name(host), text) : 0;
+  return span == 0 && heard ? kHeardSpan : span;
 }
 
 void span_end(bp_host*, std::uint64_t span) {
-  if (span != 0 && trace_hooks.end != nullptr) trace_hooks.end(span);
+  if (span == 0) return;
+  if (has_listeners.load(std::memory_order_relaxed) && span_listener != nullptr)
+    span_listener->span_ends();
+  if (span != kHeardSpan && trace_hooks.end != nullptr) trace_hooks.end(span);
 }
 
 void profile_add(bp_profile_sink* sink, const bp_profile_range* range) {
@@ -350,6 +361,12 @@ const bp_host_api* make_host_api(std::string_view name, std::string_view version
 }
 
 void set_thread_hooks(const ThreadHooks& hooks) { thread_hooks = hooks; }
+SpanListener::Scope::Scope(SpanListener& listener)
+    : before_(std::exchange(span_listener, &listener)) {
+  has_listeners.store(true, std::memory_order_relaxed);
+}
+SpanListener::Scope::~Scope() { span_listener = before_; }
+
 void set_trace_hooks(const TraceHooks& hooks) { trace_hooks = hooks; }
 
 }  // namespace backplane::runtime

@@ -36,6 +36,25 @@ struct TraceHooks {
 };
 void set_trace_hooks(const TraceHooks& hooks);
 
+// Hears of the spans that plugins begin and end on this thread, whether tracing is on or off.
+class SpanListener {
+ public:
+  virtual ~SpanListener() = default;
+  virtual void span_begins(std::string_view name) = 0;
+  virtual void span_ends() = 0;
+
+  class Scope {
+   public:
+    explicit Scope(SpanListener& listener);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    SpanListener* before_;
+  };
+};
+
 // What claim_add and refuse_add collect.
 struct CollectedClaim {
   std::vector<std::uint32_t> node_ids;

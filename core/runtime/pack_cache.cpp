@@ -6,39 +6,26 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/base/content_hash.h"
 #include "core/ir/view.h"
-#include "core/runtime/error.h"
 #include "core/runtime/graph_arrays.h"
 #include "core/runtime/plugin.h"
-#include "core/runtime/process_state.h"
+#include "core/runtime/plugin_call.h"
 
 namespace backplane::runtime {
 
 namespace {
 
 constexpr std::int64_t kSamples = 8;
+constexpr std::int64_t kSmallestPiece = 4096;
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
-  return hash * 0xff51afd7ed558ccdULL;
-}
-
-// Eight-byte words spread over the tensor's memory; `exact` reads all of it.
-std::uint64_t content_hash(const StaticTensor& tensor, bool exact) {
-  const std::int64_t bytes = ir::span_bytes(tensor.dtype, tensor.dims, tensor.strides);
-  const auto* data = static_cast<const unsigned char*>(tensor.data);
-  std::uint64_t hash = static_cast<std::uint64_t>(bytes);
-  const std::int64_t words = bytes / 8;
-  const std::int64_t step = exact ? 1 : std::max<std::int64_t>(words / kSamples, 1);
-  for (std::int64_t i = 0; i < words; i += step) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, data + i * 8, 8);
-    hash = mix(hash, word);
-  }
-  if (bytes == words * 8) return hash;
-  std::uint64_t tail = 0;
-  std::memcpy(&tail, data + words * 8, static_cast<std::size_t>(bytes - words * 8));
-  return mix(hash, tail);
+// Eight-byte words spread over memory of more bytes than that.
+std::uint64_t sample_hash(const void* data, std::int64_t bytes) {
+  std::uint64_t words[kSamples];
+  for (std::int64_t i = 0; i < kSamples; ++i)
+    std::memcpy(&words[i],
+                static_cast<const unsigned char*>(data) + i * (bytes - 8) / (kSamples - 1), 8);
+  return content_hash(words, sizeof words);
 }
 
 bp_tensor_desc make_desc(const StaticTensor& tensor, bp_layout layout) {
@@ -75,9 +62,41 @@ bool exact_weight_checks() {
 bool Pack::matches(const StaticTensor& tensor, bool exact) const {
   if (tensor.data != data_ || tensor.storage != storage_ || tensor.version != version_ ||
       tensor.dtype != dtype_ || !std::ranges::equal(tensor.dims, dims_) ||
-      !std::ranges::equal(tensor.strides, strides_))
+      !std::ranges::equal(tensor.strides, strides_) || forgotten_.load(std::memory_order_relaxed))
     return false;
-  return exact ? content_hash(tensor, true) == full_ : content_hash(tensor, false) == sample_;
+  if (content_matches(tensor, exact || !tensor.counts_writes)) [[likely]]
+    return true;
+  forget();  // for all who share it
+  return false;
+}
+
+bool Pack::content_matches(const StaticTensor& tensor, bool exact) const {
+  const auto* const data = static_cast<const unsigned char*>(tensor.data);
+  const auto same = [&](std::size_t piece) {
+    const std::int64_t at = static_cast<std::int64_t>(piece) * piece_bytes_;
+    const auto bytes = static_cast<std::size_t>(std::min(piece_bytes_, bytes_ - at));
+    return content_hash(data + at, bytes) == pieces_[piece];
+  };
+  if (exact || pieces_.size() <= 1) {
+    for (std::size_t piece = 0; piece < pieces_.size(); ++piece)
+      if (!same(piece)) return false;
+    return true;
+  }
+  const std::uint32_t next = next_piece_.fetch_add(1, std::memory_order_relaxed);
+  return sample_hash(data, bytes_) == sample_ && same(next % pieces_.size());
+}
+
+void Pack::remember_content() {
+  const auto* const data = static_cast<const unsigned char*>(data_);
+  bytes_ = ir::span_bytes(dtype_, dims_, strides_);
+  piece_bytes_ = std::max<std::int64_t>(bytes_, 1);
+  if (bytes_ > kWholeBytes) {
+    piece_bytes_ = std::max(kSmallestPiece, (bytes_ + kRounds - 1) / kRounds);
+    sample_ = sample_hash(data, bytes_);
+  }
+  for (std::int64_t at = 0; at < bytes_; at += piece_bytes_)
+    pieces_.push_back(
+        content_hash(data + at, static_cast<std::size_t>(std::min(piece_bytes_, bytes_ - at))));
 }
 
 PackCache& PackCache::instance() {
@@ -87,7 +106,6 @@ PackCache& PackCache::instance() {
 
 Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticTensor& tensor,
                                                    bp_layout layout) {
-  const bool exact = exact_weight_checks();
   std::vector<std::shared_ptr<const Pack>> looked_at;  // should one die here, then unlocked
   {
     Cache& c = cache();
@@ -97,7 +115,7 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
       auto pack = weak.lock();
       if (pack == nullptr) continue;
       if (pack->device_ == &device && pack->layout_.kind == layout.kind &&
-          pack->layout_.layout_id == layout.layout_id && pack->matches(tensor, exact))
+          pack->layout_.layout_id == layout.layout_id && pack->matches(tensor, /*exact=*/true))
         return pack;
       looked_at.push_back(std::move(pack));
     }
@@ -111,8 +129,7 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
   made->dims_.assign(tensor.dims.begin(), tensor.dims.end());
   made->strides_.assign(tensor.strides.begin(), tensor.strides.end());
   made->layout_ = layout;
-  made->sample_ = content_hash(tensor, false);
-  if (exact) made->full_ = content_hash(tensor, true);
+  made->remember_content();
   if (tensor.guard) made->guard_ = tensor.guard(tensor.guard_context);
 
   const auto source_bytes =
@@ -130,14 +147,16 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
     const bp_tensor_desc source_desc = make_desc(tensor, {BP_LAYOUT_STRIDED, 0, 0});
     const bp_tensor_desc target_desc = make_desc(tensor, layout);
     std::uint64_t bytes = 0;
-    bp_error* error = nullptr;
     {
       const auto serialized = device.lock_call();
-      const FpGuard fp("layout_bytes");
-      error =
-          device.api().layout_bytes(device.plugin().handle(), &device.info(), &target_desc, &bytes);
+      BP_RETURN_IF_ERROR(call_plugin(
+          "layout_bytes",
+          [&] {
+            return device.api().layout_bytes(device.plugin().handle(), &device.info(), &target_desc,
+                                             &bytes);
+          },
+          [&] { return call + ": layout_bytes"; }));
     }
-    BP_RETURN_IF_ERROR(take_error(error, call));
     BP_ASSIGN_OR_RETURN(made->buffer_, device.allocate(std::max<std::uint64_t>(bytes, 1)));
     bp_range source{nullptr, const_cast<void*>(tensor.data), 0, source_bytes};  // only read
     DeviceBuffer staged;
@@ -153,13 +172,17 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
       BP_ASSIGN_OR_RETURN(done, device.create_event());
       order.signal = done;
     }
+    Status status;
     {
       const auto serialized = device.lock_call();
-      const FpGuard fp("layout_convert");
-      error = device.api().layout_convert(device.handle(), &source_desc, &source, &target_desc,
-                                          &target, &order);
+      status = call_plugin(
+          "layout_convert",
+          [&] {
+            return device.api().layout_convert(device.handle(), &source_desc, &source, &target_desc,
+                                               &target, &order);
+          },
+          [&] { return call + ": layout_convert"; });
     }
-    Status status = take_error(error, call);
     if (status.ok() && done) status = device.wait(done);
     if (done) device.release_event(done);
     BP_RETURN_IF_ERROR(std::move(status));
@@ -176,6 +199,17 @@ void PackCache::clear() {
   cache().epoch.fetch_add(1, std::memory_order_acq_rel);
   const std::lock_guard lock(cache().mutex);
   cache().packs.clear();
+}
+
+void PackCache::forget(std::span<const void* const> storages) {
+  std::vector<std::shared_ptr<const Pack>> looked_at;  // should one die here, then unlocked
+  const std::lock_guard lock(cache().mutex);
+  for (const auto& weak : cache().packs) {
+    auto pack = weak.lock();
+    if (pack == nullptr) continue;
+    if (std::ranges::find(storages, pack->storage()) != storages.end()) pack->forget();
+    looked_at.push_back(std::move(pack));
+  }
 }
 
 std::uint64_t PackCache::resident_bytes() {

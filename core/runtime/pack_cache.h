@@ -4,6 +4,7 @@
 
 #include <backplane/plugin.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -20,6 +21,7 @@ struct StaticTensor {
   const void* data = nullptr;
   const void* storage = nullptr;  // identity of the storage object
   std::uint64_t version = 0;      // changes with every write that the framework sees
+  bool counts_writes = true;      // false: `version` says nothing
   ir::DType dtype = ir::DType::kFloat32;
   std::span<const std::int64_t> dims, strides;
   // Keeps the storage object's address from being reused; called when a pack is made.
@@ -30,9 +32,18 @@ struct StaticTensor {
 // One weight in one layout on one device. Immutable.
 class Pack {
  public:
-  // Whether `tensor` still is what was packed: storage, address, version, shape, and a sample of
-  // the content (all of it when `exact`), which catches writes that the version does not count.
+  // Of the content, which shows writes that the version does not count, a call looks at all up to
+  // this size and of tensors whose version says nothing; of larger ones at a sample, and at one
+  // piece after the other, so that all of it is seen within kRounds calls.
+  static constexpr std::int64_t kWholeBytes = 64 << 10;
+  static constexpr std::int64_t kRounds = 256;
+
+  // Whether `tensor` still is what was packed: storage, address, version, shape and content (all of
+  // it when `exact`). Once the answer was no for its content, it stays so.
   bool matches(const StaticTensor& tensor, bool exact) const;
+  const void* storage() const { return storage_; }
+  // It matches no more.
+  void forget() const { forgotten_.store(true, std::memory_order_relaxed); }
   bp_range range() const { return {buffer_.get(), nullptr, 0, buffer_.bytes()}; }
   std::uint64_t bytes() const { return buffer_.bytes(); }
 
@@ -43,7 +54,14 @@ class Pack {
   const void* data_ = nullptr;
   const void* storage_ = nullptr;
   std::shared_ptr<void> guard_;
-  std::uint64_t version_ = 0, sample_ = 0, full_ = 0;
+  void remember_content();
+  bool content_matches(const StaticTensor& tensor, bool exact) const;
+
+  std::uint64_t version_ = 0, sample_ = 0;
+  std::int64_t bytes_ = 0, piece_bytes_ = 1;
+  std::vector<std::uint64_t> pieces_;  // hashes
+  mutable std::atomic<std::uint32_t> next_piece_{0};
+  mutable std::atomic<bool> forgotten_{false};
   ir::DType dtype_ = ir::DType::kFloat32;
   std::vector<std::int64_t> dims_, strides_;
   bp_layout layout_{};
@@ -58,6 +76,8 @@ class PackCache {
                                           bp_layout layout);
   // Forgets all packs; those in use live on until their calls end.
   void clear();
+  // Those of these storages alone.
+  void forget(std::span<const void* const> storages);
   // Grows with every clear(): whoever keeps packs compares it.
   std::uint64_t epoch() const;
   std::uint64_t resident_bytes();

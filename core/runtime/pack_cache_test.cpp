@@ -84,6 +84,59 @@ TEST(PackCache, AWriteToTheLastElementsOfASmallTensorIsSeen) {
   EXPECT_FALSE(pack->matches(weight.tensor(), false));
 }
 
+TEST(PackCache, EveryElementOfATensorOf64KilobytesCounts) {
+  Device* device = reference_device();
+  ASSERT_NE(device, nullptr);
+  Weight weight(16 << 10);
+  for (std::size_t at = 0; at < weight.data.size(); at += 509) {
+    const auto pack = get(*device, weight);
+    ASSERT_TRUE(pack->matches(weight.tensor(), false));
+    weight.data[at] += 1;
+    EXPECT_FALSE(pack->matches(weight.tensor(), false)) << at;
+  }
+}
+
+TEST(PackCache, AWriteToALargerTensorIsSeenWithinABoundOfCalls) {
+  Device* device = reference_device();
+  ASSERT_NE(device, nullptr);
+  for (const std::int64_t count : {(16 << 10) + 1, 700'001}) {
+    Weight weight(count);
+    for (const std::size_t at : {std::size_t{7}, weight.data.size() / 2, weight.data.size() - 2}) {
+      const auto pack = get(*device, weight);
+      for (int call = 0; call < 3; ++call) ASSERT_TRUE(pack->matches(weight.tensor(), false));
+      weight.data[at] += 1;
+      std::int64_t calls = 0;
+      while (calls <= Pack::kRounds && pack->matches(weight.tensor(), false)) ++calls;
+      EXPECT_LE(calls, Pack::kRounds) << at;
+      EXPECT_NE(get(*device, weight), pack);
+    }
+  }
+}
+
+TEST(PackCache, OfATensorThatCountsNoWritesAllIsCompared) {
+  Device* device = reference_device();
+  ASSERT_NE(device, nullptr);
+  Weight weight(100'000);
+  StaticTensor tensor = weight.tensor();
+  tensor.counts_writes = false;
+  const auto pack = get(*device, weight);
+  ASSERT_TRUE(pack->matches(tensor, false));
+  weight.data[50'001] += 1;
+  EXPECT_FALSE(pack->matches(tensor, false));
+}
+
+TEST(PackCache, ForgetsWhatItIsTold) {
+  Device* device = reference_device();
+  ASSERT_NE(device, nullptr);
+  const Weight one(10), other(10);
+  const auto first = get(*device, one), second = get(*device, other);
+  const void* const storages[] = {one.data.data()};
+  PackCache::instance().forget(storages);
+  EXPECT_FALSE(first->matches(one.tensor(), false));
+  EXPECT_NE(get(*device, one), first);
+  EXPECT_EQ(get(*device, other), second);
+}
+
 TEST(PackCache, EmptyWeights) {
   Device* device = reference_device();
   ASSERT_NE(device, nullptr);
@@ -143,12 +196,13 @@ TEST(PackCacheExact, SeesEveryWrite) {
   Device* device = reference_device();
   ASSERT_NE(device, nullptr);
   Weight weight(4096);
-  const auto pack = get(*device, weight);
   for (const std::size_t at : {1u, 777u, 4095u}) {
+    const auto pack = get(*device, weight);
     ASSERT_TRUE(pack->matches(weight.tensor(), true));
     weight.data[at] = 3;
     EXPECT_FALSE(pack->matches(weight.tensor(), true)) << at;
     weight.data[at] = 1;
+    EXPECT_FALSE(pack->matches(weight.tensor(), true)) << "another may have packed it anew";
   }
 }
 

@@ -17,6 +17,7 @@
 #include "core/runtime/device.h"
 #include "core/runtime/error.h"
 #include "core/runtime/host_services.h"
+#include "core/runtime/plugin_call.h"
 #include "core/runtime/plugin_table.h"
 #include "core/runtime/process_state.h"
 #include "core/runtime/sha256.h"
@@ -255,13 +256,16 @@ Plugin::~Plugin() {
   devices_.clear();
   if (process_id() != process_) return;
   const ProcessStateGuard guard("shutdown of plugin '" + name() + "'");
-  api_.shutdown(handle_);
+  call_plugin_void(
+      name(), [&] { api_.shutdown(handle_); }, [&] { return "plugin '" + name() + "': shutdown"; });
 }
 
 std::uint32_t Plugin::device_count() const {
   if (process_id() != process_) return 0;
-  const FpGuard guard(note_.name);
-  const std::uint32_t count = api_.device_count(handle_);
+  std::uint32_t count = 0;
+  call_plugin_void(
+      name(), [&] { count = api_.device_count(handle_); },
+      [&] { return "plugin '" + name() + "': device_count"; });
   if (count <= kDeviceLimit) return count;
   log(LogLevel::kWarning, "plugin '" + name() + "' reports " + std::to_string(count) +
                               " devices; the first " + std::to_string(kDeviceLimit) + " are used");

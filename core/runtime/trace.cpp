@@ -13,8 +13,8 @@
 
 #include "core/base/log.h"
 #include "core/runtime/device.h"
-#include "core/runtime/error.h"
 #include "core/runtime/host_services.h"
+#include "core/runtime/plugin_call.h"
 #include "core/runtime/process_state.h"
 
 namespace backplane::runtime {
@@ -89,8 +89,8 @@ template <class Call>
 Status call_profile(Device& device, const char* name, Call&& call) {
   const std::string text = device.label() + ": " + name;
   const std::unique_lock<std::mutex> lock = device.lock_call();
-  const FpGuard guard(text);
-  return take_error(call(device.api()), text);
+  return call_plugin(
+      text, [&] { return call(device.api()); }, [&] { return text; });
 }
 
 // Ends the profile and keeps what it says.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -116,13 +117,18 @@ def reset() -> None:
 
 
 def invalidate(module: torch.nn.Module | None = None) -> None:
-    """Drops packed weights, so that the next call packs them anew.
+    """Drops the packed weights of a module, or all, so that the next call packs them anew.
 
-    For writes that neither PyTorch's version counter nor the sampled content check sees.
+    For writes that PyTorch's version counter does not count and that must be seen at once; without
+    it, the check of the content sees them within 256 calls.
     """
     from torch_backplane import _C
 
-    _C.clear_packs()
+    if module is None:
+        _C.clear_packs()
+        return
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    _C.forget_packs([t.untyped_storage()._cdata for t in tensors if t.layout == torch.strided])
 
 
 @contextlib.contextmanager

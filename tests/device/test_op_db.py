@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import run as run_patiently
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "op_db_device.py"
-LIMIT_SECONDS = 600
 # Shares of the calls that the plugin runs itself. Only upwards.
 FLOORS = {"reference": 0.90, "cpu_onednn": 0.70, "opencl": 0.75}
 
@@ -21,9 +20,7 @@ pytestmark = pytest.mark.slow
 def run(path: Path, *options: str) -> dict[str, Any]:
     """The outcome, none of it wrong."""
     command = [sys.executable, str(SCRIPT), "--json", str(path), *options]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-    )
+    done = run_patiently(command)
     assert path.exists(), done.stderr
     outcome = json.loads(path.read_text())
     assert not outcome["failed"], done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from frontend.helpers import assert_same, captured
+from patience import run as run_patiently
 from threads import run_in_threads
 from torch_backplane import frontend
 
@@ -297,9 +297,7 @@ print("done")
 
 
 def test_the_interpreter_ends_with_entries() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SHUTDOWN], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_patiently([sys.executable, "-c", SHUTDOWN])
     assert done.stdout == "done\nat exit True\n", done
     assert done.returncode == 0, done
     assert "Fatal" not in done.stderr and "Segmentation" not in done.stderr, done.stderr
@@ -344,9 +342,7 @@ print(*frontend.counters(compiled)["breaks"])
 
 
 def test_a_stack_that_is_allowed_to_outgrow_the_threads_own() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DEEP], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_patiently([sys.executable, "-c", DEEP])
     assert done.returncode == 0, done
     assert done.stdout.startswith("too deep\n[4.0, 4.0] [1001.0, 1001.0]\n"), done.stdout
     assert "too deep for the C stack" in done.stdout
@@ -364,9 +360,7 @@ for _ in range(3):
 
 def test_what_pytorch_warns_of_once_is_shown() -> None:
     """The warning comes while the capture gives up at float()."""
-    done = subprocess.run(
-        [sys.executable, "-c", WARNS_ONCE], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_patiently([sys.executable, "-c", WARNS_ONCE])
     assert done.returncode == 0, done
     assert done.stderr.count("UserWarning: Converting a tensor") == 1, done.stderr
     assert "RuntimeError" not in done.stderr

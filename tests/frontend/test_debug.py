@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
+from patience import run as run_patiently
 from torch import nn
 from torch_backplane import BackplaneError, frontend
 from torch_backplane.compare import difference
@@ -219,14 +220,7 @@ print("compared", hasattr(toy, "_backplane_comparison"))
 
 
 def run(**environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_patiently([sys.executable, "-c", PROGRAM], env={**os.environ, **environment})
 
 
 def test_the_dump_folder(tmp_path: pathlib.Path) -> None:

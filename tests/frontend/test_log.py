@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+
+from patience import run as run_patiently
 
 PROGRAM = """
 import torch
@@ -30,14 +31,10 @@ prints(torch.rand(3))
 
 
 def run(topics: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "BACKPLANE_LOG": topics},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
+    done = run_patiently(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, "BACKPLANE_LOG": topics}
     )
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "hello\n"
     return done.stderr
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
+from patience import run as run_patiently
 
 FOLDER = pathlib.Path(__file__).parent / "published"
 PYTHON = "{}.{}".format(*sys.version_info)  # bytecode differs
@@ -19,14 +19,10 @@ EXAMPLES = ("toy_example", "two_modules", "two_shapes", "scatter")
 
 
 def log_of(example: str) -> str:
-    done = subprocess.run(
+    done = run_patiently(
         [sys.executable, f"{example}.py"],
         cwd=FOLDER,
         env={**os.environ, "BACKPLANE_LOG": "bytecode,guards,graph,breaks,recompiles"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     text = re.sub(r"0x[0-9a-f]+", "ADDRESS", done.stderr)

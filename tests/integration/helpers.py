@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch_backplane
+from patience import run as run_patiently
 from torch import nn
 
 PLUGINS = ("cpu_onednn", "opencl", "reference")
@@ -57,11 +58,4 @@ def run_python(
     code: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs code in a fresh interpreter."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    return run_patiently([sys.executable, "-c", code], env={**os.environ, **(environment or {})})

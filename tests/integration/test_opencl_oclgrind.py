@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 from integration import opencl_kernels
+from patience import run as run_patiently
 
 # oclgrind cannot run what its compiler's optimiser makes of min, max and abs.
 OCLGRIND = ["oclgrind", "--data-races", "--build-options", "-cl-opt-disable"]
@@ -17,7 +17,7 @@ OCLGRIND = ["oclgrind", "--data-races", "--build-options", "-cl-opt-disable"]
 @pytest.mark.parametrize("schedule", ["cpu", "gpu"])
 def test_kernels_stay_inside_their_buffers(schedule: str, tmp_path: pathlib.Path) -> None:
     log = tmp_path / "oclgrind.log"
-    done = subprocess.run(
+    done = run_patiently(
         [*OCLGRIND, "--log", str(log), sys.executable, opencl_kernels.__file__],
         env={
             **os.environ,
@@ -25,10 +25,6 @@ def test_kernels_stay_inside_their_buffers(schedule: str, tmp_path: pathlib.Path
             "BACKPLANE_CACHE": "0",
             "BACKPLANE_OPENCL_DEVICE": "Oclgrind",  # no other driver can run them
         },
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
     )
     assert log.read_text() == ""
     assert done.returncode == 0, done.stderr[-3000:]
@@ -50,11 +46,5 @@ def test_oclgrind_sees_an_access_outside(tmp_path: pathlib.Path) -> None:
     kernel.write_text("kernel void beyond(global int *a) { a[get_global_id(0) + 1] = 7; }\n")
     simulation = tmp_path / "beyond.sim"
     simulation.write_text(SIMULATION.format(kernel=kernel).lstrip())
-    done = subprocess.run(
-        ["oclgrind-kernel", str(simulation)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_patiently(["oclgrind-kernel", str(simulation)])
     assert "Invalid write of size 4" in done.stdout + done.stderr

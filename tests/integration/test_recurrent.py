@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from torch import nn
-
 import torch_backplane
 from integration.helpers import PLUGINS
+from torch import nn
 
 CASES = {
     "gru": lambda: nn.GRU(8, 6),
@@ -38,7 +37,7 @@ def test_training(name, plugin):
     compiled = torch_backplane.compile(module, backend=plugin)
     x = torch.randn(5, 3, module.input_size, requires_grad=True)
     inputs = [x, *module.parameters()]
-    want, hidden = module(x)
+    want, _ = module(x)
     wanted = torch.autograd.grad(want.square().sum(), inputs)
     got, _ = compiled(x)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

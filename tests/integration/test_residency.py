@@ -147,15 +147,72 @@ def test_changed_weights_are_seen(plugin: str, change: Callable[[nn.Sequential],
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_invalidate(plugin: str) -> None:
-    """A write of one value that PyTorch does not count may escape the sampled check."""
-    model = nn.Linear(64, 64).requires_grad_(False)
+    """A write of one value that PyTorch does not count is not always seen at once."""
+    model = nn.Linear(256, 256).requires_grad_(False)
     compiled = compile_for(plugin, model)
-    x = torch.randn(4, 64)
+    x = torch.randn(4, 256)
     compiled(x)
-    for row in range(0, 64, 7):
+    for row in range(0, 256, 37):
         model.weight.detach().numpy()[row, 33] += 100
         torch_backplane.invalidate(model)
         close(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_single_elements_of_small_weights(plugin: str) -> None:
+    """Up to 64 kB the next call sees any write that PyTorch does not count."""
+    model = nn.Sequential(nn.Linear(128, 128), nn.Linear(128, 3)).requires_grad_(False)
+    compiled = compile_for(plugin, model)
+    x = torch.randn(4, 128)
+    for row in range(0, 128, 5):
+        close(compiled(x), model(x))
+        model[0].weight.detach().numpy()[row, (7 * row) % 128] += 10
+        model[1].bias.data[row % 3] -= 10
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_single_elements_of_large_weights(plugin: str) -> None:
+    """Larger ones are seen within 256 calls."""
+    model = nn.Linear(512, 300).requires_grad_(False)
+    compiled = compile_for(plugin, model)
+    x = torch.randn(2, 512)
+    compiled(x)
+    for row in (1, 299):
+        model.weight.detach().numpy()[row, 77] += 100
+        for _ in range(257):
+            found = compiled(x)
+        close(found, model(x))
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_inference_tensors(plugin: str) -> None:
+    """They count no writes: the next call sees each, whatever their size."""
+    with torch.inference_mode():
+        model = nn.Linear(512, 300)
+        compiled = compile_for(plugin, model)
+        x = torch.randn(2, 512)
+        for row in (3, 150, 299):
+            close(compiled(x), model(x))
+            model.weight[row, 77] += 100
+        close(compiled(x), model(x))
+
+
+def test_invalidate_is_for_one_module() -> None:
+    first, second = (nn.Linear(16, 16).requires_grad_(False) for _ in range(2))
+    compiled = [compile_for("reference", model) for model in (first, second)]
+    x = torch.randn(4, 16)
+    for call in compiled:
+        call(x)
+    before = moved()["host_to_device weight"]
+    torch_backplane.invalidate(first)
+    for call in compiled:
+        call(x)
+    weights = first.weight.nbytes + first.bias.nbytes
+    assert moved()["host_to_device weight"] - before == weights
+    torch_backplane.invalidate()
+    for call in compiled:
+        call(x)
+    assert moved()["host_to_device weight"] - before == 3 * weights
 
 
 def test_pack_weights_off() -> None:

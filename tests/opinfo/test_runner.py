@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from patience import run as run_patiently
 
 from opinfo import check, compare, entries, report, tracing, watched
 from opinfo.check import Problem, Result
@@ -165,14 +165,7 @@ runpy.run_path("scripts/opinfo.py", run_name="__main__")
 
 
 def test_what_happens_to_one_entry_spares_the_others() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", HARNESS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_patiently([sys.executable, "-c", HARNESS], cwd=ROOT)
     assert done.returncode == 1, done.stderr
     for line in (
         "error: none: add float float32 sample 0: the process died with signal 6",
@@ -188,30 +181,20 @@ def test_what_happens_to_one_entry_spares_the_others() -> None:
 
 def test_a_plugin_that_is_not_there() -> None:
     script = str(ROOT / "scripts" / "opinfo.py")
-    done = subprocess.run(
-        [sys.executable, script, "--plugin", "absent", "--op", "add"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_patiently([sys.executable, script, "--plugin", "absent", "--op", "add"])
     assert done.returncode == 2
     assert "absent" in done.stderr
 
 
 def test_kernels_can_be_watched() -> None:
     script = str(ROOT / "scripts" / "opinfo.py")
-    done = subprocess.run(
+    done = run_patiently(
         [
             sys.executable,
             script,
             *["--plugin", "opencl", "--oclgrind", "--jobs", "1", "--op", "cumsum"],
             *["--no-backward", "--dtype", "float32", "--verbose"],
-        ],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+        ]
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cumsum float float32 0 opencl: pass" in done.stderr
@@ -226,11 +209,5 @@ def test_what_oclgrind_finds_is_a_failure(tmp_path: Path) -> None:
 
 def test_only_opencl_can_be_watched() -> None:
     script = str(ROOT / "scripts" / "opinfo.py")
-    done = subprocess.run(
-        [sys.executable, script, "--plugin", "reference", "--oclgrind"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_patiently([sys.executable, script, "--plugin", "reference", "--oclgrind"])
     assert done.returncode == 2 and "--plugin opencl" in done.stderr

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import run as run_patiently
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOOR = 0.97
-LIMIT_SECONDS = 600
 
 
 def run(folder: Path, *options: str) -> dict[str, Any]:
@@ -20,9 +19,7 @@ def run(folder: Path, *options: str) -> dict[str, Any]:
     path = folder / "record.json"
     script = ROOT / "scripts" / "opinfo_record.py"
     command = [sys.executable, str(script), *options, "--json", str(path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-    )
+    done = run_patiently(command)
     assert path.exists(), done.stderr
     return json.loads(path.read_text())
 

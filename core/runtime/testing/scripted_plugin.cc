@@ -10,6 +10,17 @@
 //   event_fails     event_create fails
 //   opaque_output   compile answers an opaque layout for its outputs
 //   host_memory     (at load) binds host memory
+//   lends           (serial) takes memory as it needs it
+//
+// Faults in memory:
+//
+//   writes_past     an element after the end of each result
+//   writes_before   an element before the begin of each result
+//   writes_input    the first operand
+//   leaves_last     the last element of each result is not written
+//   leaves_last_neg the same, of aten.neg alone
+//   reads_past      the last element comes from beyond the first operand
+//   gives_back_early (with lends) inputs are given back before they are read
 #include <backplane/sdk/program.hpp>
 #include <backplane/sdk/table.hpp>
 
@@ -28,6 +39,12 @@ std::atomic<std::size_t> allocated_bytes{0};
 bool asked(std::string_view word) {
   const char* text = std::getenv("BACKPLANE_SCRIPTED");
   return text != nullptr && std::string_view(text).find(word) != std::string_view::npos;
+}
+
+// Alone in the list.
+bool is_word(std::string_view word) {
+  const char* text = std::getenv("BACKPLANE_SCRIPTED");
+  return text != nullptr && text == word;
 }
 
 // Marks a call that must not overlap another one.
@@ -112,17 +129,26 @@ Status check_range(const bp_range& range) {
 class Elementwise final : public sdk::Kernel {
  public:
   Elementwise(const sdk::StepContext& step, float (*function)(float, float))
-      : function_(function), result_(step.result()) {
+      : function_(function),
+        is_neg_(!step.step().is_copy() && step.node().op() == "aten.neg"),
+        result_(step.result()) {
     for (std::size_t i = 0; i < step.step().operands.size(); ++i)
       operands_.push_back(step.operand(i));
   }
   Status run(const sdk::KernelCall& call) const override {
-    const std::int64_t count = result_.elements();
+    std::int64_t count = result_.elements();
+    auto* const result = reinterpret_cast<float*>(call.results[0]);
+    auto* const first = reinterpret_cast<float*>(call.operands[0]);
+    if (asked("writes_input")) first[0] += 1;
+    if (is_word("writes_past")) result[count] = 1;
+    if (asked("writes_before")) result[-1] = 1;
+    if (is_word("leaves_last") || (is_neg_ && asked("leaves_last_neg"))) --count;
     for (std::int64_t n = 0; n < count; ++n) {
       const float a = at(call.operands[0], operands_[0], n);
       const float b = operands_.size() > 1 ? at(call.operands[1], operands_[1], n) : 0;
-      reinterpret_cast<float*>(call.results[0])[place(result_, n)] = function_(a, b);
+      result[place(result_, n)] = function_(a, b);
     }
+    if (asked("reads_past")) result[count - 1] = first[operands_[0].elements()];
     return {};
   }
 
@@ -141,6 +167,7 @@ class Elementwise final : public sdk::Kernel {
     return reinterpret_cast<const float*>(data)[place(spec, n)];
   }
   float (*function_)(float, float);
+  bool is_neg_;
   sdk::TensorSpec result_;
   std::vector<sdk::TensorSpec> operands_;
 };
@@ -200,6 +227,9 @@ class ScriptedExecutable final : public sdk::Executable {
     kept->args.workspace = call.raw().workspace;
     kept->args.dims = kept->dims.data();
     kept->args.lending = call.raw().lending;
+    if (asked("gives_back_early") && kept->args.lending != nullptr)
+      for (std::uint32_t i = 0; i < inputs.size(); ++i)
+        kept->args.lending->input_done(kept->args.lending->user, i);
     return submit(call.order(), false, [kept, program = program_]() -> Status {
       return program->execute(sdk::Execution(kept->args));
     });

@@ -32,8 +32,8 @@ runtime::StaticTensor static_tensor(const at::Tensor& tensor) {
   runtime::StaticTensor out;
   out.data = tensor.const_data_ptr();
   out.storage = tensor.storage().unsafeGetStorageImpl();
-  // Inference tensors count no writes: the sampled content check is all there is.
-  out.version = tensor.is_inference() ? 0 : tensor._version();
+  out.counts_writes = !tensor.is_inference();
+  out.version = out.counts_writes ? tensor._version() : 0;
   out.guard = storage_guard;
   out.guard_context = &tensor;
   return out;

@@ -251,6 +251,12 @@ PYBIND11_MODULE(_C, m) {
     runtime::PackCache::instance().clear();
     runtime::HostArena::release_unused();
   });
+  // By the address of the storage object, as torch.UntypedStorage._cdata.
+  m.def("forget_packs", [](const std::vector<std::uintptr_t>& storages) {
+    std::vector<const void*> of;
+    for (const std::uintptr_t storage : storages) of.push_back(reinterpret_cast<void*>(storage));
+    runtime::PackCache::instance().forget(of);
+  });
   m.def("resident_weight_bytes", [] { return runtime::PackCache::instance().resident_bytes(); });
   m.attr("abi_version") = std::to_string(BP_VERSION_MAJOR(BP_ABI_VERSION)) + "." +
                           std::to_string(BP_VERSION_MINOR(BP_ABI_VERSION));

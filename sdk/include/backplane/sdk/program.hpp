@@ -10,6 +10,7 @@
 #include <backplane/sdk/device.hpp>
 
 #include <array>
+#include <cstdlib>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -606,7 +607,7 @@ class ProgramExecutable : public Executable {
   void lend_intermediates() { lends_intermediates_ = true; }
 
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
-    if (lends_intermediates_) return std::uint64_t{0};
+    if (lends_each()) return std::uint64_t{0};
     auto found = instance(dims);
     if (!found.ok()) return found.status();
     return (*found)->workspace_bytes();
@@ -627,7 +628,7 @@ class ProgramExecutable : public Executable {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       at[inputs.size() + i] = Range(call.output(i).range).data();
     std::byte* workspace = call.workspace().data();
-    const bool lent = lends_intermediates_ && call.lending();
+    const bool lent = lends_each() && call.lending();
     // The host asked for the size at another variant, or lends nothing: this call brings its own.
     std::unique_ptr<std::byte[]> own;
     if (!lent && (*found)->workspace_bytes() > call.workspace().bytes()) {
@@ -666,6 +667,15 @@ class ProgramExecutable : public Executable {
   }
 
  private:
+  // Under BACKPLANE_CHECK=memory the host sees each intermediate by itself.
+  bool lends_each() const {
+    static const bool checked = [] {
+      const char* const text = std::getenv("BACKPLANE_CHECK");
+      return text != nullptr && std::string_view(text) == "memory";
+    }();
+    return lends_intermediates_ || (checked && (flags & BP_EXECUTABLE_LENDING) != 0);
+  }
+
   struct Entry {
     std::vector<std::int64_t> dims;
     std::int64_t variant;
