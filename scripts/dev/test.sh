@@ -62,8 +62,59 @@ test_opencl() {
   fi
 }
 
+# Packages that others wrote, in a folder of their own: .venv stays free of them and of what they ask
+# for, and none of them can bring another torch.
+install_peers() {
+  local folder=$PWD/$VENV/peers stamp
+  stamp=$(hash_files requirements/peers.txt "$TORCH_PIN")
+  if stamp_is peers "$stamp"; then return; fi
+  say "installing the packages of requirements/peers.txt"
+  mkdir -p build
+  lock
+  rm -rf "$folder"
+  quietly build/pip-peers.log "$PYTHON" -m pip install --no-deps --target "$folder" \
+    -r requirements/peers.txt -c "$TORCH_PIN"
+  set_stamp peers "$stamp"
+  unlock
+}
+
+# test_peers [cpython|databases|libraries] [arguments]: suites that others wrote; all of them without
+# a name.
+test_peers() {
+  local suites=(cpython databases libraries) suite
+  case "${1:-}" in
+    cpython | databases | libraries)
+      suites=("$1")
+      shift
+      ;;
+  esac
+  build_package test
+  for suite in "${suites[@]}"; do
+    case "$suite" in
+      cpython) run_peers cpython "$@" ;;
+      databases) run_peers torch_databases "$@" ;;
+      libraries)
+        install_peers
+        run_peers libraries_runs "$@"
+        ;;
+    esac
+  done
+}
+
+# run_peers PROGRAM [arguments]
+run_peers() {
+  local program=$1
+  shift
+  env "PYTHONPATH=$PWD/tests" "$PYTHON" -m "peers.$program" --jobs "$JOBS" "$@" || test_status=1
+}
+
 run_tests() {
   local kind=all
+  if [ "${1:-}" = peers ]; then
+    shift
+    test_peers "$@"
+    return "$test_status"
+  fi
   if [ "${1:-}" = --opencl ]; then
     shift
     test_opencl "$@"
