@@ -150,8 +150,13 @@ autograd::SizeRecord size_record(const record::Recorded& recorded) {
   autograd::SizeRecord sizes;
   sizes.outputs = recorded.outputs;
   for (OutputInfo& info : sizes.outputs) {
-    if (info.kind == OutputKind::kViewOfArgument)
-      info.storage_offset -= recorded.arguments[info.base].storage_offset;
+    if (info.kind == OutputKind::kViewOfArgument) {
+      // A view of another type counts in its own elements.
+      const record::ArgumentInfo& base = recorded.arguments[info.base];
+      const ir::DType type = recorded.graph.values[recorded.graph.inputs[base.graph_input]].type.dtype;
+      info.storage_offset -= base.storage_offset * ir::dtype_bytes(type) /
+                             static_cast<std::int64_t>(c10::elementSize(info.dtype));
+    }
     if (info.kind == OutputKind::kViewOfOutput)
       info.storage_offset -= recorded.outputs[info.base].storage_offset;
   }

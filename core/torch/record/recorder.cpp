@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -296,11 +297,27 @@ class Recording {
            part.storage_offset() + span <= whole.storage_offset() + whole.numel();
   }
 
+  // Whether a view shows other numbers than lie in the memory of its base: PyTorch leaves their
+  // conjugation or negation pending, a value of a graph has it done.
+  bool reads_memory_otherwise(ValueNumber view, std::array<ValueNumber, 2> bases) const {
+    const Tape& tape = session_->tape;
+    while (view != kNoValue && view != bases[0] && view != bases[1] &&
+           tape.values[view].origin == ValueOrigin::kResult) {
+      const Call& call = tape.calls[tape.values[view].producer];
+      if (call.info->name == "aten._conj_copy" || call.info->name == "aten._neg_view_copy")
+        return true;
+      view = call.operands.empty() ? kNoValue : call.operands.front();
+    }
+    return false;
+  }
+
   void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) {
     const c10::StorageImpl* storage = storage_of(tensor);
     if (!storage) return;
     for (const Handed& handed : handed_) {
       if (storage != storage_of(handed.given)) continue;
+      if (reads_memory_otherwise(output_values_[index], {handed.value, value_of(handed.given, "")}))
+        return;
       info.kind =
           tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
       info.base = static_cast<std::uint32_t>(handed.first_argument);
@@ -309,6 +326,8 @@ class Recording {
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
       const at::Tensor& other = output_tensors_[earlier];
       if (!other.defined() || storage != storage_of(other)) continue;
+      if (reads_memory_otherwise(output_values_[index], {output_values_[earlier], kNoValue}))
+        continue;
       if (info.base == kAbsent) info.base = earlier;
       info.kind = OutputKind::kSharedWithOutput;
       if (other.requires_grad() != tensor.requires_grad() || !contains(other, tensor)) continue;

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Random programs and graphs, compared with what plain Python and PyTorch make of them.
+
+    scripts/fuzz.py programs --seed 1 --minutes 5 --out build/fuzz
+    scripts/fuzz.py graphs --plugin cpu_onednn --seed 1 --count 500
+
+Exits with 1 when something was found. docs/fuzzing.md says how it works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+LEVELS = {
+    "sse41": ("SSE41", "default"),
+    "avx2": ("AVX2", "avx2"),
+    "avx512": ("AVX512_CORE", "avx512"),
+}
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    from fuzz import run
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="what", required=True)
+    programs = verbs.add_parser("programs", help="Python programs over objects from outside")
+    run.add_arguments(programs)
+    programs.add_argument("--backend", help="this one for all, instead of each program's own")
+    programs.add_argument("--only", default="", help="kinds of objects, by commas (kinds.py)")
+    graphs = verbs.add_parser("graphs", help="graphs of operators on a plugin")
+    run.add_arguments(graphs)
+    graphs.add_argument("--plugin", default="reference")
+    graphs.add_argument("--without", default="", help="operators to leave out, by commas")
+    graphs.add_argument("--isa", choices=LEVELS, help="the most that CPU kernels may use")
+    graphs.add_argument("--check", action="store_true", help="with BACKPLANE_CHECK=memory")
+    return parser.parse_args(argv)
+
+
+def prepare_environment(argv: list[str]) -> None:
+    """What has to stand before the interpreter or a library starts: it runs itself again."""
+    wanted = {"PYTHONHASHSEED": "0", "BACKPLANE_QUIET": "1", "OMP_NUM_THREADS": "1"}
+    wanted |= {"OMP_WAIT_POLICY": "PASSIVE", "BACKPLANE_CACHE": "0"}
+    if "--isa" in argv and argv.index("--isa") + 1 < len(argv):
+        level = argv[argv.index("--isa") + 1]
+        if level in LEVELS:
+            onednn, aten = LEVELS[level]
+            wanted |= {"BACKPLANE_CPU_ISA": level, "ONEDNN_MAX_CPU_ISA": onednn}
+            wanted["ATEN_CPU_CAPABILITY"] = aten
+    if "--check" in argv:
+        wanted["BACKPLANE_CHECK"] = "memory"
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.environ |= wanted
+        os.execv(sys.executable, [sys.executable, str(Path(__file__).resolve()), *argv])
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    from fuzz import pool, run
+
+    if options.what == "programs":
+        from fuzz.program_fuzzer import make_fuzzer
+
+        fuzzer = make_fuzzer(options.backend, names(options.only))
+    else:
+        from fuzz.graph_fuzzer import make_fuzzer
+
+        fuzzer = make_fuzzer(options.plugin, names(options.without))
+    pool.prepare()
+    if options.show is not None:
+        print(fuzzer.make(f"{options.seed}:{options.show}"))
+        return 0
+    out = run.run(fuzzer, options, lambda line: print(line[:300], file=sys.stderr, flush=True))
+    for finding in out.findings:
+        print(f"\n--- {finding.kind}: {finding.difference}\n\n{finding.text}")
+    print(run.summary(fuzzer, out))
+    return 1 if out.kinds else 0
+
+
+if __name__ == "__main__":
+    prepare_environment(sys.argv[1:])
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What was found: told apart, made smaller, written as files that run alone."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from fuzz.judge import Finding
+from fuzz.pool import Pool
+from fuzz.shrink import shrink
+
+TRIES = 1500
+
+MAIN = '''
+if __name__ == "__main__":
+    import runpy
+    import sys
+
+    import torch_backplane
+
+    def run(compile):
+        return watch(runpy.run_path(__file__, run_name="fuzzed")["main"], compile)
+
+    expected = run(lambda function: function)
+    actual = run(lambda function: torch_backplane.compile(function, **OPTIONS))
+    sys.exit(difference(actual, expected) or None)
+'''
+
+
+def vocabulary(text: str) -> frozenset[str]:
+    """Names, attributes and constructs of a program, less those that say nothing."""
+    words = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            words.add("." + node.attr)
+        elif isinstance(node, ast.Name):
+            words.add(re.sub(r"\d+$", "", node.id))
+        elif isinstance(node, (ast.stmt, ast.expr)):
+            words.add(type(node).__name__)
+    return frozenset(words)
+
+
+def signature(finding: Finding) -> str:
+    words = " ".join(sorted(vocabulary(finding.text)))
+    return hashlib.sha256(f"{finding.kind}\n{words}".encode()).hexdigest()[:12]
+
+
+def make_smaller(finding: Finding, pool: Pool, tries: int = TRIES) -> Finding:
+    """The smallest program that shows a finding of the same kind."""
+    best = finding
+
+    def test(texts: list[str]) -> int | None:
+        nonlocal best
+        accepted = {}
+        for text, said, ended in pool.run(texts):
+            found = Finding(ended, ended, text) if ended else said
+            if found is not None and found.kind == finding.kind:
+                accepted[texts.index(text)] = found
+        if not accepted:
+            return None
+        first = min(accepted)
+        if len(accepted[first].text) < len(best.text):
+            best = accepted[first]
+        return first
+
+    text = shrink(finding.text, test, tries)
+    return dataclasses.replace(best, text=text)
+
+
+def standalone(finding: Finding, origin: str, helpers: list[ModuleType], main: str) -> str:
+    """A file that shows the finding without the fuzzer: exits with 1 while it is there."""
+    imports, bodies = [], []
+    for text in (finding.text, *(inspect.getsource(helper) for helper in helpers)):
+        tree = ast.parse(text)
+        lines = text.splitlines()
+        starts = [
+            node
+            for node in tree.body
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        ]
+        for node in starts:
+            if not isinstance(node, ast.Expr):
+                imports.append(ast.unparse(node))
+            for number in range(node.lineno - 1, node.end_lineno):
+                lines[number] = ""
+        bodies.append("\n".join(lines).strip())
+    head = f'"""{finding.kind}\n\nFound by {origin}: {finding.difference}\n"""'.replace("\\", "\\\\")
+    future = [line for line in imports if "__future__" in line]
+    others = sorted({line for line in imports if "__future__" not in line and "fuzz" not in line})
+    joined = "\n\n\n# --- how it is judged ---\n\n".join([bodies[0], "\n\n\n".join(bodies[1:])])
+    return "\n".join([head, "", *future[:1], *others, "", joined, main])
+
+
+class Collection:
+    """Distinct findings in a folder."""
+
+    def __init__(self, folder: Path | None, origin: str, write: Callable[[Finding, str], str]) -> None:
+        self.folder = folder
+        self.origin = origin
+        self.write = write
+        self.found: dict[str, tuple[Finding, int]] = {}
+
+    def add(self, finding: Finding, seed: str) -> bool:
+        """Whether it is new."""
+        name = signature(finding)
+        old, count = self.found.get(name, (finding, 0))
+        self.found[name] = (old, count + 1)
+        if count:
+            return False
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            text = self.write(finding, f"{self.origin}, program {seed}")
+            (self.folder / f"found_{name}.py").write_text(text)
+        return True

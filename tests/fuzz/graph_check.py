@@ -1,0 +1,257 @@
+"""Runs a graph of operators eagerly and on a plugin, and says what differs.
+
+How far a result may be off is measured: eager runs again with every intermediate result changed by
+about as much as rounding does. Found graphs carry this text in themselves: it imports nothing of
+the fuzzer.
+"""
+
+import inspect
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+RUNS = 4  # with noise
+ULPS = 4.0  # of noise in each result
+FACTOR = 24.0  # how many times as far off as noise a result may be
+EXACT = ("fill_", "zero_", "copy_")
+
+
+def make(shape, dtype, layout="plain", low=-2.0, high=2.0):
+    """A tensor of random values; integers from ``low`` up to, not including, ``high``."""
+    shape = tuple(shape)
+    if layout == "transposed" and len(shape) > 1:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    elif layout == "sliced" and shape:
+        shape = (*shape[:-1], shape[-1] + 3)
+    if dtype is torch.bool:
+        out = torch.rand(shape) > 0.5
+    elif not (dtype.is_floating_point or dtype.is_complex):
+        out = torch.randint(int(low), max(int(high), int(low) + 1), shape).to(dtype)
+    else:
+        out = (torch.rand(shape, dtype=torch.float64) * (high - low) + low).to(dtype)
+        if dtype.is_complex:
+            out = torch.complex(out.real, torch.rand(shape))
+    if layout == "transposed" and len(shape) > 1:
+        out = out.transpose(-1, -2)
+    elif layout == "sliced" and shape:
+        out = out[..., 2:-1]
+    return out
+
+
+def epsilon(dtype):
+    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
+
+
+class Noise(TorchDispatchMode):
+    """Changes what each operator gives by a few units in the last place."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def disturb(self, tensor):
+        eps = epsilon(tensor.dtype)
+        if eps == 0.0 or tensor.numel() == 0 or tensor.layout != torch.strided:
+            return
+        noise = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        wide = torch.complex128 if tensor.dtype.is_complex else torch.float64
+        changed = (tensor.to(wide) * (1 + noise * (ULPS * eps))).to(tensor.dtype)
+        if torch._debug_has_internal_overlap(tensor) == 0:
+            tensor.copy_(changed)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        given = {
+            t.untyped_storage().data_ptr()
+            for t in pytree.tree_leaves((args, kwargs))
+            if isinstance(t, torch.Tensor) and t.layout == torch.strided
+        }
+        name = func._schema.name.rpartition("::")[2]
+        written = func._schema.is_mutable and name not in EXACT
+        for tensor in pytree.tree_leaves(out):
+            if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+                continue
+            if written or tensor.untyped_storage().data_ptr() not in given:
+                self.disturb(tensor)
+        return out
+
+
+def run(function, inputs, seed, noise=None):
+    """Results, inputs after the call and gradients, or the class of the exception."""
+    inputs = [pytree.tree_map(copy, i) for i in inputs]
+    if noise is not None:
+        with torch.no_grad():
+            for one in inputs:
+                noise.disturb(one)
+    # What is written must not be a leaf.
+    given = [i.view_as(i) if i.requires_grad else i for i in inputs]
+    torch.manual_seed(seed)
+    try:
+        results = [r for r in pytree.tree_leaves(function(*given)) if isinstance(r, torch.Tensor)]
+        made = {f"result {i}": r for i, r in enumerate(results)}
+        made |= {f"input {i}": g for i, g in enumerate(given)}
+        ends = [r for r in results if r.requires_grad and r.is_floating_point()]
+        leaves = [i for i in inputs if i.requires_grad]
+        if ends and leaves:
+            generator = torch.Generator().manual_seed(seed)
+            tangents = [torch.rand(r.shape, generator=generator).to(r.dtype) for r in ends]
+            found = torch.autograd.grad(ends, leaves, tangents, allow_unused=True)
+            made |= {f"gradient {i}": g for i, g in enumerate(found)}
+        return {name: None if t is None else t.detach().clone() for name, t in made.items()}
+    except Exception as error:
+        return error
+
+
+def copy(tensor):
+    """In memory of its own, with the same sizes, strides and offset."""
+    made = torch.empty(0, dtype=tensor.dtype)
+    storage = tensor.detach().untyped_storage().clone()
+    made.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def plain(tensor):
+    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.dtype.is_complex:
+        tensor = torch.view_as_real(tensor)
+    return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+
+
+def tensor_difference(actual, expected, noisy):
+    """Empty where every element is within what noise explains."""
+    if actual is None or expected is None:
+        missing = expected if actual is None else actual
+        zero = missing is None or not bool(missing.any())
+        return "" if zero else f"got {actual}, expected {expected}"
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        return (
+            f"is {actual.dtype}{list(actual.shape)}, expected {expected.dtype}{list(expected.shape)}"
+        )
+    if expected.numel() == 0:
+        return ""
+    is_now, was = plain(actual), plain(expected)
+    others = [plain(n) for n in noisy if n is not None and n.shape == expected.shape]
+    if not was.is_floating_point():
+        stable = torch.ones_like(was, dtype=torch.bool)
+        for other in others:
+            stable &= other == was
+        wrong = stable & (is_now != was)
+    else:
+        eps = epsilon(expected.dtype)
+        finite = was.isfinite()
+        off = torch.zeros_like(was)
+        stable = torch.ones_like(finite)
+        for other in others:
+            stable &= other.isfinite() == finite
+            stable &= finite | (other == was) | (other.isnan() & was.isnan())
+            off = torch.maximum(off, (other - was).abs().nan_to_num(0.0, 0.0, 0.0))
+        sizes = was.abs()[finite]
+        usual = sizes.median() if sizes.numel() else was.new_zeros(())
+        usual_off = off[finite].median() if sizes.numel() else was.new_zeros(())
+        allowed = FACTOR * (torch.maximum(off, usual_off) + eps * (was.abs() + usual))
+        same = (is_now == was) | (is_now.isnan() & was.isnan())
+        near = finite & ((is_now - was).abs() <= allowed)
+        # Where noise moves a result by much, it stands on an edge.
+        stable &= ~(off > 0.05 * (was.abs() + usual))
+        wrong = stable & ~same & ~near
+    if not bool(wrong.any()):
+        return ""
+    place = [int(i) for i in wrong.nonzero()[0]]
+    return (
+        f"({expected.dtype}{list(expected.shape)}) differs in {int(wrong.sum())} elements: at {place} "
+        f"got {is_now[tuple(place)].item()!r}, expected {was[tuple(place)].item()!r}"
+    )
+
+
+def compile_graph(function, plugin, inputs):
+    """What the plugin makes of the graph: compiled anew for each call where the recorder, which
+    looks at the sizes, does not take it."""
+    from torch_backplane import backend
+
+    graph = torch.fx.symbolic_trace(function)
+    made = backend.compile_frame(plugin, graph, inputs)
+    if isinstance(made, backend.RecordedFrame):
+        return made
+    return lambda *again: backend.compile_frame(plugin, graph, [copy(i) for i in again])(*again)
+
+
+def without_dead(function):
+    graph = torch.fx.symbolic_trace(function)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def pytorch_compiles(function, inputs):
+    """Whether PyTorch's own compiler takes the graph."""
+    from functorch.compile import make_boxed_func
+    from torch._functorch.aot_autograd import aot_module_simplified
+
+    def as_it_is(graph, examples):
+        return make_boxed_func(graph.forward)
+
+    try:
+        aot_module_simplified(torch.fx.symbolic_trace(function), inputs, as_it_is)(*inputs)
+    except Exception:
+        return False
+    return True
+
+
+def check_graph(function, make_inputs, calls, plugin, grad=True, compile=compile_graph):
+    """What differs first, as ``(kind, text)``; None where nothing does. One compiled graph serves
+    all calls."""
+    compiled = None
+    for number, sizes in enumerate(calls):
+        torch.manual_seed(number)
+        made = make_inputs(**sizes)
+        inputs = [made[name] for name in inspect.signature(function).parameters]
+        for one in inputs:
+            if grad and one.is_floating_point():
+                one.requires_grad_()
+        expected = run(function, inputs, number)
+        if isinstance(expected, Exception) and compiled is None:
+            continue
+        if compiled is None:
+            try:
+                compiled = compile(function, plugin, [copy(i) for i in inputs])
+            except Exception as error:
+                if not pytorch_compiles(function, [copy(i) for i in inputs]):
+                    return None
+                return "does not compile", f"call {number}: {type(error).__name__}: {error}"
+        actual = run(compiled, inputs, number)
+        if isinstance(actual, Exception) or isinstance(expected, Exception):
+            if isinstance(expected, Exception) and not isinstance(
+                run(without_dead(function), inputs, number), Exception
+            ):
+                continue  # what raises gives nothing that is wanted
+            if type(actual) is not type(expected):
+                kinds = [type(o).__name__ if isinstance(o, Exception) else "nothing"
+                         for o in (actual, expected)]  # fmt: skip
+                return (
+                    f"raises {kinds[0]}, expected {kinds[1]}",
+                    f"call {number}: got {actual!r:.300}, expected {expected!r:.300}",
+                )
+            continue
+        found = difference(function, inputs, number, actual, expected, RUNS)
+        if found:  # once more with much noise, which costs time
+            found = difference(function, inputs, number, actual, expected, 5 * RUNS)
+        if found:
+            return found[0], f"call {number}: {found[1]}"
+    return None
+
+
+def difference(function, inputs, number, actual, expected, runs):
+    if list(actual) != list(expected):
+        return "other results", f"got {list(actual)}, expected {list(expected)}"
+    noisy = []
+    for seed in range(runs):
+        with Noise(seed) as noise:
+            one = run(function, inputs, number, noise)
+        if not isinstance(one, Exception):
+            noisy.append(one)
+    for name, was in expected.items():
+        text = tensor_difference(actual[name], was, [one.get(name) for one in noisy])
+        if text:
+            return f"wrong {name.split()[0]}", f"{name} {text}"
+    return None

@@ -1,0 +1,116 @@
+"""Runs one program plainly and compiled, and says what differs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+from fuzz import observe
+
+Compile = Callable[..., Any]
+NOISE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|\[[^]]*\]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """``kind``: what stays the same while the program is made smaller."""
+
+    kind: str
+    difference: str
+    text: str
+
+
+def reset() -> None:
+    """What a program may have changed in the process."""
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(False)
+    torch.autograd.set_detect_anomaly(False)
+    os.environ.pop("FUZZED", None)
+    random.seed(0)
+    numpy.random.seed(0)
+
+
+def watch(code: Any, compile: Compile) -> list[Any]:
+    reset()
+    names = ("call", "grads", "tensor")
+    space: dict[str, Any] = {name: getattr(observe, name) for name in names}
+    space["__name__"] = "fuzzed"
+    try:
+        exec(code, space)
+        return observe.watch(space["main"], compile)
+    except Exception as error:
+        return [("outside of a call", type(error).__name__, observe.text_of(error))]
+    finally:
+        reset()
+
+
+def plain(function: Any) -> Any:
+    return function
+
+
+def through(options: dict[str, Any]) -> Compile:
+    def compile(function: Any) -> Any:
+        from torch_backplane import frontend
+
+        return frontend.compile(function, **options)
+
+    return compile
+
+
+def errors_in(step: Any) -> list[str]:
+    """Texts of the exceptions that a step shows, outermost first."""
+    found = []
+    if isinstance(step, tuple):
+        if len(step) >= 2 and step[0] == ("str", "error"):
+            with contextlib.suppress(IndexError, TypeError):
+                found.append(f"{step[1][1][0][1][0][1]}: {step[1][1][0][1][1][1]}")
+        for part in step:
+            found += errors_in(part)
+    return found
+
+
+def kind_of(actual: list[Any], expected: list[Any]) -> str:
+    for is_now, was in zip(actual, expected, strict=False):
+        if is_now == was:
+            continue
+        now, then = errors_in(is_now), errors_in(was)
+        if now == then:
+            return "prints otherwise" if was[0] == "printed" else "other value"
+        short = [NOISE.sub("_", (texts or ["nothing"])[0]) for texts in (now, then)]
+        return f"raises {short[0]:.120}, expected {short[1].partition(':')[0]}"
+    return "other number of steps"
+
+
+def options_of(code: Any) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "fuzzed"}
+    exec(code, space)
+    return space["OPTIONS"]
+
+
+def judge(text: str, compile: Compile | None = None) -> Finding | None:
+    """None where the program does the same compiled as plainly, or not even plainly."""
+    try:
+        code = builtin_compile(text)
+        expected = watch(code, plain)
+        made = compile if compile is not None else through(options_of(code))
+    except (SyntaxError, KeyError):
+        return None
+    actual = watch(code, made)
+    if actual == expected:
+        return None
+    if watch(code, plain) != expected:
+        return None  # it does not do the same twice
+    return Finding(kind_of(actual, expected), observe.difference(actual, expected), text)
+
+
+def builtin_compile(text: str) -> Any:
+    return compile(text, "<fuzzed>", "exec", dont_inherit=True)

@@ -1,0 +1,207 @@
+"""Faults put in by hand are found: by the judges, by the whole fuzzers, and shrunk to what matters."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fuzz import graph_check, graph_fuzzer, judge, observe, program_fuzzer, shrink
+from fuzz.judge import Finding
+from fuzz.programs import make_program
+
+PROGRAMS = 300
+GRAPHS = 120
+
+
+def once(function):
+    """A compiler without guards: every value from outside is what it was at the first call."""
+    kept = {}
+
+    def run(x, *args, **kwargs):
+        key = tuple(x.shape)
+        if key not in kept:
+            kept[key] = (args, kwargs)
+        args, kwargs = kept[key]
+        return function(x, *args, **kwargs)
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+def without_effects(function):
+    """A compiler that loses what a call does to its arguments."""
+    import copy
+
+    def run(x, *args, **kwargs):
+        args, kwargs = copy.deepcopy((args, kwargs))
+        return function(x, *args, **kwargs)
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+def raises_another(function):
+    def run(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise RuntimeError(str(error)) from None
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+def prints_nothing(function):
+    import contextlib
+    import io
+
+    def run(*args, **kwargs):
+        with contextlib.redirect_stdout(io.StringIO()):
+            return function(*args, **kwargs)
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+@pytest.mark.parametrize("compiler", [once, without_effects, raises_another, prints_nothing])
+def test_faults_of_a_front_end_are_found(compiler):
+    for number in range(PROGRAMS):
+        if judge.judge(make_program(f"self:{number}"), compiler) is not None:
+            return
+    pytest.fail(f"none of {PROGRAMS} programs noticed")
+
+
+def test_plain_python_has_no_findings():
+    for number in range(60):
+        text = make_program(f"self:{number}")
+        assert judge.judge(text, judge.plain) is None, text
+
+
+def test_the_same_seed_makes_the_same_program():
+    assert make_program("1:7") == make_program("1:7") != make_program("1:8")
+
+
+def eagerly(change):
+    """A compiler of graphs that runs them with PyTorch, and does something wrong."""
+
+    def compile(function, plugin, inputs):
+        graph = torch.fx.symbolic_trace(function)
+        return lambda *args: change(graph, args)
+
+    return compile
+
+
+def wrong_operator(graph, args):
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.aten.mul.Tensor:
+            node.target = torch.ops.aten.add.Tensor
+    graph.recompile()
+    return graph(*args)
+
+
+def wrong_offset(graph, args):
+    results = graph(*args)
+    return [r.flatten().roll(1).view(r.shape) if r.dim() else r for r in results]
+
+
+def last_row_lost(graph, args):
+    results = graph(*args)
+    with torch.no_grad():
+        for r in results:
+            if r.dim() and r.is_floating_point() and not r.requires_grad and r.shape[0] > 1:
+                r[-1:] = 0.25
+    return results
+
+
+def doubled_gradient(graph, args):
+    def double(result):
+        return result * 2 - result.detach() if result.requires_grad else result
+
+    return [double(r) for r in graph(*args)]
+
+
+def sizes_of_the_first_call(graph, args):
+    kept = graph.__dict__.setdefault("kept", [a.shape for a in args])
+    if any(a.shape != k for a, k in zip(args, kept, strict=True)):
+        raise ValueError("another size")
+    return graph(*args)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [wrong_operator, wrong_offset, last_row_lost, doubled_gradient, sizes_of_the_first_call],
+)
+def test_faults_of_a_plugin_are_found(fault):
+    found = []
+    for number in range(GRAPHS):
+        text = graph_fuzzer.make("reference", (), f"self:{number}")
+        finding = graph_fuzzer.judge(text, eagerly(fault))
+        if finding is not None:
+            found.append(finding)
+            break
+    assert found, f"none of {GRAPHS} graphs noticed"
+
+
+def test_eager_has_no_findings():
+    for number in range(40):
+        text = graph_fuzzer.make("reference", (), f"self:{number}")
+        found = graph_fuzzer.judge(text, eagerly(lambda graph, args: graph(*args)))
+        assert found is None, f"{found}\n{text}"
+
+
+def test_noise_allows_rounding_and_nothing_else():
+    want = torch.linspace(1, 2, 8)
+    noisy = [want * (1 + 2e-7), want * (1 - 2e-7)]
+    assert not graph_check.tensor_difference(want * (1 + 1e-6), want, noisy)
+    assert graph_check.tensor_difference(want * (1 + 1e-4), want, noisy)
+    assert graph_check.tensor_difference(want.double(), want, noisy)
+    nan = want.clone()
+    nan[3] = torch.nan
+    assert graph_check.tensor_difference(nan, want, noisy)
+
+
+def shrunk(text, wanted):
+    def test(texts):
+        return next((i for i, t in enumerate(texts) if re.search(wanted, t)), None)
+
+    return shrink.shrink(text, test, 2000)
+
+
+def test_what_does_not_matter_goes():
+    text = "a = 1\nif a:\n    for i in [1, 2]:\n        b = f(g(i) + 1, key=2)\n    c = 3\nprint(a)\n"
+    assert shrunk(text, r"g\(") in ("b = g()", "g()")
+    assert len(list(ast.walk(ast.parse(shrunk(make_program("1:3"), "def main"))))) < 10
+
+
+def test_a_finding_runs_alone(tmp_path: Path):
+    text = (
+        "OPTIONS = {'backend': 'eager'}\n\n"
+        "def main(compile):\n    f = compile(lambda x: x + 1)\n    yield call(f, tensor(4))\n"
+    )
+    path = tmp_path / "found.py"
+    path.write_text(program_fuzzer.write(Finding("other value", "an example", text), "a test"))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "import fuzz" not in path.read_text() and "from fuzz" not in path.read_text()
+
+
+def test_a_graph_runs_alone(tmp_path: Path):
+    text = graph_fuzzer.make("reference", (), "1:5")
+    path = tmp_path / "found.py"
+    path.write_text(graph_fuzzer.write(Finding("wrong result", "an example", text), "a test"))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "import fuzz" not in path.read_text() and "from fuzz" not in path.read_text()
+
+
+def test_observations_tell_apart():
+    def look(value):
+        return observe.Observer().look(value)
+
+    shared = [1]
+    assert look([shared, shared]) != look([[1], [1]])
+    assert look(True) != look(1)
+    assert look(1.0) == look(1.0 + 1e-9)
+    one = torch.zeros(4)
+    assert look([one, one[1:]]) != look([one, torch.zeros(3)])
