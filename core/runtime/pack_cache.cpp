@@ -17,7 +17,7 @@ namespace backplane::runtime {
 namespace {
 
 constexpr std::int64_t kSamples = 8;
-constexpr std::int64_t kSmallestPiece = 4096;
+constexpr std::int64_t kSmallestPiece = 512;
 
 // Eight-byte words spread over memory of more bytes than that.
 std::uint64_t sample_hash(const void* data, std::int64_t bytes) {

@@ -36,7 +36,7 @@ class Pack {
   // this size and of tensors whose version says nothing; of larger ones at a sample, and at one
   // piece after the other, so that all of it is seen within kRounds calls.
   static constexpr std::int64_t kWholeBytes = 64 << 10;
-  static constexpr std::int64_t kRounds = 256;
+  static constexpr std::int64_t kRounds = 1024;
 
   // Whether `tensor` still is what was packed: storage, address, version, shape and content (all of
   // it when `exact`). Once the answer was no for its content, it stays so.

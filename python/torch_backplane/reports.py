@@ -120,7 +120,7 @@ def invalidate(module: torch.nn.Module | None = None) -> None:
     """Drops the packed weights of a module, or all, so that the next call packs them anew.
 
     For writes that PyTorch's version counter does not count and that must be seen at once; without
-    it, the check of the content sees them within 256 calls.
+    it, the check of the content sees them within 1024 calls.
     """
     from torch_backplane import _C
 

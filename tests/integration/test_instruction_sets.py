@@ -26,9 +26,9 @@ print(_C.plugin_info("cpu_onednn")["devices"][0]["architecture"])
 def test_bfloat16_models(name: str) -> None:
     """oneDNN has no bfloat16 below AVX-512: such products run in float32, and stay on the plugin."""
     files = ["models/test_models.py", "integration/test_features.py", "frontend/test_guards.py"]
+    options = ["-q", "-p", "no:cacheprovider", "-k", "bf16 or autocast"]
     done = run_patiently(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "bf16 or autocast"]
-        + files,
+        [sys.executable, "-m", "pytest", *options, *files],
         cwd=TESTS,
         env={**os.environ, "BACKPLANE_CPU_ISA": name},
     )

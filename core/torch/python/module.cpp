@@ -193,7 +193,9 @@ py::dict plugin_info(const std::string& name) {
     const bp_device_info& info = device->info();
     py::dict one;
     one["label"] = device->label();
-    one["name"] = std::string(info.name.data ? info.name.data : "", info.name.size);
+    const auto text = [](bp_string t) { return std::string(t.data ? t.data : "", t.size); };
+    one["name"] = text(info.name);
+    one["architecture"] = text(info.architecture);
     one["is_cpu"] = info.kind == BP_DEVICE_CPU;
     one["memory_bytes"] = info.memory_bytes;
     one["counters"] = device_counters(*device);
