@@ -86,9 +86,7 @@ class Watch:
         self.aliases = [alias_of(tensor) for tensor in self.tensors]
 
     def check(self) -> None:
-        for tensor, address, alias in zip(
-            self.tensors, self.addresses, self.aliases, strict=True
-        ):
+        for tensor, address, alias in zip(self.tensors, self.addresses, self.aliases, strict=True):
             assert tensor.data_ptr() == address
             torch.testing.assert_close(
                 alias.cpu(), tensor.detach().cpu(), rtol=0, atol=0, equal_nan=True

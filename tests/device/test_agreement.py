@@ -82,9 +82,9 @@ REFUSED: dict[str, Callable[[Make], Any]] = {
     "one element copied to twice": lambda t: t([1.0]).expand(3).copy_(t([1.0, 2.0, 3.0])),
     "a part of itself": lambda t: (lambda a: a[1:].add_(a[:-1]))(t([1.0, 2.0, 3.0])),
     "a part of itself copied": lambda t: (lambda a: a[1:].copy_(a[:-1]))(t([1.0, 2.0, 3.0])),
-    "out over a part of an input": lambda t: (
-        lambda a: torch.add(a[:-1], 1, out=a[1:])
-    )(t([1.0, 2.0, 3.0])),
+    "out over a part of an input": lambda t: (lambda a: torch.add(a[:-1], 1, out=a[1:]))(
+        t([1.0, 2.0, 3.0])
+    ),
     "index_add_ of itself": lambda t: (lambda a: a.index_add_(0, t([0, 1]), a))(t([1.0, 2.0])),
     # By value
     "integer // 0": lambda t: t([1, 2]) // t([1, 0]),

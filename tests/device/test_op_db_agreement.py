@@ -18,7 +18,16 @@ pytestmark = pytest.mark.slow
 # Errors that are of other devices or layouts, or that no device but the CPU gives.
 NO_REFUSALS: dict[str, str] = {}
 # Their results are drawn, or memory that nobody has written.
-NO_VALUES = ("empty", "normal", "uniform", "rand", "bernoulli", "dropout", "exponential", "geometric")
+NO_VALUES = (
+    "empty",
+    "normal",
+    "uniform",
+    "rand",
+    "bernoulli",
+    "dropout",
+    "exponential",
+    "geometric",
+)
 SAMPLES = 3
 
 

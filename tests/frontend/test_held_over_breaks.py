@@ -405,7 +405,9 @@ class Holder:
         self.lock.release()
 
 
-@pytest.mark.parametrize("lock", [LOCK, RLOCK, CONDITION, SEMAPHORE], ids=lambda lock: type(lock).__name__)
+@pytest.mark.parametrize(
+    "lock", [LOCK, RLOCK, CONDITION, SEMAPHORE], ids=lambda lock: type(lock).__name__
+)
 @pytest.mark.parametrize("how", ["with", "calls", "manager", "class", "stack", "try"])
 def test_lock(lock: Any, how: str) -> None:
     """The lock is held at the break, by this thread, and free behind it."""
@@ -513,9 +515,7 @@ def test_a_lock_around_a_write() -> None:
 
     compiled = frontend.compile(f)
     x = torch.rand(64, 64)
-    threads = [
-        threading.Thread(target=lambda: [compiled(x) for _ in range(30)]) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: [compiled(x) for _ in range(30)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -91,7 +91,9 @@ COMPOSITES: dict[str, list[Row]] = {
         (1, "Pair({T}, {I}).left", ("Pair",)),
         (1, "dataclasses.replace(Config({I}), items=[{T}]).items[0]", ("Config",)),
     ),
-    "O": _rows("({T} * 1)", "{T}.clone()", "({T} + 0).view(-1)", "torch.empty_like({T}).fill_({F})"),
+    "O": _rows(
+        "({T} * 1)", "{T}.clone()", "({T} + 0).view(-1)", "torch.empty_like({T}).fill_({F})"
+    ),
     "I": _rows(
         "({I} + {I})",
         "({I} * 2 - {I})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import dataclasses
 import hashlib
 import inspect
@@ -11,13 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from fuzz.definitions import DEFINITIONS
 from fuzz.judge import Finding
 from fuzz.pool import Pool
 from fuzz.shrink import shrink
 
 TRIES = 1500
+TESTED = ("raw", "forward", "f")  # functions that are compiled
+CONSTRUCTS = (
+    *(ast.With, ast.Try, ast.For, ast.While, ast.Match, ast.Assert, ast.Delete, ast.AugAssign),
+    *(ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.Starred, ast.NamedExpr, ast.JoinedStr),
+    *(ast.Global, ast.Nonlocal, ast.IfExp, ast.If, ast.Subscript, ast.Slice, ast.ClassDef),
+)
 
-MAIN = '''
+MAIN = """
 if __name__ == "__main__":
     import runpy
     import sys
@@ -30,18 +38,20 @@ if __name__ == "__main__":
     expected = run(lambda function: function)
     actual = run(lambda function: torch_backplane.compile(function, **OPTIONS))
     sys.exit(difference(actual, expected) or None)
-'''
+"""
 
 
 def vocabulary(text: str) -> frozenset[str]:
-    """Names, attributes and constructs of a program, less those that say nothing."""
+    """Attributes, known functions and constructs of a program, less what says nothing."""
+    tree = ast.parse(text)
+    tested = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name in TESTED]
     words = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tested[0] if tested else tree):
         if isinstance(node, ast.Attribute):
-            words.add("." + node.attr)
-        elif isinstance(node, ast.Name):
-            words.add(re.sub(r"\d+$", "", node.id))
-        elif isinstance(node, (ast.stmt, ast.expr)):
+            words.add("." + re.sub(r"\d+$", "", node.attr))
+        elif isinstance(node, ast.Name) and (hasattr(builtins, node.id) or node.id in DEFINITIONS):
+            words.add(node.id)
+        elif isinstance(node, CONSTRUCTS):
             words.add(type(node).__name__)
     return frozenset(words)
 
@@ -91,7 +101,9 @@ def standalone(finding: Finding, origin: str, helpers: list[ModuleType], main: s
             for number in range(node.lineno - 1, node.end_lineno):
                 lines[number] = ""
         bodies.append("\n".join(lines).strip())
-    head = f'"""{finding.kind}\n\nFound by {origin}: {finding.difference}\n"""'.replace("\\", "\\\\")
+    head = f'"""{finding.kind}\n\nFound by {origin}: {finding.difference}\n"""'.replace(
+        "\\", "\\\\"
+    )
     future = [line for line in imports if "__future__" in line]
     others = sorted({line for line in imports if "__future__" not in line and "fuzz" not in line})
     joined = "\n\n\n# --- how it is judged ---\n\n".join([bodies[0], "\n\n\n".join(bodies[1:])])
@@ -101,7 +113,9 @@ def standalone(finding: Finding, origin: str, helpers: list[ModuleType], main: s
 class Collection:
     """Distinct findings in a folder."""
 
-    def __init__(self, folder: Path | None, origin: str, write: Callable[[Finding, str], str]) -> None:
+    def __init__(
+        self, folder: Path | None, origin: str, write: Callable[[Finding, str], str]
+    ) -> None:
         self.folder = folder
         self.origin = origin
         self.write = write

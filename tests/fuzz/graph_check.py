@@ -125,9 +125,7 @@ def tensor_difference(actual, expected, noisy):
         zero = missing is None or not bool(missing.any())
         return "" if zero else f"got {actual}, expected {expected}"
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
-        return (
-            f"is {actual.dtype}{list(actual.shape)}, expected {expected.dtype}{list(expected.shape)}"
-        )
+        return f"is {actual.dtype}{list(actual.shape)}, expected {expected.dtype}{list(expected.shape)}"
     if expected.numel() == 0:
         return ""
     is_now, was = plain(actual), plain(expected)

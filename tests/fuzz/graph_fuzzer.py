@@ -12,12 +12,12 @@ from fuzz.graphs import make_graph
 from fuzz.judge import Finding
 from fuzz.run import Fuzzer
 
-MAIN = '''
+MAIN = """
 if __name__ == "__main__":
     import sys
 
     sys.exit(str(check_graph(f, inputs, CALLS, PLUGIN, GRAD) or "") or None)
-'''
+"""
 
 
 @functools.cache
@@ -49,6 +49,11 @@ def judge(text: str, compile: Any = graph_check.compile_graph) -> Finding | None
     return Finding(found[0], found[1], text)
 
 
+def plainly(text: str) -> None:
+    """With the noise that the judge makes, for its operators run then too."""
+    judge(text, lambda function, plugin, inputs: function)
+
+
 def builtin_compile(text: str) -> Any:
     return compile(text, "<fuzzed>", "exec", dont_inherit=True)
 
@@ -58,4 +63,4 @@ def write(finding: Finding, origin: str) -> str:
 
 
 def make_fuzzer(plugin: str, without: tuple[str, ...] = ()) -> Fuzzer:
-    return Fuzzer("graphs", functools.partial(make, plugin, without), judge, write)
+    return Fuzzer("graphs", functools.partial(make, plugin, without), judge, plainly, write)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 
 from fuzz.graph_rules import FIXED_OR_ZERO, Rule, _image, rule
-from fuzz.graphs import Graph, Refused, Value
+from fuzz.graphs import Graph, Value
 
 ELSEWHERE = "has no kernel for a CPU in PyTorch"
 NO_TENSOR = "gives no tensor"
@@ -176,6 +176,13 @@ rule("native_layer_norm", "layer_norm")(_row_norm(True))
 rule("rms_norm", "_fused_rms_norm")(_row_norm(False))
 
 
+@rule("_weight_norm", "_weight_norm_interface")
+def _weight_norm(graph: Graph) -> str:
+    value = graph.pick(least=1, dtype="same")
+    ones = [1] * (value.tensor.dim() - 1)
+    return f"{value.name}, {graph.input((value.tensor.shape[0], *ones)).name}, 0"
+
+
 @rule("_masked_softmax")
 def _masked_softmax(graph: Graph) -> str:
     value = graph.pick(rank=2, dtype="same")
@@ -215,7 +222,9 @@ def _multi_margin(graph: Graph) -> str:
 
 @rule("multilabel_margin_loss_forward")
 def _multilabel(graph: Graph) -> str:
-    return f"{graph.input((3, 4)).name}, {graph.index(4, (3, 4)).name}, {graph.rng.choice((0, 1, 2))}"
+    return (
+        f"{graph.input((3, 4)).name}, {graph.index(4, (3, 4)).name}, {graph.rng.choice((0, 1, 2))}"
+    )
 
 
 # --- indices -------------------------------------------------------------------------------------
@@ -293,7 +302,11 @@ def _by_index(op: str) -> Rule:
             return f"{text}, " + ("0.5" if op.endswith("Scalar") else graph.input(()).name)
         shape = list(value.tensor.shape)
         shape[dim] = count
-        reduce = f", {graph.rng.choice(('prod', 'mean', 'amax', 'amin'))!r}" if op == "index_reduce" else ""
+        reduce = (
+            f", {graph.rng.choice(('prod', 'mean', 'amax', 'amin'))!r}"
+            if op == "index_reduce"
+            else ""
+        )
         return f"{text}, {graph.input(shape).name}{reduce}"
 
     return make
@@ -314,7 +327,9 @@ def _embedding(graph: Graph) -> str:
 def _bag(graph: Graph) -> str:
     table = graph.input((7, 4))
     offsets = "torch.tensor([0, 2])"
-    return f"{table.name}, {graph.index(7, (5,)).name}, {offsets}, False, {graph.rng.choice((0, 1))}"
+    return (
+        f"{table.name}, {graph.index(7, (5,)).name}, {offsets}, False, {graph.rng.choice((0, 1))}"
+    )
 
 
 @rule("one_hot")
@@ -354,7 +369,11 @@ def _where_with(op: str) -> Rule:
     def make(graph: Graph) -> str:
         value = graph.pick()
         mask = graph.like(value, torch.bool).name
-        texts = {"Scalar": "0.5, 2", "ScalarOther": f"{value.name}, 1", "ScalarSelf": f"1, {value.name}"}
+        texts = {
+            "Scalar": "0.5, 2",
+            "ScalarOther": f"{value.name}, 1",
+            "ScalarSelf": f"1, {value.name}",
+        }
         return f"{mask}, {texts[op]}"
 
     return make
@@ -514,7 +533,9 @@ def _int_mm(graph: Graph) -> str:
 
 @rule("conv_tbc")
 def _conv_tbc(graph: Graph) -> str:
-    return f"{graph.input((6, 2, 3)).name}, {graph.input((3, 3, 4)).name}, {graph.input((4,)).name}, 1"
+    return (
+        f"{graph.input((6, 2, 3)).name}, {graph.input((3, 3, 4)).name}, {graph.input((4,)).name}, 1"
+    )
 
 
 @rule("bernoulli", "bernoulli.p")
@@ -530,7 +551,9 @@ def _bernoulli_p(graph: Graph) -> str:
 @rule("quantile", "nanquantile")
 def _quantile(graph: Graph) -> str:
     dtype = torch.float64 if graph.dtype == torch.float64 else torch.float32
-    return f"{graph.input(graph.shape(2), dtype).name}, {graph.input((2,), dtype, 0.0, 1.0).name}, 1"
+    return (
+        f"{graph.input(graph.shape(2), dtype).name}, {graph.input((2,), dtype, 0.0, 1.0).name}, 1"
+    )
 
 
 @rule("as_strided_scatter")

@@ -109,9 +109,13 @@ class Graph:
 
         def fits(v: Value) -> bool:
             t = v.tensor
-            if rank is not None and t.dim() != rank or t.dim() < least:
+            if (rank is not None and t.dim() != rank) or t.dim() < least:
                 return False
-            if t.is_floating_point() and t.numel() and not bool(t.detach().abs().max() < MOST_VALUE):
+            if (
+                t.is_floating_point()
+                and t.numel()
+                and not bool(t.detach().abs().max() < MOST_VALUE)
+            ):
                 return False
             if dtype == "float":
                 return t.is_floating_point()
@@ -136,7 +140,9 @@ class Graph:
         """A value that broadcasts with this one."""
         dtype = dtype or value.tensor.dtype
         shape = tuple(value.tensor.shape)
-        able = [v for v in self.values if v.tensor.dtype == dtype and _broadcasts(v.tensor.shape, shape)]
+        able = [
+            v for v in self.values if v.tensor.dtype == dtype and _broadcasts(v.tensor.shape, shape)
+        ]
         if able and self.rng.random() < 0.7:
             return self.rng.choice(able)
         kept = [s if self.rng.random() < 0.8 else 1 for s in shape]

@@ -24,11 +24,12 @@ import torch
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 PLAIN = (int, str, bytes, bool, bytearray, range, slice, decimal.Decimal, fractions.Fraction)
 PLAIN += (datetime.date, datetime.timedelta, torch.dtype, torch.device, array.array, complex)
-ADDRESS = re.compile(r"0x[0-9a-f]+")
+# Addresses, and names of nodes of autograd, which a compiled graph has one of.
+UNSTABLE = re.compile(r"0x[0-9a-f]+|grad_fn=<\w+>")
 
 
 def text_of(value):
-    return ADDRESS.sub("0x", str(value))
+    return UNSTABLE.sub("...", str(value))
 
 
 class Numbers(tuple):
@@ -88,7 +89,9 @@ class Observer:
         if isinstance(value, PLAIN):
             return text_of(value) if isinstance(value, (int, str)) else repr(value)
         if isinstance(value, (list, tuple, collections.deque)):
-            return tuple(map(self.look, tuple.__iter__(value) if isinstance(value, tuple) else value))
+            return tuple(
+                map(self.look, tuple.__iter__(value) if isinstance(value, tuple) else value)
+            )
         if isinstance(value, (set, frozenset)):
             return tuple(sorted(repr(self.look(item)) for item in value))
         if isinstance(value, (dict, Mapping)):

@@ -34,7 +34,6 @@ def prepare() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
-    import torch_backplane.frontend
 
 
 def _work(pipe: Connection, judge: Judge) -> None:

@@ -22,9 +22,13 @@ def make(backend: str | None, only: tuple[str, ...], seed: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def plainly(text: str) -> None:
+    judge.watch(judge.builtin_compile(text), judge.plain)
+
+
 def write(finding: Finding, origin: str) -> str:
     return findings.standalone(finding, origin, [observe], findings.MAIN)
 
 
 def make_fuzzer(backend: str | None = None, only: tuple[str, ...] = ()) -> Fuzzer:
-    return Fuzzer("programs", functools.partial(make, backend, only), judge.judge, write)
+    return Fuzzer("programs", functools.partial(make, backend, only), judge.judge, plainly, write)

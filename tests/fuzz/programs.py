@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import random
 
+from fuzz.definitions import DEFINITIONS, NEEDS
 from fuzz.expressions import Expressions
-from fuzz.kinds import DEFINITIONS, KINDS, NEEDS, Kind
+from fuzz.kinds import KINDS, Kind
 
 IMPORTS = """\
 import abc
@@ -103,8 +104,9 @@ class Writer:
         for known in self.roots:
             if known.kind is kind and self.chance(0.2):
                 value = known.outside  # a second path to the same object
-        holders = self.rng.choices(("", "list", "dict", "tuple", "box", "nest", "class"),
-                                   (10, 3, 3, 2, 3, 2, 1))[0]
+        holders = self.rng.choices(
+            ("", "list", "dict", "tuple", "box", "nest", "class"), (10, 3, 3, 2, 3, 2, 1)
+        )[0]
         path, rebinds = "", True
         if holders == "list":
             value, path = f"[0, {value}]", "[1]"
@@ -131,7 +133,15 @@ class Writer:
 
     def place(self, value: str) -> tuple[str, str]:
         """Puts an object where the function finds it."""
-        places = ("argument", "global", "closure", "default", "keyword default", "keyword", "static")
+        places = (
+            "argument",
+            "global",
+            "closure",
+            "default",
+            "keyword default",
+            "keyword",
+            "static",
+        )
         where = self.rng.choices(places, (6, 4, 4, 1, 1, 1, 1))[0]
         if self.is_module and self.chance(0.4):
             name = self.name("held")
@@ -189,7 +199,9 @@ class Writer:
     # --- statements --------------------------------------------------------------------------------
 
     def make(self, scope: dict[str, list[str]], letter: str, depth: int | None = None) -> str:
-        return self.expressions.make(scope, letter, self.rng.randint(1, 3) if depth is None else depth)
+        return self.expressions.make(
+            scope, letter, self.rng.randint(1, 3) if depth is None else depth
+        )
 
     def block(self, scope: dict[str, list[str]], depth: int, count: int) -> list[str]:
         """Statements in a scope of their own: what they define is not used behind them."""
@@ -330,7 +342,9 @@ class Writer:
             inner["S"] += ["str(error)", "type(error).__name__"]
             body = self.nested(inner, depth)
             if self.chance(0.2):
-                body.append(self.rng.choice(("    raise", "    raise RuntimeError('r') from error")))
+                body.append(
+                    self.rng.choice(("    raise", "    raise RuntimeError('r') from error"))
+                )
             lines += body
         if end != "except":
             lines += ["finally:", *self.nested(scope, depth)]
@@ -430,7 +444,9 @@ class Writer:
         if differentiates:
             main += ["x.requires_grad_()"]
         caller = "grads" if differentiates else "call"
-        called = f"yield {caller}(f, {', '.join(['x', *self.arguments])}), x, [{', '.join(self.states)}]"
+        called = (
+            f"yield {caller}(f, {', '.join(['x', *self.arguments])}), x, [{', '.join(self.states)}]"
+        )
         main += [called]
         for _ in range(self.rng.randint(*CALLS)):
             if self.chance(0.75):

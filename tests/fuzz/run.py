@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -20,11 +21,13 @@ PER_KIND = 6  # findings of one kind that are made smaller; the others are count
 
 @dataclasses.dataclass(frozen=True)
 class Fuzzer:
-    """``make``: a seed to a text. ``judge``: a text to a finding, or None. Both run in workers."""
+    """``make``: a seed to a text. ``judge``: a text to a finding, or None. ``plainly``: a text, run
+    without what is tested. All run in workers, as PyTorch's own kernels may die."""
 
     name: str
     make: Callable[[str], str]
     judge: Callable[[str], Finding | None]
+    plainly: Callable[[str], Any]
     write: Callable[[Finding, str], str]
 
     def step(self, task: str) -> Any:
@@ -36,6 +39,7 @@ class Fuzzer:
 class Outcome:
     programs: int = 0
     seconds: float = 0.0
+    pytorch_died: int = 0
     kinds: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     findings: list[Finding] = dataclasses.field(default_factory=list)
 
@@ -76,7 +80,8 @@ def run(fuzzer: Fuzzer, options: argparse.Namespace, say: Callable[[str], None])
             out.programs += 1
             found = said
             if ended:
-                found = Finding(ended, ended, fuzzer.make(seed))
+                found = death(fuzzer, seed, ended)
+                out.pytorch_died += found is None
             if found is None:
                 continue
             if not out.kinds[found.kind]:
@@ -90,11 +95,26 @@ def run(fuzzer: Fuzzer, options: argparse.Namespace, say: Callable[[str], None])
                 judges = alone if _is_death(found) else pool
                 small = make_smaller(found, judges, options.tries)
                 if collection.add(small, seed):
+                    say(f"{seed}: {small.kind}: {small.difference}")
                     out.findings.append(small)
     finally:
         pool.close()
         alone.close()
     return out
+
+
+def death(fuzzer: Fuzzer, seed: str, ended: str) -> Finding | None:
+    """None where PyTorch alone dies of it as well."""
+
+    def once(step: Callable[[str], Any], task: str) -> tuple[Any, str]:
+        with contextlib.closing(Pool(step, 1, tasks_per_worker=1)) as pool:
+            ((_, said, how),) = pool.run([task])
+        return said, how
+
+    text, how = once(fuzzer.make, seed)
+    if how or once(fuzzer.plainly, text)[1]:
+        return None
+    return Finding(ended, ended, text)
 
 
 def _is_death(finding: Finding) -> bool:
@@ -108,4 +128,6 @@ def summary(fuzzer: Fuzzer, out: Outcome) -> str:
         f"{fuzzer.name}: {out.programs} in {out.seconds:.0f} s ({rate:.1f} a second), "
         f"{sum(out.kinds.values())} with a difference, {len(out.findings)} distinct findings"
     )
+    if out.pytorch_died:
+        lines.append(f"left out: {out.pytorch_died} that PyTorch alone dies of")
     return "\n".join(lines)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from fuzz import graph_check, graph_fuzzer, judge, observe, program_fuzzer, shrink
+
+from fuzz import graph_check, graph_fuzzer, judge, observe, pool, program_fuzzer, run, shrink
 from fuzz.judge import Finding
 from fuzz.programs import make_program
 
@@ -169,7 +170,9 @@ def shrunk(text, wanted):
 
 
 def test_what_does_not_matter_goes():
-    text = "a = 1\nif a:\n    for i in [1, 2]:\n        b = f(g(i) + 1, key=2)\n    c = 3\nprint(a)\n"
+    text = (
+        "a = 1\nif a:\n    for i in [1, 2]:\n        b = f(g(i) + 1, key=2)\n    c = 3\nprint(a)\n"
+    )
     assert shrunk(text, r"g\(") in ("b = g()", "g()")
     assert len(list(ast.walk(ast.parse(shrunk(make_program("1:3"), "def main"))))) < 10
 
@@ -205,3 +208,33 @@ def test_observations_tell_apart():
     assert look(1.0) == look(1.0 + 1e-9)
     one = torch.zeros(4)
     assert look([one, one[1:]]) != look([one, torch.zeros(3)])
+
+
+def dies(text):
+    import os
+    import signal
+
+    if "dies" in text:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return text
+
+
+def test_a_death_is_found_unless_pytorch_dies_too():
+    def fuzzer(make, judge, plainly):
+        return run.Fuzzer("programs", make, judge, plainly, lambda finding, origin: "")
+
+    def says(text):
+        return lambda seed: text
+
+    found = run.death(fuzzer(says("dies\n"), dies, says(None)), "1:1", "died of SIGSEGV")
+    assert found == Finding("died of SIGSEGV", "died of SIGSEGV", "dies\n")
+    assert run.death(fuzzer(says("dies\n"), dies, dies), "1:1", "died") is None
+    assert run.death(fuzzer(lambda seed: dies("dies"), dies, dies), "1:1", "died") is None
+
+
+def test_workers_that_die_cost_their_task_alone():
+    workers = pool.Pool(dies, 2)
+    told = {task: (said, ended) for task, said, ended in workers.run(["a", "it dies", "b", "c"])}
+    workers.close()
+    assert told["it dies"] == (None, "died of SIGSEGV")
+    assert all(told[task] == (task, "") for task in "abc")

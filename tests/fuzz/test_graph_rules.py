@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from fuzz import graph_rules_more
 from fuzz.graph_fuzzer import operators
 from fuzz.graphs import SIZES, Graph, Refused

@@ -58,6 +58,13 @@ REFUSED = {
     "asarray": (lambda x: torch.from_numpy(numpy.asarray(x)), f"numpy() {MEMORY}"),
     "data_ptr": (lambda x: x + x.data_ptr(), f"data_ptr() {MEMORY}"),
     "dlpack": (torch.from_dlpack, MEMORY),
+    "apply_": (lambda x: x.sin().apply_(abs), f"apply_() {MEMORY}"),
+    "map_": (lambda x: x.sin().map_(x, max), f"map_() {MEMORY}"),
+    "map2_": (lambda x: x.sin().map2_(x, x, lambda a, b, c: a), f"map2_() {MEMORY}"),
+    "resize of a storage": (
+        lambda x: x.sin().untyped_storage().resize_(0),
+        "resize_() changes the memory of a tensor that has none",
+    ),
     "to_dlpack": (torch.utils.dlpack.to_dlpack, MEMORY),
     "storage": (lambda x: x + x.untyped_storage().data_ptr(), "data pointer"),
     "tolist": (lambda x: x * x.tolist()[0], ""),

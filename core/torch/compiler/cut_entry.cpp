@@ -153,7 +153,8 @@ autograd::SizeRecord size_record(const record::Recorded& recorded) {
     if (info.kind == OutputKind::kViewOfArgument) {
       // A view of another type counts in its own elements.
       const record::ArgumentInfo& base = recorded.arguments[info.base];
-      const ir::DType type = recorded.graph.values[recorded.graph.inputs[base.graph_input]].type.dtype;
+      const ir::DType type =
+          recorded.graph.values[recorded.graph.inputs[base.graph_input]].type.dtype;
       info.storage_offset -= base.storage_offset * ir::dtype_bytes(type) /
                              static_cast<std::int64_t>(c10::elementSize(info.dtype));
     }

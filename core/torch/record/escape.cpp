@@ -3,6 +3,7 @@
 #include "core/torch/record/escape.h"
 
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/Storage.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
@@ -21,10 +22,11 @@ namespace backplane::record {
 namespace {
 
 enum class What : std::uint8_t {
-  kMemory,  // of a tensor: the object of the method, or the first argument of the function
-  kSeed,    // of a generator, whichever it is
-  kState,   // the same, unless it is the state that the generator has: a checkpoint restores it
-  kOffset,  // of a tensor in its storage: allowed, and remembered
+  kMemory,   // of a tensor: the object of the method, or the first argument of the function
+  kStorage,  // that has no memory, as those of a recording
+  kSeed,     // of a generator, whichever it is
+  kState,    // the same, unless it is the state that the generator has: a checkpoint restores it
+  kOffset,   // of a tensor in its storage: allowed, and remembered
 };
 
 struct Escape {
@@ -32,9 +34,13 @@ struct Escape {
   const char* name;
   What what;
 };
-constexpr std::array<Escape, 9> kEscapes{{
+constexpr std::array<Escape, 13> kEscapes{{
     {"TensorBase", "numpy", What::kMemory},
     {"TensorBase", "data_ptr", What::kMemory},
+    {"TensorBase", "apply_", What::kMemory},
+    {"TensorBase", "map_", What::kMemory},
+    {"TensorBase", "map2_", What::kMemory},
+    {"StorageBase", "resize_", What::kStorage},
     {"TensorBase", "storage_offset", What::kOffset},
     {"", "_to_dlpack", What::kMemory},
     {"", "_to_dlpack_versioned", What::kMemory},
@@ -48,6 +54,12 @@ std::array<PyCFunction, kEscapes.size()> g_originals{};
 
 bool is_value(PyObject* object) {
   return object && THPVariable_Check(object) && find_wrapped_value(THPVariable_Unpack(object));
+}
+
+bool is_empty_storage(PyObject* object) {
+  if (!object || !THPStorage_Check(object)) return false;
+  const c10::Storage& storage = THPStorage_Unpack(object);
+  return storage.data() == nullptr && storage.nbytes() > 0;
 }
 
 bool has_state(PyObject* generator, PyObject* state) {
@@ -71,6 +83,10 @@ Verdict judge(const Escape& escape, PyObject* self, PyObject* argument) {
     case What::kMemory:
       if (!is_value(self) && !is_value(argument)) return Verdict::kPass;
       reason += "reads the memory of a tensor while the program is being recorded";
+      break;
+    case What::kStorage:
+      if (!is_empty_storage(self)) return Verdict::kPass;
+      reason += "changes the memory of a tensor that has none while the program is being recorded";
       break;
     case What::kOffset:
       if (session && is_value(self)) session->reads_offsets = true;

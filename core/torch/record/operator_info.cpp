@@ -56,6 +56,7 @@ constexpr std::array kRunOnZeros{
     std::string_view("aten.geqrf"),
     std::string_view("aten.histogram.bin_ct"),
     std::string_view("aten.histogram.bins_tensor"),
+    std::string_view("aten.isin.Scalar_Tensor"),  // PyTorch's own rule gives no element for one
     std::string_view("aten.multi_margin_loss"),
     std::string_view("aten.multi_margin_loss_backward"),
     std::string_view("aten.multilabel_margin_loss_backward"),

@@ -1,0 +1,36 @@
+"""The fuzzers themselves, with a fixed seed: a number of programs and graphs, not a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = 400
+GRAPHS = {"reference": 150, "cpu_onednn": 150, "opencl": 40}
+SEED = 15
+
+pytestmark = pytest.mark.slow
+
+
+def fuzz(*arguments: str) -> None:
+    """In a process of its own: it forks. What it finds is made smaller and shown."""
+    command = [sys.executable, str(ROOT / "scripts" / "fuzz.py"), *arguments]
+    limits = ["--seed", str(SEED), "--per-kind", "1", "--tries", "300"]
+    done = subprocess.run([*command, *limits], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("plugin", GRAPHS)
+def test_graphs(plugin):
+    fuzz("graphs", "--plugin", plugin, "--count", str(GRAPHS[plugin]))
+
+
+@pytest.mark.xfail(
+    reason="the front end reads values from outside that no guard covers", strict=True
+)
+def test_programs():
+    fuzz("programs", "--count", str(PROGRAMS))
