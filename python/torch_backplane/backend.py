@@ -83,7 +83,8 @@ def forget() -> None:
 
 def _raise(code: str, error: _C.StatusError) -> None:
     kind, message = error.args
-    error_class = BackplaneDataError if _refuses_data(error) else BackplaneError
+    refused = code == "BP-0108" and _refuses_data(error)
+    error_class = BackplaneDataError if refused else BackplaneError
     raise error_class(code, message if kind == "ok" else f"{message} ({kind})") from None
 
 

@@ -59,6 +59,7 @@ def device(plugin: str, index: int = 0) -> torch.device:
     """
     from torch_backplane import _C, backend
 
+    _C.check_process()
     info = backend.find_plugin(plugin)
     if not 0 <= index < len(info["devices"]):
         raise BackplaneError(

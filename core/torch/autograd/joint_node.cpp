@@ -77,7 +77,8 @@ variable_list JointNode::apply(variable_list&& tangents) {
 
   Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);
   if (!run.ok())
-    bridge::raise_error("BP-0108", run.take_status().with_context("the backward of a compiled graph"));
+    bridge::raise_error("BP-0108",
+                        run.take_status().with_context("the backward of a compiled graph"));
   variable_list gradients(num_outputs());
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = std::move((*run)[i]);
   separate(gradients);

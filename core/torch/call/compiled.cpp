@@ -5,6 +5,7 @@
 
 #include "core/base/flag_scope.h"
 #include "core/base/log.h"
+#include "core/torch/bridge/errors.h"
 #include "core/torch/record/session.h"
 
 namespace backplane::call {
@@ -147,10 +148,11 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   const std::string& reason = made.status().message();
   const bool has_failed = made.status().code() != Code::kUnsupported;
   if (options_.strict) {
-    PyErr_Format(PyExc_RuntimeError, "%s %s: %s. Without strict it runs as plain Python.",
-                 options_.name.c_str(),
-                 has_failed ? "cannot be compiled" : "cannot be captured as a whole",
-                 reason.c_str());
+    const char* what = has_failed ? " cannot be compiled: " : " cannot be captured as a whole: ";
+    bridge::set_error(
+        has_failed ? "BP-0106" : "BP-0105",
+        Status(has_failed ? Code::kInternal : Code::kUnsupported,
+               options_.name + what + reason + ". Without strict it runs as plain Python"));
     return nullptr;
   }
   if (has_failed) {

@@ -47,7 +47,8 @@ class CompiledCallable {
  private:
   PyObject* call_in_frames(const guards::CallArguments& call);
   // As plain Python where the plugin refuses the data, unless `strict`.
-  PyObject* run(Entry& entry, const guards::Registers& registers, const guards::CallArguments& call);
+  PyObject* run(Entry& entry, const guards::Registers& registers,
+                const guards::CallArguments& call);
   PyObject* call_plainly(const guards::CallArguments& call, const std::string& reason);
   Result<std::shared_ptr<Entry>> capture(const guards::CallArguments& call);
 

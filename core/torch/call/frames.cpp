@@ -48,6 +48,9 @@ struct Running {
 };
 thread_local Running t_running;
 
+// Code that the frame after this runs as it is: its graph was tried.
+thread_local PyObject* t_plain_code = nullptr;
+
 class RunningScope {
  public:
   RunningScope(const Entry* entry, const guards::Registers* registers)
@@ -176,6 +179,9 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   PyCodeObject* code = content.code;
   constexpr int kSuspends =
       CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
+  if (t_plain_code != nullptr &&
+      std::exchange(t_plain_code, nullptr) == reinterpret_cast<PyObject*>(code))
+    return cpython::evaluate_by_default(thread, frame, throwing);
   if (throwing || content.is_generator || content.first_unit != 0 ||
       (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0)
     return cpython::evaluate_by_default(thread, frame, throwing);
@@ -465,6 +471,7 @@ PyObject* Frames::run(std::shared_ptr<ProgramCode> code, std::shared_ptr<FrameEn
       if (refusal.empty()) return nullptr;
       count_plain(*code, refusal);
       t_parked = {};
+      t_plain_code = code->own.held.get();
       return run_plain(*code, function, values);
     }
     Parked parked = std::exchange(t_parked, {});

@@ -91,8 +91,7 @@ class Frames final : public cpython::Evaluator, public std::enable_shared_from_t
   void log_entry(const ProgramCode& code, const FrameEntry& entry) const;
   // Runs the entry, and what it goes on with. `values`: the frame's locals, then the function.
   PyObject* run(std::shared_ptr<ProgramCode> code, std::shared_ptr<FrameEntry> entry,
-                PyObject* function,
-                std::vector<cpython::Ref> values, guards::Registers& registers);
+                PyObject* function, std::vector<cpython::Ref> values, guards::Registers& registers);
   static PyObject* run_modified(FrameEntry& entry, PyObject* function,
                                 const std::vector<cpython::Ref>& values,
                                 const guards::Registers& registers);

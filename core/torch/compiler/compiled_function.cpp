@@ -285,7 +285,16 @@ std::vector<bool> CompiledFunction::counted_inputs() const {
   return out;
 }
 
+// A device that has no memory left is the plugin's failure, wherever in the call it was asked.
 Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValue> arguments) {
+  try {
+    return run(std::move(arguments));
+  } catch (const c10::OutOfMemoryError& error) {
+    return Status(Code::kOutOfMemory, error.what_without_backtrace());
+  }
+}
+
+Result<std::vector<OutputValue>> CompiledFunction::run(std::vector<ArgumentValue> arguments) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   calls_.fetch_add(1, std::memory_order_relaxed);
   if (arguments.size() != arguments_.size())

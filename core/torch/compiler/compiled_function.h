@@ -57,6 +57,7 @@ class CompiledFunction {
   std::uint64_t restrided_inputs() const { return restrided_.load(std::memory_order_relaxed); }
 
  private:
+  Result<std::vector<OutputValue>> run(std::vector<ArgumentValue> arguments);
   class Runner;
   class Lender;
   CompiledFunction() = default;

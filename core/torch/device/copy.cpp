@@ -1,7 +1,6 @@
 #include "core/torch/device/copy.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
 
@@ -275,9 +274,6 @@ at::Tensor download(const at::Tensor& tensor) {
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (target.numel() == 0) return target;
-  // As the CPU's kernel, which takes a part of itself where all of it is one tensor.
-  at::assert_no_internal_overlap(target);
-  if (is_on_device(source) && is_on_device(target)) at::assert_no_partial_overlap(target, source);
   const at::Tensor from =
       as_host_sees(source.sizes() == target.sizes() ? source : source.expand(target.sizes()));
   const at::Tensor to = as_host_sees(target);

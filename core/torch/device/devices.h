@@ -53,8 +53,8 @@ bool in_bad_fork() noexcept;
 // Null where no device has that index. No hidden ones.
 TorchDevice* find_device(c10::DeviceIndex index) noexcept;
 TorchDevice* find_device(const runtime::Device& device) noexcept;
-// As find_device, but an unknown index is a c10::Error that says which there are, and so is any in a
-// bad fork. -1 is the current one.
+// As find_device, but an unknown index is a c10::Error that says which there are, and so is any in
+// a bad fork. -1 is the current one.
 TorchDevice& device_at(c10::DeviceIndex index);
 // As device_at, of a tensor's index, which may be a hidden one.
 TorchDevice& owner_at(c10::DeviceIndex index);

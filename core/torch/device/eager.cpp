@@ -1,7 +1,6 @@
 #include "core/torch/device/eager.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
@@ -24,6 +23,7 @@
 #include "core/torch/device/operation.h"
 #include "core/torch/device/refusals.h"
 #include "core/torch/device/rewrite.h"
+#include "core/torch/device/written.h"
 #include "core/torch/record/fallback.h"
 #include "core/torch/record/lower.h"
 #include "core/torch/record/session.h"
@@ -311,14 +311,14 @@ class Call {
   }
 
   OperationResult compile() {
+    if (const std::string refusal = find_refusal(info_.handle, arguments_); !refusal.empty())
+      return Status(Code::kUnsupported, refusal);
     inputs_.clear();
     auto session = std::make_shared<record::Session>();
     Stack stack;
     try {
       const record::SessionScope scope(session);
       for (std::size_t i = 0; i < arguments_.size(); ++i) stack.push_back(recorded(*session, i));
-      if (const std::string refusal = find_refusal(info_.handle, arguments_); !refusal.empty())
-        return Status(Code::kUnsupported, refusal);
       if (lifts_number_) {
         at::Tensor result = rewrite_->run(stack);
         stack = {std::move(result)};
@@ -380,6 +380,7 @@ class EagerKernel final : public c10::OperatorKernel {
     if (functional_ == nullptr) return run_on_cpu(op, stack, reason_);
     check_devices(op, *stack);
     std::string reason;
+    if (form_ != Form::kFunctional) check_overlap(op, *stack);
     if (!run(op, *stack, reason)) run_on_cpu(op, stack, reason);
   }
 
@@ -408,7 +409,8 @@ class EagerKernel final : public c10::OperatorKernel {
     is_attention_ = info.name.starts_with("aten._scaled_dot_product");
     is_index_ = info.name == "aten.index.Tensor";
     constexpr std::array kDivisions{"aten.div.Tensor_mode", "aten.floor_divide",
-                                    "aten.remainder.Tensor", "aten.fmod.Tensor"};
+                                    "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor",
+                                    "aten.fmod.Tensor"};
     is_division_ =
         std::ranges::any_of(kDivisions, [&](const char* name) { return info.name == name; });
     if (info.is_random && !is_attention_) reason_ = kRandom;
@@ -444,7 +446,7 @@ class EagerKernel final : public c10::OperatorKernel {
     Call call(*functional_, rewrite_, std::move(arguments), device);
     const std::shared_ptr<const Operation> operation = call.find(reason);
     if (operation == nullptr) return false;
-    if (divides_by_zero(call)) return refuse(reason, "a divisor is zero");
+    if (divides_by_zero(*operation, call)) return refuse(reason, "a divisor is zero");
     std::vector<at::Tensor> targets;
     if (form_ == Form::kInPlace) {
       targets.push_back(stack[base].toTensor());
@@ -452,10 +454,10 @@ class EagerKernel final : public c10::OperatorKernel {
     } else if (form_ == Form::kOut) {
       for (std::size_t i = 0; i < count; ++i)
         if (op.schema().arguments()[i].is_out()) targets.push_back(stack[base + i].toTensor());
+      for (std::size_t i = 0; i < targets.size() && i < operation->output_count(); ++i)
+        if (targets[i].scalar_type() != operation->output(i).dtype)
+          return refuse(reason, "out= is of another type than the result");
     }
-    if (writes_shared(targets, *operation, call.bound()))
-      if (reason = find_refusal_as_it_lies(op, stack); !reason.empty()) return false;
-    std::vector<at::Tensor> results;
     if (targets.size() == 1 && operation->fits(call.bound(), targets[0])) {
       if (refuses(operation->try_run_into(call.bound(), targets[0]), reason)) return false;
       count_plugin_op();
@@ -465,7 +467,7 @@ class EagerKernel final : public c10::OperatorKernel {
     }
     Result<std::vector<at::Tensor>> ran = operation->try_run(call.bound());
     if (refuses(ran.status(), reason)) return false;
-    results = std::move(*ran);
+    std::vector<at::Tensor> results = std::move(*ran);
     count_plugin_op();
     if (form_ == Form::kFunctional) {
       stack.resize(base);
@@ -497,38 +499,12 @@ class EagerKernel final : public c10::OperatorKernel {
     return true;
   }
   // The CPU raises where a divisor of integers is zero; devices give any number. So it is read.
-  bool divides_by_zero(const Call& call) const {
-    if (!is_division_) return false;
-    const auto is_float = [](const Argument& argument) {
-      return argument.tensor.defined() ? !at::isIntegralType(argument.tensor.scalar_type(), true)
-                                       : !argument.number.isIntegral(true);
-    };
-    const std::vector<Argument>& bound = call.bound();
-    if (bound.size() != 2 || std::ranges::any_of(bound, is_float)) return false;
-    const Argument& divisor = bound[1];
+  bool divides_by_zero(const Operation& operation, const Call& call) const {
+    if (!is_division_ || !at::isIntegralType(operation.output(0).dtype, /*includeBool=*/true))
+      return false;
+    const Argument& divisor = call.bound().back();
     if (!divisor.tensor.defined()) return divisor.number.equal(0);
     return divisor.tensor.numel() != 0 && !download(divisor.tensor).all().item<bool>();
-  }
-  // Whether a tensor that is written lies over itself or over one that is read, or has another type
-  // than the result: then the CPU may refuse.
-  static bool writes_shared(const std::vector<at::Tensor>& targets, const Operation& operation,
-                            const std::vector<Argument>& bound) {
-    for (std::size_t i = 0; i < targets.size(); ++i) {
-      const at::Tensor& target = targets[i];
-      if (i < operation.output_count() && target.scalar_type() != operation.output(i).dtype)
-        return true;
-      if (at::has_internal_overlap(target) == at::MemOverlap::Yes) return true;
-      bool met_itself = false;
-      for (const Argument& argument : bound) {
-        if (!argument.tensor.defined()) continue;
-        const bool is_itself = argument.tensor.is_same(target);
-        if (is_itself && !std::exchange(met_itself, true)) continue;
-        const at::MemOverlapStatus status = at::get_overlap_status(argument.tensor, target);
-        if (status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial)
-          return true;
-      }
-    }
-    return false;
   }
   bool drops_out(const std::vector<IValue>& arguments) const {
     const auto& schema = functional_->handle.schema();
@@ -550,15 +526,6 @@ class EagerKernel final : public c10::OperatorKernel {
     if (output.sizes == self.sizes().vec() && output.dtype == self.scalar_type()) return true;
     reason = "the result has another shape or type than the tensor it is written to";
     return false;
-  }
-
-  static void put(const at::Tensor& target, at::Tensor result) {
-    if (covers_storage(target) && covers_storage(result) &&
-        target.scalar_type() == result.scalar_type() && target.sizes() == result.sizes() &&
-        target.strides() == result.strides() && !target.is_conj() && !target.is_neg())
-      take_content(target, std::move(result));
-    else
-      copy_from(result, target, false);
   }
 
   Form form_;
@@ -594,7 +561,9 @@ void register_eager_kernels(torch::Library& library) {
   // are made of these.
   constexpr std::array kAlways{"aten::convolution", "aten::convolution_backward",
                                "aten::_native_batch_norm_legit_functional",
-                               "aten::_native_batch_norm_legit_no_training"};
+                               "aten::_native_batch_norm_legit_no_training",
+                               // Goes to kernels of the CPU and CUDA without being dispatched.
+                               "aten::conj_physical_"};
   constexpr std::array kNever{"aten::copy_", "aten::_local_scalar_dense"};
   const auto is_in = [](const auto& list, const std::string& name) {
     return std::ranges::any_of(list, [&](const char* one) { return name == one; });

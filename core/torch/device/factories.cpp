@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
@@ -142,6 +143,14 @@ bool can_become(const at::Tensor& self, const at::Tensor& from) {
   return is_plain(self) && is_plain(from);
 }
 
+// As the CPU's kernel: no element twice, and no part of itself.
+at::Tensor checked_copy_from(const at::Tensor& source, const at::Tensor& target,
+                             bool non_blocking) {
+  at::assert_no_internal_overlap(target);
+  if (is_on_device(source) && is_on_device(target)) at::assert_no_partial_overlap(target, source);
+  return copy_from(source, target, non_blocking);
+}
+
 at::Tensor& set_nothing(at::Tensor& self) {
   const DeviceScope scope(self.device());
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
@@ -170,7 +179,7 @@ void register_memory_kernels(torch::Library& library) {
   library.impl("unfold", TORCH_FN(at::native::unfold));
   library.impl("view_as_real", TORCH_FN(at::native::view_as_real));
   library.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
-  library.impl("_copy_from", TORCH_FN(copy_from));
+  library.impl("_copy_from", TORCH_FN(checked_copy_from));
   library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   library.impl("_local_scalar_dense", TORCH_FN(read_scalar));
   library.impl("record_stream", TORCH_FN(record_stream));

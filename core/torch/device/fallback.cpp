@@ -12,6 +12,7 @@
 #include "core/torch/device/counters.h"
 #include "core/torch/device/generator.h"
 #include "core/torch/device/memory.h"
+#include "core/torch/device/refusals.h"
 #include "core/torch/record/operator_info.h"
 
 namespace backplane::device {
@@ -112,6 +113,7 @@ void check_devices(const c10::OperatorHandle& op, const Stack& stack) {
 
 void run_on_cpu(const c10::OperatorHandle& op, Stack* stack, std::string_view reason) {
   check_devices(op, *stack);
+  check_overlap(op, *stack);
   count_fallback(name_of(op), reason);
   replace_generator(op, *stack);
   const CauseScope cause(runtime::CopyCause::kFallback);

@@ -63,7 +63,8 @@ struct HostCall {
   std::optional<c10::Device> target;                       // of results
 
   IValue value_of(const IValue& value, bool is_written) {
-    if (value.isTensor() && value.toTensor().defined()) return tensor_of(value.toTensor(), is_written);
+    if (value.isTensor() && value.toTensor().defined())
+      return tensor_of(value.toTensor(), is_written);
     if (value.isTensorList()) {
       c10::List<at::Tensor> list;
       for (const at::Tensor& tensor : value.toTensorVector())
@@ -86,10 +87,10 @@ void run_nested_on_cpu(const c10::OperatorHandle& op, Stack* stack) {
   const auto is_view = [](const c10::Argument& result) {
     return result.alias_info() && !result.alias_info()->isWrite();
   };
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      std::ranges::none_of(schema.returns(), is_view), schema.name(),
-      " is a view, which nested tensors on the backplane device do not have; move the tensor to the "
-      "CPU first");
+  TORCH_CHECK_NOT_IMPLEMENTED(std::ranges::none_of(schema.returns(), is_view), schema.name(),
+                              " is a view, which nested tensors on the backplane device do not "
+                              "have; move the tensor to the "
+                              "CPU first");
   check_devices(op, *stack);
   count_fallback(schema.name(), "nested tensors run on the CPU");
   const CauseScope cause(runtime::CopyCause::kFallback);
@@ -122,13 +123,11 @@ void run_nested_on_cpu(const c10::OperatorHandle& op, Stack* stack) {
 }  // namespace
 
 void register_nested() {
-  static auto& fallback =
-      *new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::NestedTensorPrivateUse1,
-                          __FILE__, __LINE__);
+  static auto& fallback = *new torch::Library(
+      torch::Library::IMPL, "_", c10::DispatchKey::NestedTensorPrivateUse1, __FILE__, __LINE__);
   fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_nested_on_cpu>());
-  static auto& kernels =
-      *new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::NestedTensorPrivateUse1,
-                          __FILE__, __LINE__);
+  static auto& kernels = *new torch::Library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::NestedTensorPrivateUse1, __FILE__, __LINE__);
   kernels.impl("alias", TORCH_FN(at::native::alias_nested));
   kernels.impl("detach", TORCH_FN(at::native::detach));
 }

@@ -166,7 +166,7 @@ bool Operation::fits(std::span<const Argument> arguments, const at::Tensor& targ
 }
 
 Status Operation::execute(std::span<const Argument> arguments,
-                        std::span<const at::Tensor> outputs) const {
+                          std::span<const at::Tensor> outputs) const {
   std::vector<bp_binding> bindings(arguments.size() + outputs.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const Argument& argument = arguments[i];

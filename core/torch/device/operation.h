@@ -30,8 +30,8 @@ class Operation {
   static Result<std::shared_ptr<const Operation>> compile(TorchDevice& device, ir::Graph graph,
                                                           std::vector<std::size_t> absent = {});
 
-  // The results in new memory, in the strides of the graph. Submits to the device's queue. A failure
-  // is that of the call; what fails later is told by whoever waits for the queue.
+  // The results in new memory, in the strides of the graph. Submits to the device's queue. A
+  // failure is that of the call; what fails later is told by whoever waits for the queue.
   Result<std::vector<at::Tensor>> try_run(std::span<const Argument> arguments) const;
   std::vector<at::Tensor> run(std::span<const Argument> arguments) const {
     return unwrap(try_run(arguments));

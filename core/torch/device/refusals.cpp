@@ -1,5 +1,6 @@
 #include "core/torch/device/refusals.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -16,6 +17,7 @@
 
 #include "core/torch/device/memory.h"
 #include "core/torch/device/operation.h"
+#include "core/torch/device/written.h"
 
 namespace backplane::device {
 
@@ -55,8 +57,14 @@ class Mirror {
     std::int64_t next = kKeptSize;
     for (auto& [size, small] : sizes_) small = std::min(size, ++next);
     Stack stack;
-    for (std::size_t i = 0; i < arguments.size(); ++i)
-      stack.push_back(value_of(arguments[i], is_size(schema.arguments()[i])));
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const c10::Argument& argument = schema.arguments()[i];
+      // What is drawn here must not move the program's random numbers.
+      if (argument.name() == "generator")
+        stack.emplace_back(at::detail::createCPUGenerator());
+      else
+        stack.push_back(value_of(arguments[i], is_size(argument)));
+    }
     return stack;
   }
   bool changes_sizes() const {
@@ -201,24 +209,23 @@ std::string find_refusal(const c10::OperatorHandle& op, std::span<const IValue> 
   return error ? text_of(error) : std::string();
 }
 
-std::string find_refusal_as_it_lies(const c10::OperatorHandle& op, const Stack& stack) {
+void check_overlap(const c10::OperatorHandle& op, const Stack& stack) {
+  if (!writes_shared(op, stack)) return;
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
   const std::size_t count = op.schema().arguments().size();
   const std::span<const IValue> arguments(stack.data() + (stack.size() - count), count);
   thread_local std::unordered_set<std::string> taken;
   const std::string key = key_of(op, arguments);
-  if (taken.contains(key)) return {};
+  if (taken.contains(key)) return;
   bool changes_sizes = false;
   const std::exception_ptr error = try_on_cpu(op, arguments, Form::kAsItLies, changes_sizes);
   if (!error) {
     taken.insert(key);
-    return {};
+    return;
   }
-  const std::string text = text_of(error);
-  // The copies that the fallback makes lie apart.
-  if (text.find("memory location") != std::string::npos) std::rethrow_exception(error);
-  return text;
+  // What else is wrong shows with the real numbers; the copies that the fallback makes lie apart.
+  if (text_of(error).find("memory location") != std::string::npos) std::rethrow_exception(error);
 }
 
 }  // namespace backplane::device

@@ -14,8 +14,8 @@ namespace backplane::device {
 // small, each equal one alike.
 std::string find_refusal(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments);
 
-// The same of a call whose tensors lie over one another, which the kernel may mind: they lie so on
-// the CPU as well. Throws what the kernel does where that is about memory; the text is anything else.
-std::string find_refusal_as_it_lies(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+// Of a call that writes a tensor which lies over itself or over another, which the kernel may mind:
+// throws what it throws of tensors that lie so on the CPU.
+void check_overlap(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace backplane::device
