@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from torch_backplane import _C, decompositions, torch_device
 from torch_backplane.errors import BackplaneDataError, BackplaneError
@@ -363,6 +364,30 @@ class RecordedFrame:
         return self(*arguments)
 
 
+class TracedFrame:
+    """A captured frame that AOTAutograd traces, whose functions lose the tangents of forward-mode AD:
+    a call that brings some runs with PyTorch."""
+
+    def __init__(self, compiler: FrameCompiler, graph_module: Any, compiled: Any) -> None:
+        self.compiler = compiler
+        self.graph_module = graph_module
+        self.compiled = compiled
+
+    def __call__(self, *arguments: Any) -> Any:
+        if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
+            reason = _C.StatusError(
+                "unsupported", "an argument is a dual tensor of forward-mode AD"
+            )
+            return self.compiler.call_eagerly(self.graph_module, arguments, reason)
+        return self.compiled(*arguments)
+
+
+def _has_tangent(argument: Any) -> bool:
+    return (
+        isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None
+    )
+
+
 class _Refused:
     """Stands for a function that ``strict`` forbids: every call raises."""
 
@@ -489,4 +514,4 @@ def compile_frame(
     )
     if compiler.aot_reason:
         compiler.note_aot()
-    return compiled
+    return TracedFrame(compiler, graph_module, compiled)

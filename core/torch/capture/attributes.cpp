@@ -6,6 +6,7 @@
 
 #include "core/cpython/bytecode/class_dict.h"
 #include "core/torch/capture/interpreter.h"
+#include "core/torch/guards/content.h"
 
 namespace backplane::capture {
 
@@ -145,8 +146,7 @@ PyObject* Interpreter::bind(PyObject* descriptor, PyObject* owner, PyTypeObject*
     return method.release();
   }
   if (!kind->tp_descr_get) return world_.read_constant(descriptor);
-  const bool is_slot = kind == &PyMemberDescr_Type || kind == &PyGetSetDescr_Type ||
-                       !PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE);
+  const bool is_slot = !guards::is_made_by_python(kind);
   const bool is_method = kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type ||
                          kind == &PyClassMethodDescr_Type;
   if (!is_slot) {  // a descriptor written in Python
@@ -158,6 +158,7 @@ PyObject* Interpreter::bind(PyObject* descriptor, PyObject* owner, PyTypeObject*
         owner, reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_common.d_name);
     if (written.value) return Py_NewRef(written.value);
   }
+  const TakerScope scope(*this, is_slot ? Taker::kReader : Taker::kInterpreter);
   Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
   if (!value) return nullptr;
   if (is_method) {
@@ -191,8 +192,13 @@ PyObject* Interpreter::class_attribute(PyObject* owner, PyObject* name) {
   if (meta != &PyType_Type) guards.guard_type_attribute(meta, name, of_meta);
   if (of_meta && is_data_descriptor(of_meta)) {
     const Ref value = Ref::steal(PyObject_GetAttr(owner, name));
-    // Its name, bases and such: fixed as the class is.
     if (!value) return nullptr;
+    // Its name, bases and such: of a class of C as fixed as it is.
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(of_meta) == &PyGetSetDescr_Type)
+      return world_.read(
+          value.get(), guards.sources().add(
+                           SourceKind::kSlot,
+                           guards.sources().add(SourceKind::kConstant, kNoSource, owner), of_meta));
     if (!is_primitive(value.get()) && !PyTuple_Check(value.get()))
       return world_.read_constant(value.get());
     world_.own(value.get());
@@ -205,6 +211,7 @@ PyObject* Interpreter::class_attribute(PyObject* owner, PyObject* name) {
     if (kind == &PyFunction_Type || !kind->tp_descr_get) return world_.read_constant(found);
     if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type)
       return bind(found, owner, type);
+    const TakerScope scope(*this, Taker::kInterpreter);
     Ref value = Ref::steal(kind->tp_descr_get(found, nullptr, owner));
     if (!value) return nullptr;
     if (value.get() == found) return world_.read_constant(found);
@@ -239,6 +246,7 @@ PyObject* Interpreter::super_attribute(PyObject* super, PyObject* name) {
       break;
     }
   }
+  const TakerScope scope(*this, Taker::kInterpreter);
   Ref value = Ref::steal(PyObject_GetAttr(super, name));
   if (!value) return nullptr;
   if (PyMethod_Check(value.get()) || PyCFunction_Check(value.get()) ||

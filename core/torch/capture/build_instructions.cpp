@@ -2,6 +2,7 @@
 #include <opcode.h>
 
 #include "core/torch/capture/frame_state.h"
+#include "core/torch/guards/content.h"
 
 namespace backplane::capture {
 
@@ -26,6 +27,7 @@ Flow build_set(FrameState& state, int count) {
   Ref made = Ref::steal(PySet_New(nullptr));
   for (int i = count; i > 0; --i) {
     state.world.note_identity(state.peek(i));
+    if (!state.world.expose(state.peek(i))) return Flow::kError;
     if (PySet_Add(made.get(), state.peek(i)) != 0) return Flow::kError;
   }
   state.drop_to(state.depth() - count);
@@ -36,6 +38,7 @@ Flow build_map(FrameState& state, int count) {
   Ref made = Ref::steal(PyDict_New());
   for (int i = count; i > 0; --i) {
     state.world.note_identity(state.peek(2 * i));
+    if (!state.world.expose(state.peek(2 * i))) return Flow::kError;
     if (PyDict_SetItem(made.get(), state.peek(2 * i), state.peek(2 * i - 1)) != 0)
       return Flow::kError;
   }
@@ -69,29 +72,25 @@ Flow build_slice(FrameState& state, int count) {
 Flow format(FrameState& state, int argument) {
   const Ref spec = argument & 4 ? state.take() : Ref();
   Ref value = state.take();
-  PyObject* text = reinterpret_cast<PyObject*>(&PyUnicode_Type);
-  PyObject* given = value.get();
-  // str() of the value knows which texts name addresses.
-  if (!is_primitive(given)) {
-    value = Ref::steal(state.interpreter.call(text, &given, 1, nullptr));
-    if (!value) return Flow::kError;
-    if (spec) {
+  const int conversion = argument & 3;
+  // The functions of that name know which texts name addresses.
+  if (conversion != 0 || !is_primitive(value.get())) {
+    PyObject* given = value.get();
+    const bool has_format = spec && conversion == 0;
+    if (has_format && !guards::is_immutable_value(given)) {
       state.world.stop("the program formats an object with a format of its own");
       return Flow::kError;
     }
-  }
-  switch (argument & 3) {
-    case 1:
-      value = Ref::steal(PyObject_Str(value.get()));
-      break;
-    case 2:
-      value = Ref::steal(PyObject_Repr(value.get()));
-      break;
-    case 3:
-      value = Ref::steal(PyObject_ASCII(value.get()));
-      break;
-    default:
-      break;
+    if (has_format) {
+      if (!state.world.expose(given)) return Flow::kError;
+    } else {
+      static PyObject* const repr = PyDict_GetItemString(PyEval_GetBuiltins(), "repr");
+      static PyObject* const ascii = PyDict_GetItemString(PyEval_GetBuiltins(), "ascii");
+      PyObject* text = conversion == 2   ? repr
+                       : conversion == 3 ? ascii
+                                         : reinterpret_cast<PyObject*>(&PyUnicode_Type);
+      value = Ref::steal(state.interpreter.call(text, &given, 1, nullptr));
+    }
   }
   return value ? push_own(state, PyObject_Format(value.get(), spec.get())) : Flow::kError;
 }
@@ -117,7 +116,7 @@ Flow update_dict(FrameState& state, PyObject* target, PyObject* source, bool mer
     state.world.stop("the program merges a mapping that is no dict");
     return Flow::kError;
   }
-  if (!state.world.expose(source)) return Flow::kError;
+  if (!state.world.expose_items(source)) return Flow::kError;
   const Ref keys = guards::ordered_keys(source);
   for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
@@ -247,12 +246,14 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
       if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref value = state.take();
       state.world.note_identity(value.get());
+      if (!state.world.expose(value.get())) return Flow::kError;
       return PySet_Add(state.peek(argument), value.get()) == 0 ? Flow::kNext : Flow::kError;
     }
     case MAP_ADD: {
       if (!is_own(state, state.peek(argument + 2))) return Flow::kError;
       const Ref value = state.take(), key = state.take();
       state.world.note_identity(key.get());
+      if (!state.world.expose(key.get())) return Flow::kError;
       return PyDict_SetItem(state.peek(argument), key.get(), value.get()) == 0 ? Flow::kNext
                                                                                : Flow::kError;
     }
@@ -269,7 +270,7 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
       PyObject* set = state.peek(argument);
       return feed(state, iterable.get(), [&](PyObject* value) {
         state.world.note_identity(value);
-        return PySet_Add(set, value) == 0;
+        return state.world.expose(value) && PySet_Add(set, value) == 0;
       });
     }
     case DICT_UPDATE:

@@ -7,12 +7,16 @@
 #include <unordered_set>
 
 #include "core/cpython/bytecode/class_dict.h"
+#include "core/torch/guards/content.h"
+#include "core/torch/guards/switches.h"
 
 namespace backplane::capture {
 
 namespace {
 
 using cpython::Ref;
+using guards::Switch;
+using guards::switches;
 
 struct Row {
   const char* module;
@@ -20,12 +24,11 @@ struct Row {
   CFunctionKind kind;
 };
 
-constexpr std::array<Row, 29> kFunctions{{
+constexpr std::array<Row, 34> kFunctions{{
     {"builtins",
-     "abs all any ascii bin callable chr divmod format hex isinstance issubclass max min oct ord "
-     "pow "
-     "repr round sorted sum",
+     "abs all any ascii bin chr divmod format hex max min oct ord pow repr round sorted sum",
      CFunctionKind::kPure},
+    {"builtins", "callable isinstance issubclass", CFunctionKind::kOfClass},
     {"builtins", "getattr", CFunctionKind::kGetattr},
     {"builtins", "hasattr", CFunctionKind::kHasattr},
     {"builtins", "setattr", CFunctionKind::kSetattr},
@@ -41,36 +44,36 @@ constexpr std::array<Row, 29> kFunctions{{
     {"math", "*", CFunctionKind::kPure},
     {"cmath", "*", CFunctionKind::kPure},
     {"_operator",
-     "abs add and_ concat contains countOf eq floordiv ge getitem gt index indexOf inv invert is_ "
-     "is_not le length_hint lshift lt matmul mod mul ne neg not_ or_ pos pow rshift sub truediv "
+     "abs add and_ concat contains countOf eq floordiv ge getitem gt index indexOf inv invert le "
+     "length_hint lshift lt matmul mod mul ne neg not_ or_ pos pow rshift sub truediv "
      "truth "
      "xor",
      CFunctionKind::kPure},
+    {"_operator", "is_ is_not", CFunctionKind::kOfClass},
     {"_functools", "reduce", CFunctionKind::kPure},
-    {"_abc", "_abc_instancecheck _abc_subclasscheck", CFunctionKind::kPure},
-    {"sys", "exc_info intern getrecursionlimit is_finalizing", CFunctionKind::kPure},
+    {"_abc", "_abc_instancecheck _abc_subclasscheck", CFunctionKind::kOfClass},
+    {"_abc", "get_cache_token", CFunctionKind::kState},
+    {"sys", "exc_info intern is_finalizing", CFunctionKind::kPure},
     {"itertools", "*", CFunctionKind::kPure},
+    // What they ask is a part of every program's guards (guards/thread_state).
     {"torch._C",
-     "_get_tracing_state _is_tracing _has_torch_function _has_torch_function_unary "
-     "_has_torch_function_variadic is_grad_enabled is_autocast_enabled "
-     "is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype get_default_dtype "
-     "_is_torch_function_enabled _is_torch_function_mode_enabled _len_torch_dispatch_stack "
-     "_len_torch_function_stack _get_deterministic_algorithms _log_api_usage_once "
-     "is_anomaly_enabled "
-     "_get_cudnn_enabled _get_mkldnn_enabled _get_math_sdp_enabled _get_flash_sdp_enabled "
-     "_get_mem_efficient_sdp_enabled _are_functorch_transforms_active _get_tracing_state "
-     "_is_any_autocast_enabled _is_autocast_available "
-     "_get_privateuse1_backend_name _get_nnpack_enabled _autograd_init _is_key_in_tls",
+     "_get_tracing_state _is_tracing is_grad_enabled "
+     "is_autocast_enabled is_autocast_cpu_enabled is_autocast_cache_enabled get_autocast_dtype "
+     "get_default_dtype _is_torch_function_enabled _is_torch_function_mode_enabled "
+     "_len_torch_dispatch_stack _len_torch_function_stack _get_deterministic_algorithms "
+     "_log_api_usage_once _are_functorch_transforms_active _is_any_autocast_enabled "
+     "_is_autocast_available _autograd_init _is_key_in_tls",
      CFunctionKind::kPure},
+    {"torch._C", "_has_torch_function _has_torch_function_unary _has_torch_function_variadic",
+     CFunctionKind::kOfClass},
     {"torch._C", "_set_grad_enabled", CFunctionKind::kSwitch},
     {"torch._C", "is_inference_mode_enabled", CFunctionKind::kInferenceMode},
     {"torch",
      "set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled "
      "autocast_increment_nesting autocast_decrement_nesting clear_autocast_cache",
      CFunctionKind::kSwitch},
-    {"torch._C._functorch",
-     "maybe_current_level peek_interpreter_stack is_functorch_wrapped_tensor",
-     CFunctionKind::kPure},
+    {"torch._C._functorch", "maybe_current_level peek_interpreter_stack", CFunctionKind::kPure},
+    {"torch._C._functorch", "is_functorch_wrapped_tensor", CFunctionKind::kOfClass},
     {"torch._C._nn", "*", CFunctionKind::kOperator},
     {"torch._C._linalg", "*", CFunctionKind::kOperator},
     {"torch._C._fft", "*", CFunctionKind::kOperator},
@@ -83,7 +86,19 @@ constexpr std::string_view kReaders =
     "issubset issuperset isdisjoint __contains__ __len__ __getitem__ __iter__ __eq__ __ne__ "
     "__reversed__ "
     "__repr__ __lt__ __le__ __gt__ __ge__ __or__ __and__ __sub__ __add__ __mul__ "
-    "__init_subclass__ __hash__ __str__ __format__ __reduce_ex__ __dir__ __sizeof__ ";
+    "__init_subclass__ __hash__ __str__ __format__ __reduce_ex__ ";
+
+// Methods that look at nothing but, in a dict or a set, the key that they are given first.
+constexpr std::string_view kKeepers =
+    " append appendleft insert get setdefault pop popitem popleft keys values items copy clear "
+    "reverse rotate add discard move_to_end __len__ __iter__ __reversed__ __getitem__ __setitem__ "
+    "__delitem__ ";
+// Methods of sequences that take what an iterable gives.
+constexpr std::string_view kHanders = " extend extendleft ";
+// Methods of containers that compare, print or copy what is in them.
+constexpr std::string_view kItemReaders =
+    " index count remove sort __contains__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __repr__ "
+    "__str__ __format__ __reduce_ex__ __hash__ ";
 
 // Functions of PyTorch that change more than tensors, or look where the recording has nothing.
 constexpr std::string_view kExcludedOperators =
@@ -102,6 +117,7 @@ struct Tables {
   std::unordered_map<const PyMethodDef*, CFunctionKind> methods;  // by definition
   std::unordered_map<PyObject*, CFunctionKind> objects;           // by identity
   std::unordered_set<PyTypeObject*> immutable, containers, constructible, locks;
+  std::unordered_set<PyTypeObject*> keeping, handing_on;  // what their constructors do
 };
 
 void add_function(Tables& tables, PyObject* function, CFunctionKind kind) {
@@ -173,6 +189,8 @@ void add_types(std::unordered_set<PyTypeObject*>& set, const char* module, const
 Tables make_tables() {
   Tables tables;
   for (const Row& row : kFunctions) add_row(tables, row);
+  for (const Switch& row : switches())
+    add_row(tables, {row.module, row.function, CFunctionKind::kState});
   const Ref torch = Ref::steal(PyImport_ImportModule("torch._C"));
   for (const char* name : {"_VariableFunctions", "TensorBase"}) {
     const Ref found = torch ? Ref::steal(PyObject_GetAttrString(torch.get(), name)) : Ref();
@@ -217,7 +235,19 @@ Tables make_tables() {
       "accumulate chain combinations compress count cycle dropwhile filterfalse groupby islice "
       "pairwise permutations product repeat starmap takewhile zip_longest");
   add_types(tables.constructible, "functools", "partial");
+  add_types(tables.constructible, "operator", "itemgetter");
   add_types(tables.constructible, "types", "SimpleNamespace");
+  for (PyTypeObject* type : {&PyBaseObject_Type, &PySuper_Type, &PySlice_Type, &PyProperty_Type,
+                             &PyStaticMethod_Type, &PyClassMethod_Type, &PyMethod_Type})
+    tables.keeping.insert(type);
+  add_types(tables.keeping, "functools", "partial");
+  add_types(tables.keeping, "types", "SimpleNamespace");
+  for (PyTypeObject* type :
+       {&PyList_Type, &PyTuple_Type, &PyEnum_Type, &PyZip_Type, &PyReversed_Type})
+    tables.handing_on.insert(type);
+  add_types(tables.handing_on, "collections", "deque");
+  add_types(tables.handing_on, "itertools",
+            "chain combinations cycle islice pairwise permutations product repeat zip_longest");
   add_types(tables.locks, "_thread", "RLock LockType");
   add_types(tables.constructible, "torch._C", "DisableTorchFunctionSubclass DisableTorchFunction");
   return tables;
@@ -242,9 +272,9 @@ CFunctionKind method_kind(PyTypeObject* owner, std::string_view name, PyObject* 
   if (owner == &PyGen_Type) return CFunctionKind::kWriter;
   // Methods of iterators advance them; on the program's own that is its own affair.
   if (self && owner->tp_iternext) return CFunctionKind::kWriter;
-  if (owner == &PyType_Type &&
-      (name == "mro" || name == "__subclasscheck__" || name == "__instancecheck__"))
-    return CFunctionKind::kPure;
+  if (owner == &PyType_Type && name == "mro") return CFunctionKind::kPure;
+  if (owner == &PyType_Type && (name == "__subclasscheck__" || name == "__instancecheck__"))
+    return CFunctionKind::kOfClass;
   return CFunctionKind::kUnknown;
 }
 
@@ -270,7 +300,8 @@ CFunctionKind classify(PyObject* callable, PyObject*& out_self) {
     if (PyType_Check(self)) {  // object.__new__, dict.fromkeys and such
       out_self = nullptr;
       auto* owner = reinterpret_cast<PyTypeObject*>(self);
-      if (name == "__instancecheck__" || name == "__subclasscheck__") return CFunctionKind::kPure;
+      if (name == "__instancecheck__" || name == "__subclasscheck__")
+        return CFunctionKind::kOfClass;
       if (name == "__new__")
         return is_constructible(owner) ? CFunctionKind::kPure : CFunctionKind::kUnknown;
       return known.constructible.count(owner) != 0 ? CFunctionKind::kPure : CFunctionKind::kUnknown;
@@ -278,7 +309,7 @@ CFunctionKind classify(PyObject* callable, PyObject*& out_self) {
     if (known.locks.count(Py_TYPE(self)) != 0) return CFunctionKind::kLock;
     // The class that the method comes from is the first base written in C that has it.
     PyTypeObject* owner = Py_TYPE(self);
-    while (owner->tp_base && PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE)) owner = owner->tp_base;
+    while (owner->tp_base && guards::is_made_by_python(owner)) owner = owner->tp_base;
     return method_kind(owner, name, self);
   }
   if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type) {
@@ -307,8 +338,25 @@ CFunctionKind classify(PyObject* callable, PyObject*& out_self) {
   return CFunctionKind::kUnknown;
 }
 
+CUse use_of_method(const char* name, PyObject* self) {
+  if (contains_word(kKeepers, name))
+    return PyDict_Check(self) || PyAnySet_Check(self) ? CUse::kKeepsByKey : CUse::kKeeps;
+  return contains_word(kHanders, name) && !PyDict_Check(self) && !PyAnySet_Check(self)
+             ? CUse::kHandsOn
+             : CUse::kReads;
+}
+
+CUse use_of_class(PyTypeObject* type) {
+  PyTypeObject* base = guards::base_in_c(type);
+  const Tables& known = tables();
+  if (known.keeping.count(base) != 0) return CUse::kKeeps;
+  return known.handing_on.count(base) != 0 ? CUse::kHandsOn : CUse::kReads;
+}
+
+bool reads_own_items(const char* name) { return contains_word(kItemReaders, name); }
+
 bool is_constructible(PyTypeObject* type) {
-  while (type->tp_base && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+  while (type->tp_base && guards::is_made_by_python(type) &&
          tables().constructible.count(type) == 0)
     type = type->tp_base;
   return tables().constructible.count(type) != 0 ||

@@ -72,7 +72,7 @@ Flow call_with_containers(FrameState& state, bool has_keywords) {
   Ref names;
   std::vector<Ref> held;
   if (keywords && PyDict_Check(keywords.get()) && PyDict_GET_SIZE(keywords.get()) != 0) {
-    if (!world.expose(keywords.get())) return Flow::kError;
+    if (!world.expose_items(keywords.get())) return Flow::kError;
     names = Ref::steal(PyTuple_New(PyDict_GET_SIZE(keywords.get())));
     Py_ssize_t position = 0, i = 0;
     PyObject *key, *value;
@@ -98,6 +98,12 @@ Flow call_with_containers(FrameState& state, bool has_keywords) {
 }
 
 }  // namespace
+
+// Behind a break the list is one from outside.
+Flow list_to_tuple(FrameState& state) {
+  const Ref list = state.take();
+  return push_own(state, tuple_of(state, list.get()));
+}
 
 Flow run_call_instruction(FrameState& state, const Instruction& it, bool& out_handled) {
   out_handled = true;

@@ -7,6 +7,7 @@
 #include "core/torch/capture/c_functions.h"
 #include "core/torch/capture/interpreter.h"
 #include "core/torch/capture/library_functions.h"
+#include "core/torch/guards/content.h"
 
 namespace backplane::capture {
 
@@ -38,6 +39,34 @@ bool holds_only_primitives(PyObject* object) {
   while (_PySet_NextEntry(object, &position, &item, &hash))
     if (!is_primitive(item)) return false;
   return true;
+}
+
+// The function that numbers what is registered with abstract classes.
+PyObject* find_cache_token() {
+  const Ref module = Ref::steal(PyImport_ImportModule("_abc"));
+  PyObject* found = module ? PyObject_GetAttrString(module.get(), "get_cache_token") : nullptr;
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+// "{0.name}" or "{0[key]}".
+bool formats_attributes(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+  if (!utf8) {
+    PyErr_Clear();
+    return true;
+  }
+  bool in_name = false;
+  for (const char c : std::string_view(utf8, static_cast<std::size_t>(size))) {
+    if (c == '{')
+      in_name = true;
+    else if (c == '}' || c == ':' || c == '!')
+      in_name = false;
+    else if (in_name && (c == '.' || c == '['))
+      return true;
+  }
+  return false;
 }
 
 bool is_c_callable(PyObject* callable) {
@@ -78,16 +107,27 @@ PyObject* Interpreter::call_context_variable(PyObject* callable, PyObject* varia
 }
 
 bool Interpreter::expose_arguments(PyObject* const* arguments, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    PyObject* argument = arguments[i];
-    if (!world_.expose(argument)) return false;
-    if (world_.is_outside(argument) && PyIter_Check(argument) &&
-        !PyType_HasFeature(Py_TYPE(argument), Py_TPFLAGS_HEAPTYPE)) {
-      world_.stop("the program passes on an iterator from outside");
-      return false;
-    }
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    if (!world_.expose_callable(arguments[i]) || !world_.expose(arguments[i])) return false;
   return true;
+}
+
+bool Interpreter::expose_for(CUse use, PyObject* self, PyObject* const* arguments,
+                             std::size_t count) {
+  switch (use) {
+    case CUse::kReads:
+      return (!self || world_.expose(self)) && expose_arguments(arguments, count);
+    case CUse::kHandsOn:
+      for (std::size_t i = 0; i < count; ++i)
+        if (!world_.expose_items(arguments[i])) return false;
+      break;
+    case CUse::kKeepsByKey:
+      if (count > 0 && !world_.expose(arguments[0])) return false;
+      break;
+    case CUse::kKeeps:
+      break;
+  }
+  return !self || world_.expose_items(self);
 }
 
 PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std::size_t count,
@@ -110,6 +150,7 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
       case LibraryFunction::kCheckpoint:
         return call_checkpointed(arguments, count, keyword_names);
     }
+    const TakerScope scope(*this, Taker::kInterpreter);
     PyObject* result = PyObject_Vectorcall(callable, arguments, count, keyword_names);
     if (!world_.stopped()) return result;
     Py_XDECREF(result);
@@ -142,8 +183,7 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
     const Ref function = Ref::steal(instance_attribute(callable, names[0]));
     const Ref first = function ? Ref::steal(instance_attribute(callable, names[1])) : Ref();
     const Ref keywords = first ? Ref::steal(instance_attribute(callable, names[2])) : Ref();
-    if (!keywords ||
-        !expose_arguments(std::vector<PyObject*>{first.get(), keywords.get()}.data(), 2))
+    if (!keywords || !world_.expose_items(first.get()) || !world_.expose_items(keywords.get()))
       return nullptr;
     std::vector<Ref> held;
     std::vector<PyObject*> all;
@@ -226,10 +266,15 @@ PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* argume
     return world_.stop(std::string("the program makes a ") + type->tp_name);
   if (!is_constructible(type) || type == &PyType_Type)
     return world_.stop(std::string("the program makes an instance of ") + type->tp_name);
-  if (type == &PyUnicode_Type && count == 1 && !prints_the_same(arguments[0]))
-    return world_.stop(std::string("the text of a ") + Py_TYPE(arguments[0])->tp_name +
-                       " may name its address");
-  if (!expose_arguments(arguments, count + keywords)) return nullptr;
+  if (type == &PyUnicode_Type && count == 1) {
+    if (!prints_the_same(arguments[0]))
+      return world_.stop(std::string("the text of a ") + Py_TYPE(arguments[0])->tp_name +
+                         " may name its address");
+    if (PyType_Check(arguments[0])) world_.guard_name(arguments[0]);
+  }
+  const CUse use = use_of_class(type);
+  if (!expose_for(use, nullptr, arguments, count + keywords)) return nullptr;
+  const TakerScope scope(*this, use == CUse::kReads ? Taker::kReader : Taker::kInterpreter);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
     return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
                         type->tp_name);
@@ -270,15 +315,21 @@ PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* argume
   std::vector<PyObject*> own(arguments, arguments + total);
   for (PyObject*& argument : own) {
     if (PyObject* list = world_.seen_list(argument)) argument = list;
-    if (!world_.is_outside(argument)) continue;
-    if (PyList_CheckExact(argument) || PyTuple_CheckExact(argument)) {
+    if (world_.is_outside(argument) &&
+        (PyList_CheckExact(argument) || PyTuple_CheckExact(argument))) {
       held.push_back(Ref::steal(world_.copy_sequence(argument)));
       if (!held.back()) return nullptr;
       argument = held.back().get();
-    } else if (!is_fixed(argument)) {
+      continue;
+    }
+    if (!world_.expose(argument)) return nullptr;
+    // What expose() covers is how Python sees an object; an operator may look at more.
+    const guards::Content content = guards::content_of(argument);
+    if (world_.is_outside(argument) && !is_fixed(argument) && !PyTuple_Check(argument) &&
+        !PySlice_Check(argument) && content != guards::Content::kValue &&
+        content != guards::Content::kIdentity)
       return world_.stop(std::string("the program gives a ") + Py_TYPE(argument)->tp_name +
                          " from outside to " + c_name(callable));
-    }
   }
   return world_.admit(PyObject_Vectorcall(callable, own.data(), count, keyword_names),
                       c_name(callable));
@@ -370,6 +421,10 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
         return world_.stop(std::string("the program calls ") + c_name(callable) + " of a " +
                            Py_TYPE(self)->tp_name + " from outside");
       break;
+    case CFunctionKind::kOfClass:
+      return call_of_class(callable, arguments, count, keyword_names);
+    case CFunctionKind::kState:
+      return call_state(callable, arguments, count, keyword_names);
     case CFunctionKind::kReader:
     case CFunctionKind::kPure: {
       // One item of a dict needs no guard on the others.
@@ -394,16 +449,89 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
   }
   if (kind == CFunctionKind::kFind || kind == CFunctionKind::kStore || kind == CFunctionKind::kMake)
     return world_.stop(std::string("the program calls ") + c_name(callable) + " in an unusual way");
-  if (self && !expose_arguments(&self, 1)) return nullptr;
-  if (!expose_arguments(arguments, total)) return nullptr;
-  if (self && (kind == CFunctionKind::kReader || kind == CFunctionKind::kWriter))
+  // An unbound method has its object among the arguments.
+  const bool is_unbound = self && !is_bound;
+  const bool is_method = self && (kind == CFunctionKind::kReader || kind == CFunctionKind::kWriter);
+  const CUse use = is_method ? use_of_method(c_name(callable), self) : CUse::kReads;
+  if (is_method && world_.is_own(self) && !reads_own_items(c_name(callable))) {
+    if (!expose_for(use, nullptr, arguments + is_unbound, total - is_unbound)) return nullptr;
+  } else if (!expose_for(use, self, arguments + is_unbound, total - is_unbound)) {
+    return nullptr;
+  }
+  if (is_method)
     for (std::size_t i = 0; i < total; ++i) world_.note_search(arguments[i], self);
-  if ((std::strcmp(c_name(callable), "repr") == 0 || std::strcmp(c_name(callable), "format") == 0 ||
-       std::strcmp(c_name(callable), "__repr__") == 0) &&
-      (count > 0 || is_bound) && !prints_the_same(is_bound ? self : arguments[0]))
-    return world_.stop("the text of an object may name its address");
+  if (const char* name = c_name(callable);
+      (std::strcmp(name, "repr") == 0 || std::strcmp(name, "ascii") == 0 ||
+       std::strcmp(name, "format") == 0 || std::strcmp(name, "__repr__") == 0 ||
+       std::strcmp(name, "__str__") == 0 || std::strcmp(name, "__format__") == 0) &&
+      (count > 0 || is_bound)) {
+    PyObject* printed = is_bound ? self : arguments[0];
+    if (!prints_the_same(printed)) return world_.stop("the text of an object may name its address");
+    if (PyType_Check(printed)) world_.guard_name(printed);
+    if (is_bound && PyUnicode_Check(self) && formats_attributes(self))
+      return world_.stop("the program formats attributes of objects");
+  } else if (std::strcmp(name, "format_map") == 0) {
+    return world_.stop("the program formats attributes of objects");
+  } else if (self && (std::strcmp(name, "__reduce_ex__") == 0) && !world_.expose_state(self)) {
+    return nullptr;
+  }
+  const TakerScope scope(*this, use == CUse::kReads ? Taker::kReader : Taker::kInterpreter);
   return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
                       c_name(callable), 1);
+}
+
+PyObject* Interpreter::call_of_class(PyObject* callable, PyObject* const* arguments,
+                                     std::size_t count, PyObject* keyword_names) {
+  const std::string_view name = c_name(callable);
+  const std::size_t total = count + keyword_count(keyword_names);
+  if (name.starts_with("is_") && count == 2) world_.guard_identity_of(arguments[0], arguments[1]);
+  // Classes answer for their bases and, where they are abstract, for what is registered with them.
+  static PyObject* const class_name = PyUnicode_InternFromString("__class__");
+  if ((name == "isinstance" || name == "issubclass") && count > 1 && !PyType_Check(arguments[1]) &&
+      !world_.expose(arguments[1]))
+    return nullptr;
+  for (std::size_t i = 0; i < total; ++i) {
+    guard_special(arguments[i], class_name);
+    if (PyType_Check(arguments[i])) {
+      auto* type = reinterpret_cast<PyTypeObject*>(arguments[i]);
+      if (guards::is_made_by_python(type))
+        world_.guards().guard_type_attribute(type, class_name, _PyType_Lookup(type, class_name));
+    } else if (Py_TYPE(arguments[i])->tp_getattro != PyObject_GenericGetAttr &&
+               !guards::is_tensor(arguments[i]) && !PyModule_Check(arguments[i]) &&
+               guards::content_of(arguments[i]) == guards::Content::kUnknown &&
+               !world_.expose(arguments[i])) {
+      return nullptr;  // its class may be one that it tells
+    }
+  }
+  if (name.starts_with("_abc_")) {
+    static PyObject* const token = find_cache_token();
+    const Ref nothing = Ref::steal(PyTuple_New(0));
+    const Ref now = token ? Ref::steal(PyObject_CallNoArgs(token)) : Ref();
+    if (!now) return world_.stop("the program asks an abstract class");
+    world_.guards().guard_answer(token, nothing.get(), now.get());
+  }
+  return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
+                      c_name(callable));
+}
+
+// A switch of the process: the guards ask again.
+PyObject* Interpreter::call_state(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                                  PyObject* keyword_names) {
+  if (keyword_count(keyword_names) != 0 || count != 0)
+    return world_.stop(std::string("the program calls ") + c_name(callable) + " in an unusual way");
+  Ref answer = Ref::steal(PyObject_Vectorcall(callable, arguments, count, nullptr));
+  if (!answer) return nullptr;
+  if (!is_primitive(answer.get()))
+    return world_.stop(std::string(c_name(callable)) + " answers with an object");
+  const Ref nothing = Ref::steal(PyTuple_New(0));
+  world_.guards().guard_answer(callable, nothing.get(), answer.get());
+  return answer.release();
+}
+
+void Interpreter::guard_special(PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (guards::is_made_by_python(type))
+    world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
 }
 
 }  // namespace backplane::capture

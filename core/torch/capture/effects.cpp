@@ -1,6 +1,8 @@
 #include "core/torch/capture/effects.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string_view>
 
 #include "core/torch/capture/interpreter.h"
@@ -93,7 +95,33 @@ PyObject* World::read_back(const Effects::Found& found, PyObject* missing_error,
   return nullptr;
 }
 
+// A write through one path must not be one to what was read by another.
+void World::guard_written() {
+  guards::Sources& sources = guards_.sources();
+  std::map<PyTypeObject*, std::set<SourceId>> groups;  // of what may be one object
+  for (const Effect& effect : effects_.all()) {
+    PyObject* owner = effect.owner.get();
+    SourceId source = source_of(owner);
+    if (source == kNoSource) source = sources.add(SourceKind::kConstant, kNoSource, owner);
+    groups[Py_TYPE(owner)].insert(source);
+    if (effect.kind != EffectKind::kAttribute || effect.place == owner) continue;
+    const SourceId dict = sources.add(SourceKind::kInstanceDict, source, nullptr);
+    const SourceId known = source_of(effect.place);
+    if (known != kNoSource && known != dict) guards_.guard_same(dict, known);
+    groups[&PyDict_Type].insert(known != kNoSource ? known : dict);
+  }
+  if (groups.empty()) return;
+  for (const auto& [object, known] : known_) {
+    const auto group = groups.find(Py_TYPE(object));
+    if (known.source != kNoSource && group != groups.end()) group->second.insert(known.source);
+  }
+  for (const auto& [type, group] : groups)
+    if (group.size() > 1)
+      guards_.guard_all_distinct(std::vector<SourceId>(group.begin(), group.end()));
+}
+
 bool World::settle() {
+  guard_written();
   if (!defers_effects_ && !settle_effects()) return false;
   if (identities_.size() > 1) guards_.guard_all_distinct(std::move(identities_));
   return true;
@@ -122,8 +150,7 @@ bool World::settle_effects() {
 }
 
 bool World::may_write() {
-  if (writes_forbidden_)
-    stop("the program changes what is outside while it holds a lock");
+  if (writes_forbidden_) stop("the program changes what is outside while it holds a lock");
   return !writes_forbidden_;
 }
 

@@ -52,6 +52,7 @@ Flow run_version_instruction(FrameState& state, const cpython::Instruction& it, 
 Flow push_result(FrameState& state, PyObject* owned);
 Flow push_own(FrameState& state, PyObject* made);
 Flow load_local(FrameState& state, int index);
+Flow list_to_tuple(FrameState& state);
 Flow unary(FrameState& state, PyObject* (*function)(PyObject*));
 Flow jump(FrameState& state, const cpython::Instruction& it);
 Flow jump_on_truth(FrameState& state, const cpython::Instruction& it, bool wanted, bool keeps);

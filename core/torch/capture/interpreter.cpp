@@ -169,10 +169,11 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
 PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   if (is_below_dispatcher()) return cpython::evaluate_by_default(thread, frame, throwing);
   if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
+  const Taker taker = taker_;
+  const TakerScope scope(*this, Taker::kReader);
   cpython::UnrunFrame unrun(thread, frame);
   if (world_.stopped() || has_ended_) return world_.stop("");
-  if (World::is_too_deep())
-    return world_.stop("the program's calls lie too deep for the C stack");
+  if (World::is_too_deep()) return world_.stop("the program's calls lie too deep for the C stack");
   const cpython::FrameContent content = cpython::content_of(frame);
   PyCodeObject* code = content.code;
   ++frame_count_;
@@ -242,6 +243,10 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
   // A frame that ends in a handler does not get to its end.
   if (world_.stopped() || has_broken_)
     Py_XSETREF(thread->exc_info->exc_value, Py_XNewRef(handled.get()));
+  if (result && taker == Taker::kReader && !world_.stopped() && !world_.expose(result)) {
+    Py_CLEAR(result);
+    suspended = false;
+  }
   if (suspended) {
     running.suspend(state.depth());
   } else {

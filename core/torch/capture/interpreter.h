@@ -10,11 +10,13 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/cpython/bytecode/code.h"
 #include "core/cpython/frame/hook.h"
 #include "core/cpython/frame/running_frame.h"
+#include "core/torch/capture/c_functions.h"
 #include "core/torch/capture/world.h"
 
 namespace backplane::capture {
@@ -25,6 +27,12 @@ struct DecodedCode {
   cpython::Code code;
   std::vector<std::int32_t> handler;   // by instruction: index of its exception range or -1
   std::vector<std::int32_t> index_at;  // by code unit: instruction that starts there or -1
+};
+
+// Who gets what the next frame gives.
+enum class Taker : std::uint8_t {
+  kInterpreter,  // the program, or code in C that hands it on
+  kReader,       // code in C that looks at it
 };
 
 struct FrameState;  // of one running frame; interpreter.cpp
@@ -89,6 +97,23 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* call(PyObject* callable, PyObject* const* arguments, std::size_t count,
                  PyObject* keyword_names);
 
+  // While it lives, frames that start are asked by `taker`; not those that these start in turn.
+  class TakerScope {
+   public:
+    TakerScope(Interpreter& interpreter, Taker taker)
+        : interpreter_(interpreter), outer_(std::exchange(interpreter.taker_, taker)) {}
+    ~TakerScope() { interpreter_.taker_ = outer_; }
+    TakerScope(const TakerScope&) = delete;
+    TakerScope& operator=(const TakerScope&) = delete;
+
+   private:
+    Interpreter& interpreter_;
+    Taker outer_;
+  };
+
+  // Where an object of Python has no comparison of its own, it may be given one.
+  void guard_comparison(PyObject* object, int operation);
+
   World& world() { return world_; }
   std::uint64_t instruction_count() const { return instruction_count_; }
   std::uint64_t frame_count() const { return frame_count_; }
@@ -125,6 +150,10 @@ class Interpreter final : public cpython::Evaluator {
                             PyObject* keyword_names);
   PyObject* call_operator(PyObject* callable, PyObject* const* arguments, std::size_t count,
                           PyObject* keyword_names);
+  PyObject* call_of_class(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                          PyObject* keyword_names);
+  PyObject* call_state(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                       PyObject* keyword_names);
   PyObject* call_context_variable(PyObject* callable, PyObject* variable,
                                   PyObject* const* arguments, std::size_t count);
   PyObject* call_special(int special, PyObject* const* arguments, std::size_t count);
@@ -137,8 +166,13 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* call_cached(PyObject* wrapper, PyObject* const* arguments, std::size_t count,
                         PyObject* keyword_names);
   bool expose_arguments(PyObject* const* arguments, std::size_t count);
+  // As `use`, of a function or class in C, says.
+  bool expose_for(CUse use, PyObject* self, PyObject* const* arguments, std::size_t count);
+  // Where an object of Python has no such special method, it may be given one.
+  void guard_special(PyObject* object, PyObject* name);
 
   World& world_;
+  Taker taker_ = Taker::kReader;
   std::unordered_map<PyCodeObject*, std::unique_ptr<DecodedCode>> codes_;
   std::uint64_t instruction_count_ = 0, frame_count_ = 0;
   std::string stop_location_;

@@ -1,5 +1,7 @@
 #include "core/torch/capture/library_functions.h"
 
+#include <torch/csrc/Device.h>
+
 #include <cstring>
 #include <string_view>
 #include <unordered_set>
@@ -7,6 +9,7 @@
 
 #include "core/cpython/bytecode/py_ref.h"
 #include "core/torch/capture/interpreter.h"
+#include "core/torch/guards/content.h"
 
 namespace backplane::capture {
 
@@ -52,6 +55,13 @@ bool list_content(PyObject* container, std::vector<PyObject*>& out) {
   return true;
 }
 
+// Prints what it is, and no address.
+bool is_of_torch(PyObject* object) {
+  return std::strncmp(Py_TYPE(object)->tp_name, "torch.", 6) == 0 &&
+         Py_TYPE(object)->tp_repr != PyBaseObject_Type.tp_repr &&
+         (THPDevice_Check(object) || guards::content_of(object) != guards::Content::kUnknown);
+}
+
 }  // namespace
 
 LibraryFunction classify_library_function(PyObject* function) {
@@ -90,7 +100,9 @@ bool hashes_the_same(PyObject* object) {
     if (is_primitive(object) || is_fixed(object)) continue;
     if (PyTuple_Check(object)) {
       if (seen.insert(object).second && !list_content(object, pending)) return false;
-    } else if (guards::is_tensor(object) || !is_in_python(Py_TYPE(object), "__hash__")) {
+    } else if (guards::is_tensor(object) ||
+               (guards::content_of(object) != guards::Content::kValue &&
+                !is_in_python(Py_TYPE(object), "__hash__"))) {
       return false;
     }
   }
@@ -108,9 +120,9 @@ bool prints_the_same(PyObject* object) {
     if (PyTuple_Check(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
         PyAnySet_Check(object)) {
       if (seen.insert(object).second && !list_content(object, pending)) return false;
-    } else if (std::strncmp(type->tp_name, "torch.", 6) != 0 && !PyRange_Check(object) &&
-               !PyExceptionInstance_Check(object) && !is_in_python(type, "__repr__") &&
-               !is_in_python(type, "__str__")) {
+    } else if (guards::content_of(object) != guards::Content::kValue && !is_of_torch(object) &&
+               !PyRange_Check(object) && !PyExceptionInstance_Check(object) &&
+               !is_in_python(type, "__repr__") && !is_in_python(type, "__str__")) {
       return false;
     }
   }

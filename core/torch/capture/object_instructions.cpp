@@ -6,6 +6,7 @@
 #include "core/cpython/bytecode/opcodes.h"
 #include "core/cpython/frame/hook.h"
 #include "core/torch/capture/frame_state.h"
+#include "core/torch/guards/content.h"
 
 namespace backplane::capture {
 
@@ -50,10 +51,19 @@ constexpr std::array<Binary, 26> kBinary{
 };
 constexpr int kFirstInPlace = 13;
 
-bool is_opaque(PyObject* object) {
-  return !is_primitive(object) && !is_fixed(object) && !PyDict_Check(object) &&
-         !PyList_Check(object) && !PyTuple_Check(object) && !PyAnySet_Check(object) &&
-         !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) && !PyRange_Check(object);
+// A class of C whose objects change where they stand by such an operator.
+bool changes_in_place(PyObject* object) {
+  const PyTypeObject* type = guards::base_in_c(Py_TYPE(object));
+  if (is_primitive(object) || is_fixed(object) || guards::is_tensor(object) ||
+      guards::is_immutable_value(object) || PyTuple_Check(object) || PyFrozenSet_Check(object))
+    return false;
+  return type->tp_as_number || type->tp_as_sequence;
+}
+
+// What operators look at: a list or a dict of the program's own is only taken apart.
+bool expose_operand(World& world, PyObject* object) {
+  const bool is_taken_apart = PyList_Check(object) || PyDict_Check(object);
+  return (is_taken_apart && world.is_own(object)) || world.expose(object);
 }
 
 Flow binary(FrameState& state, int argument) {
@@ -69,19 +79,13 @@ Flow binary(FrameState& state, int argument) {
       return push_result(state, world.admit(Py_NewRef(changed.get()), "an operator", 2));
     return push_result(state, Py_NewRef(left.get()));
   }
-  if (argument >= kFirstInPlace && world.is_outside(left.get()) &&
-      (PyList_Check(left.get()) || PyDict_Check(left.get()) || PyAnySet_Check(left.get()))) {
+  if (argument >= kFirstInPlace && world.is_outside(left.get()) && changes_in_place(left.get())) {
     world.stop(std::string("the program changes a ") + Py_TYPE(left.get())->tp_name +
                " from outside");
     return Flow::kError;
   }
-  for (PyObject* side : {left.get(), right.get()})
-    if (world.is_outside(side) && is_opaque(side)) {
-      world.stop(std::string("the program computes with a ") + Py_TYPE(side)->tp_name +
-                 " from outside");
-      return Flow::kError;
-    }
-  if (!world.expose(left.get()) || !world.expose(right.get())) return Flow::kError;
+  if (!expose_operand(world, left.get()) || !expose_operand(world, right.get()))
+    return Flow::kError;
   return push_result(
       state, world.admit(kBinary[static_cast<std::size_t>(argument)](left.get(), right.get()),
                          "an operator"));
@@ -89,7 +93,12 @@ Flow binary(FrameState& state, int argument) {
 
 Flow compare(FrameState& state, int argument) {
   const Ref right = state.take(), left = state.take();
-  if (!state.world.expose(left.get()) || !state.world.expose(right.get())) return Flow::kError;
+  for (PyObject* side : {left.get(), right.get()})
+    if (!guards::compares_by_identity(side) && !state.world.expose(side)) return Flow::kError;
+  state.interpreter.guard_comparison(left.get(), argument);
+  state.interpreter.guard_comparison(right.get(), argument);
+  state.world.note_compared(left.get());
+  state.world.note_compared(right.get());
   // Objects without a comparison of their own are equal where they are one.
   state.world.guard_identity_of(left.get(), right.get());
   return push_result(
@@ -147,16 +156,14 @@ Flow push_result(FrameState& state, PyObject* owned) {
 
 Flow unary(FrameState& state, PyObject* (*function)(PyObject*)) {
   const Ref operand = state.take();
-  if (state.world.is_outside(operand.get()) && is_opaque(operand.get())) {
-    state.world.stop("the program computes with an object from outside");
-    return Flow::kError;
-  }
+  if (!state.world.expose(operand.get())) return Flow::kError;
   return push_result(state, state.world.admit(function(operand.get()), "an operator"));
 }
 
 PySendResult send(FrameState& state, PyObject*& out_result) {
   const Ref value = state.take();
   PyObject* result = nullptr;
+  const Interpreter::TakerScope scope(state.interpreter, Taker::kInterpreter);
   const PySendResult sent = PyIter_Send(state.peek(1), value.get(), &result);
   out_result = sent == PYGEN_ERROR ? nullptr : state.world.admit(result, "yield from");
   return sent;

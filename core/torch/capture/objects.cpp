@@ -2,6 +2,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "core/torch/capture/interpreter.h"
+#include "core/torch/guards/content.h"
 
 namespace backplane::capture {
 
@@ -26,9 +27,22 @@ bool is_container(PyObject* object) {
          PyAnySet_Check(object);
 }
 
-// Special methods that are Python functions come through the hook.
-bool is_python_class(PyObject* object) {
-  return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) && !is_fixed(object);
+// Whether the special method is a function of Python, which comes through the hook.
+bool is_in_python(PyObject* object, PyObject* name) {
+  if (!guards::is_made_by_python(Py_TYPE(object))) return false;
+  PyObject* found = _PyType_Lookup(Py_TYPE(object), name);
+  return found && PyFunction_Check(found);
+}
+
+// What C code gives back is what a function of Python gave, or an item of the program's own.
+Taker taker_of(bool is_in_python) { return is_in_python ? Taker::kInterpreter : Taker::kReader; }
+
+// Whether the class has code in C that says whether an object is true.
+bool has_truth_in_c(PyTypeObject* type) {
+  type = guards::base_in_c(type);
+  return (type->tp_as_number && type->tp_as_number->nb_bool) ||
+         (type->tp_as_mapping && type->tp_as_mapping->mp_length) ||
+         (type->tp_as_sequence && type->tp_as_sequence->sq_length);
 }
 
 }  // namespace
@@ -75,12 +89,17 @@ PyObject* Interpreter::item(PyObject* container, PyObject* key) {
     }
     PyErr_Clear();
   }
-  if (source != kNoSource) {
-    if (!is_container(container) && !is_python_class(container) && !PyType_Check(container))
-      return world_.stop(std::string("the program takes an item of a ") +
-                         Py_TYPE(container)->tp_name + " from outside");
-    if (!world_.expose(container)) return nullptr;
+  static PyObject* const item_name = PyUnicode_InternFromString("__getitem__");
+  const bool is_python = is_in_python(container, item_name);
+  if (!is_python) {
+    if (source != kNoSource && !world_.expose_items(container)) return nullptr;
+    if (!(PyList_CheckExact(key) && world_.is_outside(key)) && !world_.expose(key)) return nullptr;
   }
+  static PyObject* const missing_name = PyUnicode_InternFromString("__missing__");
+  if (source != kNoSource && PyDict_Check(container) &&
+      _PyType_Lookup(Py_TYPE(container), missing_name) && PyDict_Contains(container, key) != 1)
+    return world_.stop("the program reads a missing key of a dict with defaults from outside");
+  const TakerScope scope(*this, taker_of(is_python));
   Ref own_key = Ref::borrow(key);
   if (PyList_CheckExact(key) && world_.is_outside(key))
     own_key = Ref::steal(world_.copy_sequence(key));
@@ -100,6 +119,12 @@ bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) 
     return store_item(container, key, value);
   }
   world_.note_identity(key);
+  const bool is_plain = PyList_CheckExact(container) || PyDict_CheckExact(container);
+  static PyObject* const set_name = PyUnicode_InternFromString("__setitem__");
+  if (!is_in_python(container, set_name)) {
+    if (!world_.expose(key)) return false;
+    if (value && !is_plain && !PyDict_Check(container) && !world_.expose(value)) return false;
+  }
   const int status =
       value ? PyObject_SetItem(container, key, value) : PyObject_DelItem(container, key);
   return status == 0 && !world_.stopped();
@@ -121,11 +146,6 @@ int Interpreter::contains(PyObject* container, PyObject* value) {
       world_.guards().guard_absence(source, value);
     return found ? 1 : 0;
   }
-  if (source != kNoSource && !is_container(container) && !is_python_class(container)) {
-    world_.stop(std::string("the program searches a ") + Py_TYPE(container)->tp_name +
-                " from outside");
-    return -1;
-  }
   if (!world_.expose(container) || !world_.expose(value)) return -1;
   world_.note_search(value, container);
   const int found = PySequence_Contains(container, value);
@@ -139,13 +159,27 @@ int Interpreter::truth(PyObject* object) {
   object = unproxied(object);
   if (!object) return -1;
   const SourceId source = world_.source_of(object);
-  if (is_container(object) && !world_.expose_if_changed(object)) return -1;
+  if (is_container(object) && world_.effects().touches(object) && !world_.expose(object)) return -1;
   if (source != kNoSource && is_container(object))
     world_.guards().guard_length(source, Py_SIZE(object));
   if (source != kNoSource && PyDict_Check(object))
     world_.guards().guard_length(source, PyDict_GET_SIZE(object));
+  static PyObject* const names[] = {PyUnicode_InternFromString("__bool__"),
+                                    PyUnicode_InternFromString("__len__")};
+  for (PyObject* name : names) guard_special(object, name);
+  if (!is_container(object) && has_truth_in_c(Py_TYPE(object)) && !world_.expose_items(object))
+    return -1;
   const int is_true = PyObject_IsTrue(object);
   return world_.stopped() ? -1 : is_true;
+}
+
+void Interpreter::guard_comparison(PyObject* object, int operation) {
+  static PyObject* const names[] = {
+      PyUnicode_InternFromString("__lt__"), PyUnicode_InternFromString("__le__"),
+      PyUnicode_InternFromString("__eq__"), PyUnicode_InternFromString("__ne__"),
+      PyUnicode_InternFromString("__gt__"), PyUnicode_InternFromString("__ge__")};
+  guard_special(object, names[operation]);
+  if (operation == Py_NE) guard_special(object, names[Py_EQ]);
 }
 
 PyObject* Interpreter::iterator(PyObject* object) {
@@ -153,11 +187,10 @@ PyObject* Interpreter::iterator(PyObject* object) {
   object = unproxied(object);
   if (!object) return nullptr;
   if (world_.is_outside(object)) {
-    if (PyIter_Check(object) || (!is_container(object) && !is_python_class(object) &&
-                                 !PyType_Check(object) && !PyRange_Check(object)))
+    if (PyIter_Check(object))
       return world_.stop(std::string("the program iterates over a ") + Py_TYPE(object)->tp_name +
                          " from outside");
-    if (!world_.expose(object)) return nullptr;
+    if (!world_.expose_items(object)) return nullptr;
     world_.note_iterated(object);
   }
   if (PyAnySet_Check(object)) {
@@ -169,16 +202,23 @@ PyObject* Interpreter::iterator(PyObject* object) {
         return world_.stop("the order of a set of objects depends on their addresses");
   }
   if (PyGen_CheckExact(object) && world_.is_own(object)) return Py_NewRef(object);
+  static PyObject* const iter_name = PyUnicode_InternFromString("__iter__");
+  const TakerScope scope(*this, taker_of(is_in_python(object, iter_name)));
   return world_.admit(PyObject_GetIter(object), "iter()");
 }
 
 PyObject* Interpreter::next(PyObject* iterator) {
-  if (world_.is_outside(iterator) && !is_python_class(iterator))
+  static PyObject* const next_name = PyUnicode_InternFromString("__next__");
+  const bool is_python = is_in_python(iterator, next_name);
+  if (world_.is_outside(iterator) && !is_python)
     return world_.stop("the program advances an iterator from outside");
   if (!Py_TYPE(iterator)->tp_iternext) {
     PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
     return nullptr;
   }
+  const TakerScope scope(
+      *this, taker_of(is_python || PyGen_CheckExact(iterator) || PySeqIter_Check(iterator) ||
+                      use_of_class(Py_TYPE(iterator)) != CUse::kReads));
   PyObject* value = Py_TYPE(iterator)->tp_iternext(iterator);
   if (!value) {
     if (world_.stopped()) return world_.stop("");

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "core/torch/guards/content.h"
+
 namespace backplane::capture {
 
 namespace {
@@ -36,21 +38,11 @@ bool find_slots(PyObject* object, std::vector<PyObject*>& out_names) {
   return true;
 }
 
-// Classes of C may keep a state of their own, those on the heap too.
-bool is_made_by_python(PyTypeObject* type) {
-  static const destructor own = [] {
-    const Ref made = Ref::steal(
-        PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "Any"));
-    return made ? reinterpret_cast<PyTypeObject*>(made.get())->tp_dealloc : nullptr;
-  }();
-  return own && type->tp_dealloc == own;
-}
-
 // An instance whose whole state is its __dict__, its __slots__ and, perhaps, items of a dict.
 bool is_plain_instance(PyObject* object) {
   PyTypeObject* base = Py_TYPE(object);
   for (; PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE); base = base->tp_base)
-    if (!is_made_by_python(base)) return false;
+    if (!guards::is_made_by_python(base)) return false;
   if (std::strcmp(base->tp_name, "types.SimpleNamespace") == 0) return true;
   return Py_TYPE(object) != base &&
          (base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyODict_Type);
@@ -139,7 +131,10 @@ Result<std::uint32_t> Recipe::add_instance(World& world, PyObject* object) {
 Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
   if (const auto found = index_of_.find(object); found != index_of_.end()) return found->second;
   if (guards::is_tensor(object)) return add_tensor(world, object);
-  if (is_primitive(object) || is_fixed(object) || THPDevice_Check(object) || PyRange_Check(object))
+  if (is_primitive(object) || is_fixed(object) || THPDevice_Check(object) ||
+      PyRange_Check(object) ||
+      (world.is_own(object) && guards::is_immutable_value(object) &&
+       guards::base_in_c(Py_TYPE(object)) == Py_TYPE(object)))
     return finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
   if (const SourceId source = world.source_of(object); source != kNoSource) {
     world.guards().load(source);

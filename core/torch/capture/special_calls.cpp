@@ -16,6 +16,12 @@ PyObject* hash_function() {
   return function;
 }
 
+// Without what a subclass says.
+Py_ssize_t length_in_c(PyObject* object) {
+  if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
+  return PyAnySet_Check(object) ? PySet_GET_SIZE(object) : Py_SIZE(object);
+}
+
 }  // namespace
 
 PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std::size_t count) {
@@ -93,11 +99,18 @@ PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std
       if (!object) break;
       if (PyObject* list = world_.seen_list(object))
         return PyLong_FromSsize_t(PyList_GET_SIZE(list));
-      if (!world_.expose_if_changed(object)) return nullptr;
       const SourceId source = world_.source_of(object);
-      if (source != kNoSource && (PyDict_Check(object) || PyList_Check(object) ||
-                                  PyTuple_Check(object) || PyAnySet_Check(object)))
-        world_.guards().guard_length(source, PyObject_Length(object));
+      const bool has_items = PyDict_Check(object) || PyList_Check(object) ||
+                             PyTuple_Check(object) || PyAnySet_Check(object);
+      static PyObject* const len_name = PyUnicode_InternFromString("__len__");
+      guard_special(object, len_name);
+      if (!has_items && source != kNoSource) {
+        if (!world_.expose_items(object)) return nullptr;
+      } else if (source != kNoSource) {
+        if (world_.effects().touches(object) && !world_.expose(object)) return nullptr;
+        const Py_ssize_t length = length_in_c(object);
+        world_.guards().guard_length(source, length);
+      }
       const Py_ssize_t length = PyObject_Length(object);
       if (length < 0 || world_.stopped()) return world_.stopped() ? world_.stop("") : nullptr;
       return PyLong_FromSsize_t(length);

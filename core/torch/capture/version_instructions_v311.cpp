@@ -31,10 +31,8 @@ Flow run_version_instruction(FrameState& state, const cpython::Instruction& it, 
       return jump_on_none(state, it, false);
     case UNARY_POSITIVE:
       return unary(state, PyNumber_Positive);
-    case LIST_TO_TUPLE: {
-      const cpython::Ref list = state.take();
-      return push_own(state, PyList_AsTuple(list.get()));
-    }
+    case LIST_TO_TUPLE:
+      return list_to_tuple(state);
     case SEND: {  // what the receiver returns takes its place
       PyObject* result = nullptr;
       const PySendResult sent = send(state, result);

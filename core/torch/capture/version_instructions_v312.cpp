@@ -124,10 +124,7 @@ Flow run_version_instruction(FrameState& state, const Instruction& it, bool& out
     case CALL_INTRINSIC_1:
       if (it.argument == kStopIterationError) return replace_stop_iteration(state);
       if (it.argument == kUnaryPositive) return unary(state, PyNumber_Positive);
-      if (it.argument == kListToTuple) {
-        const Ref list = state.take();
-        return push_own(state, PyList_AsTuple(list.get()));
-      }
+      if (it.argument == kListToTuple) return list_to_tuple(state);
       break;
     default:
       break;

@@ -6,6 +6,7 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "core/torch/guards/content.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::capture {
@@ -13,8 +14,6 @@ namespace backplane::capture {
 namespace {
 
 using cpython::Ref;
-
-constexpr std::size_t kMostExposed = 100'000;
 
 bool is_traced(PyObject* object) {
   return record::find_wrapped_value(THPVariable_Unpack(object)) != nullptr;
@@ -74,7 +73,8 @@ PyObject* World::stop(const std::string& reason) {
 }
 
 void World::know(PyObject* object, SourceId source) {
-  if (known_.emplace(object, Known{source, false}).second) alive_.push_back(Ref::borrow(object));
+  if (known_.emplace(object, Known{source, Depth::kNone}).second)
+    alive_.push_back(Ref::borrow(object));
 }
 
 void World::own(PyObject* object) {
@@ -240,6 +240,10 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
   }
   if (is_fixed(object)) return read_constant(object);
   if (is_module_function(object)) return read_constant(object);
+  if (guards::is_immutable_value(object)) {  // made of what is guarded, shared or not
+    own(object);
+    return held.release();
+  }
   const bool is_new = Py_REFCNT(object) <= owner_count;
   if (PyTuple_Check(object)) return admit_tuple(held.release(), giver, is_new);
   if (!is_new)
@@ -252,8 +256,7 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
 
 PyObject* World::admit_tuple(PyObject* object, const char* giver, bool is_new) {
   Ref held = Ref::steal(object);
-  if (is_too_deep())
-    return stop(std::string(giver) + " gave a tuple that is nested too deep");
+  if (is_too_deep()) return stop(std::string(giver) + " gave a tuple that is nested too deep");
   const Py_ssize_t count = PyTuple_GET_SIZE(object);
   std::vector<Ref> items;
   bool changed = false;
@@ -305,123 +308,20 @@ bool World::admit_children(PyObject* object, const char* giver) {
   return true;
 }
 
-bool World::expose(PyObject* object) { return expose_all(object, /*itself_changed=*/false); }
-
-// Data may be deep, and lead back to itself.
-bool World::expose_all(PyObject* object, bool itself_changed) {
-  std::vector<PyObject*> pending{object};
-  while (!pending.empty()) {
-    PyObject* next = pending.back();
-    pending.pop_back();
-    if (effects_.touches(next) && !(itself_changed && next == object)) {
-      stop(std::string("code in C would look at a ") + Py_TYPE(next)->tp_name +
-           " that the program has changed");
-      return false;
-    }
-    if (!expose_elements(next, pending)) return false;
+void World::guard_name(PyObject* type) {
+  if (!PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type), Py_TPFLAGS_HEAPTYPE)) return;
+  const SourceId source = guards_.sources().add(SourceKind::kConstant, kNoSource, type);
+  static PyObject* const names[] = {PyUnicode_InternFromString("__qualname__"),
+                                    PyUnicode_InternFromString("__module__")};
+  for (PyObject* name : names) {
+    PyObject* descriptor = _PyType_Lookup(&PyType_Type, name);
+    const Ref value = Ref::steal(PyType_Type.tp_getattro(type, name));
+    if (!value)
+      PyErr_Clear();
+    else if (PyUnicode_CheckExact(value.get()))
+      guards_.guard_equality(guards_.sources().add(SourceKind::kSlot, source, descriptor),
+                             value.get());
   }
-  return true;
-}
-
-bool World::expose_child(PyObject* child, SourceId source, std::vector<PyObject*>& out_children) {
-  if (++exposed_count_ > kMostExposed) {
-    stop("a container from outside has too many elements to be guarded");
-    return false;
-  }
-  if (!Ref::steal(read(child, source))) return false;
-  out_children.push_back(child);
-  return true;
-}
-
-// Reads what the object holds itself.
-bool World::expose_elements(PyObject* object, std::vector<PyObject*>& out_children) {
-  const auto found = known_.find(object);
-  if (found == known_.end() || found->second.source == kNoSource || found->second.exposed)
-    return true;
-  found->second.exposed = true;
-  const SourceId source = found->second.source;
-  guards::Sources& sources = guards_.sources();
-  const auto expose_one = [&](PyObject* child, SourceId from) {
-    return expose_child(child, from, out_children);
-  };
-  if (PyDict_Check(object)) {
-    guards_.guard_keys(source, object);
-    Py_ssize_t position = 0;
-    PyObject *key, *value;
-    while (PyDict_Next(object, &position, &key, &value))
-      if (!expose_one(value, sources.add(SourceKind::kDictItem, source, key))) return false;
-  } else if (PyList_Check(object) || PyTuple_Check(object)) {
-    const bool is_list = PyList_Check(object);
-    const Py_ssize_t count = is_list ? PyList_GET_SIZE(object) : PyTuple_GET_SIZE(object);
-    guards_.guard_length(source, count);
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      PyObject* item = is_list ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
-      const SourceKind kind = is_list ? SourceKind::kListItem : SourceKind::kTupleItem;
-      if (!expose_one(item, sources.add(kind, source, nullptr, i))) return false;
-    }
-  } else if (PyAnySet_Check(object)) {
-    guards_.guard_length(source, PySet_GET_SIZE(object));
-    Py_ssize_t position = 0;
-    PyObject* key;
-    Py_hash_t hash;
-    for (Py_ssize_t i = 0; _PySet_NextEntry(object, &position, &key, &hash); ++i)
-      if (!expose_one(key, sources.add(SourceKind::kSetItem, source, nullptr, i))) return false;
-  } else if (PyCell_Check(object)) {
-    if (PyObject* content = PyCell_GET(object))
-      return expose_one(content, sources.add(SourceKind::kCellContent, source, nullptr));
-  } else if (Py_TYPE(object) == &PyDictProxy_Type) {
-    return expose_one(guards::mapping_of(object),
-                      sources.add(SourceKind::kProxied, source, nullptr));
-  }
-  return true;
-}
-
-PyObject* World::copy_sequence(PyObject* object) {
-  if (!expose(object)) return nullptr;
-  SequenceCopies copies;
-  return copy_elements(object, copies);
-}
-
-PyObject* World::copy_elements(PyObject* object, SequenceCopies& copies) {
-  if (is_too_deep()) return stop("a sequence from outside is nested too deep");
-  const auto [found, is_new] = copies.try_emplace(object);
-  if (!is_new)
-    return found->second ? Py_NewRef(found->second.get())
-                         : stop("a sequence from outside contains itself");
-  const bool is_list = PyList_CheckExact(object);
-  const Py_ssize_t count = is_list ? PyList_GET_SIZE(object) : PyTuple_GET_SIZE(object);
-  const Ref copy = Ref::steal(is_list ? PyList_New(count) : PyTuple_New(count));
-  if (!copy) return nullptr;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* item = is_list ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
-    const bool is_nested =
-        (PyList_CheckExact(item) || PyTuple_CheckExact(item)) && is_outside(item);
-    PyObject* admitted =
-        is_nested ? copy_elements(item, copies) : admit(Py_NewRef(item), "a sequence from outside");
-    if (!admitted) return nullptr;
-    if (is_list)
-      PyList_SET_ITEM(copy.get(), i, admitted);
-    else
-      PyTuple_SET_ITEM(copy.get(), i, admitted);
-  }
-  own(copy.get());
-  copies[object] = copy;
-  return Py_NewRef(copy.get());
-}
-
-// Its items are the objects outside, which the program may change as well.
-PyObject* World::copy_list(PyObject* list) {
-  if (!expose_all(list, /*itself_changed=*/true)) return nullptr;
-  const Py_ssize_t count = PyList_GET_SIZE(list);
-  const Ref copy = Ref::steal(PyList_New(count));
-  for (Py_ssize_t i = 0; copy && i < count; ++i) {
-    PyObject* item = admit(Py_NewRef(PyList_GET_ITEM(list, i)), "a list from outside");
-    if (!item) return nullptr;
-    PyList_SET_ITEM(copy.get(), i, item);
-  }
-  if (!copy) return nullptr;
-  own(copy.get());
-  return Py_NewRef(copy.get());
 }
 
 }  // namespace backplane::capture

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -82,14 +83,24 @@ class World {
   void note_identity(PyObject* object);
   // The program looks for `object` in `container`, which compares it with what is inside.
   void note_search(PyObject* object, PyObject* container);
+  // Code in C compares what is in the container, for which one object is enough.
+  void note_compared(PyObject* container);
   // Once the program has ended: guards which objects are one. Where effects are not deferred, also
   // that attributes which it set and set back again are what they were; stops where one is not.
   bool settle();
 
-  // Guards what a container from outside holds, at all depths: C code may look at it.
+  // What code in C may do with an object decides what is guarded first. All end the capture where
+  // no guard covers what can be read, or where the program has changed it.
+  // It looks at whatever it finds, at all depths.
   bool expose(PyObject* object);
-  // Ends the capture where the program has changed the container.
-  bool expose_if_changed(PyObject* object) { return !effects_.touches(object) || expose(object); }
+  // It takes the pieces of a container and hands them on.
+  bool expose_items(PyObject* object);
+  // It copies the attributes of an instance.
+  bool expose_state(PyObject* object);
+  // It may call the object: functions in C that ask more of objects than expose() covers.
+  bool expose_callable(PyObject* object);
+  // The text of a class has its name.
+  void guard_name(PyObject* type);
   // An own copy of a list or tuple from outside, with tensors of the recording.
   PyObject* copy_sequence(PyObject* object);
 
@@ -118,9 +129,10 @@ class World {
   std::vector<InputTensor>& inputs() { return inputs_; }
 
  private:
+  enum class Depth : std::uint8_t { kNone, kItems, kAll };
   struct Known {
     SourceId source = kNoSource;
-    bool exposed = false;
+    Depth depth = Depth::kNone;  // that is guarded
   };
 
   using SequenceCopies = std::unordered_map<PyObject*, cpython::Ref>;  // null: being made
@@ -128,15 +140,20 @@ class World {
   PyObject* copy_list(PyObject* list);
   bool may_write();
   bool settle_effects();
+  void guard_written();
   // As source_of, for tensors of the recording too.
   SourceId path_of(PyObject* object) const;
   PyObject* read_tensor(PyObject* object, SourceId source);
   PyObject* admit_tuple(PyObject* object, const char* giver, bool is_new);
   bool admit_children(PyObject* object, const char* giver);
   void know(PyObject* object, SourceId source);
-  bool expose_all(PyObject* object, bool itself_changed);
-  bool expose_elements(PyObject* object, std::vector<PyObject*>& out_children);
-  bool expose_child(PyObject* child, SourceId source, std::vector<PyObject*>& out_children);
+  bool expose_child(PyObject* child, SourceId source);
+  bool expose_dict(PyObject* dict, SourceId source, std::vector<PyObject*>& out_children);
+  bool expose_pieces(PyObject* object, SourceId source, std::vector<PyObject*>& out_children);
+  bool expose_attributes(PyObject* object, SourceId source, std::vector<PyObject*>& out_children);
+  bool expose_outside(PyObject* object, const Known& known, std::vector<PyObject*>& out_children);
+  bool expose_function_of(PyObject* partial);
+  bool expose_items_as_they_were(PyObject* object);
 
   guards::GuardProgram& guards_;
   Hand hand_;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/torch/bridge/tangent.h"
 #include "core/torch/device/devices.h"
 #include "core/torch/device/resized.h"
 
@@ -70,7 +72,8 @@ void RecordedFunction::make_key(std::span<const c10::IValue> arguments, Key& out
   out_key.offsets.clear();
   // "backplane" alone is the current device.
   words.push_back(at::GradMode::is_enabled() | (c10::InferenceMode::is_enabled() << 1) |
-                  (device::current_device() << 2));
+                  (c10::impl::TorchDispatchModeTLS::any_modes_set() << 2) |
+                  (device::current_device() << 3));
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
@@ -78,14 +81,16 @@ void RecordedFunction::make_key(std::span<const c10::IValue> arguments, Key& out
         words.push_back(-2);
         continue;
       }
+      const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
       words.push_back(static_cast<std::int64_t>(tensor.scalar_type()) |
                       (static_cast<std::int64_t>(tensor.requires_grad()) << 8) |
                       (static_cast<std::int64_t>(tensor.is_leaf()) << 9) |
-                      (static_cast<std::int64_t>(tensor.is_conj()) << 10) |
-                      (static_cast<std::int64_t>(tensor.is_neg()) << 11) |
+                      (static_cast<std::int64_t>(bridge::has_tangent(impl)) << 10) |
                       (static_cast<std::int64_t>(tensor.device().type()) << 16) |
                       (std::int64_t{static_cast<std::uint8_t>(tensor.device().index())} << 24) |
                       (tensor.dim() << 32));
+      // Wrappers of functorch, pending conjugations, inference tensors.
+      words.push_back(static_cast<std::int64_t>(impl.key_set().raw_repr()));
       const auto sizes = tensor.sizes(), strides = tensor.strides();
       words.insert(words.end(), sizes.begin(), sizes.end());
       words.insert(words.end(), strides.begin(), strides.end());

@@ -196,6 +196,9 @@ struct GuardProgram::ExpectationBuilder {
       case Kind::kEquality:
         if (held) return;  // of what cannot change
         break;
+      case Kind::kContent:
+        if (held && step.number != 0) return;
+        break;
       case Kind::kKeys:
         if (is_versioned[step.source] && PyDict_CheckExact(values[step.source])) return;
         break;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/torch/guards/content.h"
 #include "core/torch/guards/versions.h"
 
 namespace backplane::guards {
@@ -42,7 +43,16 @@ Py_ssize_t length_of(PyObject* object) {
   if (PyList_Check(object)) return PyList_GET_SIZE(object);
   if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
   if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+  if (is_deque(object)) return Py_SIZE(object);
   return -1;
+}
+
+bool same_arguments(PyObject* a, PyObject* b) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(a);
+  if (count != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (!same_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  return true;
 }
 
 bool has_keys(PyObject* dict, PyObject* keys) {
@@ -119,6 +129,19 @@ void GuardProgram::guard_identity(SourceId source, PyObject* object) {
 void GuardProgram::guard_equality(SourceId source, PyObject* object) {
   if (sources_[source].kind == SourceKind::kConstant) return;
   add(Kind::kEquality, source, object);
+}
+
+void GuardProgram::guard_content(SourceId source, PyObject* snapshot, bool is_immutable) {
+  if (is_immutable && sources_[source].kind == SourceKind::kConstant) return;
+  add(Kind::kContent, source, snapshot, is_immutable ? 1 : 0);
+}
+
+void GuardProgram::guard_answer(PyObject* function, PyObject* arguments, PyObject* answer) {
+  for (const Answer& known : answers_)
+    if (known.function.get() == function && same_arguments(known.arguments.get(), arguments))
+      return;
+  steps_.push_back({Kind::kAnswer, kNoSource, {}, static_cast<std::int64_t>(answers_.size())});
+  answers_.push_back({Ref::borrow(function), Ref::borrow(arguments), Ref::borrow(answer)});
 }
 
 void GuardProgram::guard_length(SourceId source, Py_ssize_t length) {
@@ -227,6 +250,12 @@ bool GuardProgram::has_same_keys() const {
   return now.included_ == local_.included_ && now.excluded_ == local_.excluded_;
 }
 
+bool GuardProgram::check_answer(const Answer& answer) {
+  const Ref now = Ref::steal(PyObject_Call(answer.function.get(), answer.arguments.get(), nullptr));
+  if (!now) PyErr_Clear();
+  return now && same_value(now.get(), answer.value.get());
+}
+
 bool GuardProgram::check_types(TypeAttributes& attributes) {
   auto* type = reinterpret_cast<PyTypeObject*>(attributes.type.get());
   if (attributes.version != 0 && version_of_class(type) == attributes.version) return true;
@@ -266,6 +295,10 @@ bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& r
       return value == step.operand.get();
     case Kind::kEquality:
       return same_value(value, step.operand.get());
+    case Kind::kContent:
+      return has_content(value, step.operand.get());
+    case Kind::kAnswer:
+      return check_answer(answers_[static_cast<std::size_t>(step.number)]);
     case Kind::kLength:
       return length_of(value) == step.number;
     case Kind::kKeys:
@@ -322,7 +355,7 @@ std::string GuardProgram::explain(const CallArguments& call) {
     if (step.kind == Kind::kTensor && is_tensor(registers.values[step.source]))
       what += "; " + tensors_[static_cast<std::size_t>(step.number)].explain(
                          THPVariable_Unpack(registers.values[step.source]));
-    else if (step.kind == Kind::kEquality)
+    else if (step.kind == Kind::kEquality || step.kind == Kind::kContent)
       what += "; it is " + repr(registers.values[step.source]);
     else if (step.kind == Kind::kType)
       what += "; it is " + std::string(Py_TYPE(registers.values[step.source])->tp_name);
@@ -343,6 +376,13 @@ std::string GuardProgram::step_text(const Step& step) const {
       return "ID_MATCH " + who + ": " + repr(step.operand.get());
     case Kind::kEquality:
       return "EQUALS_MATCH " + who + ": " + repr(step.operand.get());
+    case Kind::kContent:
+      return "CONTENT_MATCH " + who + ": " + repr(step.operand.get());
+    case Kind::kAnswer: {
+      const Answer& answer = answers_[static_cast<std::size_t>(step.number)];
+      return "ANSWER " + repr(answer.function.get()) + repr(answer.arguments.get()) + ": " +
+             repr(answer.value.get());
+    }
     case Kind::kLength:
       return "LENGTH " + who + ": " + std::to_string(step.number);
     case Kind::kKeys:

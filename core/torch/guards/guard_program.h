@@ -43,6 +43,10 @@ class GuardProgram {
   void guard_identity(SourceId source, PyObject* object);
   // Type and value of a number, str or bytes.
   void guard_equality(SourceId source, PyObject* object);
+  // The value of an object that is no number, str or bytes itself, by `content_snapshot`.
+  void guard_content(SourceId source, PyObject* snapshot, bool is_immutable);
+  // What a function in C that reads a switch answers; arguments: a tuple.
+  void guard_answer(PyObject* function, PyObject* arguments, PyObject* answer);
   void guard_length(SourceId source, Py_ssize_t length);
   // Keys of a dict with their order.
   void guard_keys(SourceId source, PyObject* dict);
@@ -83,6 +87,8 @@ class GuardProgram {
     kType,
     kIdentity,
     kEquality,
+    kContent,  // number: whether it cannot change
+    kAnswer,
     kLength,
     kKeys,
     kAbsence,
@@ -107,6 +113,9 @@ class GuardProgram {
     unsigned int version = 0;
     cpython::Ref order;  // __mro__, a new tuple whenever bases change
     std::vector<std::pair<cpython::Ref, cpython::Ref>> values;  // name, value or null
+  };
+  struct Answer {
+    cpython::Ref function, arguments, value;
   };
   struct FunctionParts {
     cpython::Ref code, globals, defaults, keyword_defaults;
@@ -194,6 +203,7 @@ class GuardProgram {
   bool add(Kind kind, SourceId source, PyObject* operand, std::int64_t number = 0);
   void add_pair(Kind kind, SourceId a, SourceId b);
   bool run(const Step& step, const CallArguments& call, Registers& registers);
+  static bool check_answer(const Answer& answer);
   static bool check_types(TypeAttributes& attributes);
   static bool check_function(const FunctionParts& parts, PyObject* function);
   bool check_shape(const CallArguments& call) const;
@@ -219,6 +229,7 @@ class GuardProgram {
   std::unordered_map<PyTypeObject*, std::uint32_t> type_index_;
   std::vector<TensorMatch> tensors_;
   std::vector<FunctionParts> functions_;
+  std::vector<Answer> answers_;
   std::vector<std::vector<SourceId>> distinct_;
   std::unordered_set<std::uint64_t> pairs_;  // that are guarded to be one object, or two
   std::size_t positional_count_;

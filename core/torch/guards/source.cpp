@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/torch/guards/content.h"
+
 namespace backplane::guards {
 
 namespace {
@@ -109,6 +111,7 @@ std::string Sources::step_text(const Source& source, const std::string& parent,
     }
     case SourceKind::kListItem:
     case SourceKind::kTupleItem:
+    case SourceKind::kDequeItem:
       return parent + "[" + std::to_string(source.index) + "]";
     case SourceKind::kSetItem:
       return "sorted(" + parent + ")[" + std::to_string(source.index) + "]";
@@ -154,12 +157,20 @@ cpython::Ref ordered_keys(PyObject* dict) {
 }
 
 PyObject* mapping_of(PyObject* proxy) {
-  // The whole of CPython's mappingproxyobject, which no header declares.
+  // The begin of CPython's mappingproxyobject and of _PyDictViewObject.
   struct Proxy {
     PyObject ob_base;
     PyObject* mapping;
   };
   return reinterpret_cast<Proxy*>(proxy)->mapping;
+}
+
+PyObject* deque_item(PyObject* deque, Py_ssize_t index) {
+  PyObject* item = index < Py_SIZE(deque)
+                       ? base_in_c(Py_TYPE(deque))->tp_as_sequence->sq_item(deque, index)
+                       : nullptr;
+  if (!item) PyErr_Clear();
+  return item;
 }
 
 PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Ref>& out_owned) {
@@ -184,6 +195,11 @@ PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Re
       return PyTuple_Check(parent) && index < PyTuple_GET_SIZE(parent)
                  ? PyTuple_GET_ITEM(parent, index)
                  : nullptr;
+    case SourceKind::kDequeItem: {
+      PyObject* value = is_deque(parent) ? deque_item(parent, index) : nullptr;
+      if (value) out_owned.push_back(cpython::Ref::steal(value));
+      return value;
+    }
     case SourceKind::kSetItem:
       return PyAnySet_Check(parent) ? set_item(parent, source.index) : nullptr;
     case SourceKind::kSlot: {
@@ -215,7 +231,7 @@ PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Re
     case SourceKind::kMethodFunction:
       return PyMethod_Check(parent) ? PyMethod_GET_FUNCTION(parent) : nullptr;
     case SourceKind::kReferent:
-      return PyWeakref_CheckRefExact(parent) ? PyWeakref_GET_OBJECT(parent) : nullptr;
+      return PyWeakref_CheckRef(parent) ? PyWeakref_GET_OBJECT(parent) : nullptr;
     case SourceKind::kContextValue: {
       PyObject* value = nullptr;
       if (!PyContextVar_CheckExact(parent) || PyContextVar_Get(parent, nullptr, &value) != 0)
@@ -224,7 +240,7 @@ PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Re
       return value;
     }
     case SourceKind::kProxied:
-      return Py_TYPE(parent) == &PyDictProxy_Type ? mapping_of(parent) : nullptr;
+      return shows_mapping(parent) ? mapping_of(parent) : nullptr;
   }
   return nullptr;
 }

@@ -24,6 +24,7 @@ enum class SourceKind : std::uint8_t {
   kDictItem,      // the value of `key` in a dict
   kListItem,      // element `index`
   kTupleItem,
+  kDequeItem,
   kSetItem,         // element `index` in the set's own order
   kSlot,            // what the descriptor `key` (of a __slots__ entry or a C structure) reads
   kDefault,         // default `index` of a function
@@ -34,7 +35,7 @@ enum class SourceKind : std::uint8_t {
   kMethodFunction,
   kReferent,      // of a weak reference
   kContextValue,  // of the context variable
-  kProxied,       // the mapping behind a mappingproxy
+  kProxied,       // the mapping behind a mappingproxy or a view of a dict
 };
 
 struct Source {
@@ -79,8 +80,10 @@ class Sources {
 // own. Runs no code of the program.
 cpython::Ref ordered_keys(PyObject* dict);
 
-// What a mappingproxy shows. Borrowed.
+// What a mappingproxy or a view of a dict shows. Borrowed.
 PyObject* mapping_of(PyObject* proxy);
+// A new reference; null where there is none. A subclass may not say.
+PyObject* deque_item(PyObject* deque, Py_ssize_t index);
 
 // What the source is now, or null without an error set where the path ends early. Borrowed from
 // what it was found in, or from `out_owned`. Runs no code of the program. Arguments are the

@@ -6,6 +6,8 @@
 
 #include <sstream>
 
+#include "core/torch/bridge/tangent.h"
+
 namespace backplane::guards {
 
 namespace {
@@ -20,9 +22,10 @@ struct GradientState {
     if (const auto* meta = meta_of(tensor)) {
       is_leaf = !meta->grad_fn_;
       requires_grad = meta->requires_grad_ || !is_leaf;
+      has_tangent = bridge::has_tangent(*meta);
     }
   }
-  bool requires_grad = false, is_leaf = true;
+  bool requires_grad = false, is_leaf = true, has_tangent = false;
 };
 
 template <class T>
@@ -44,6 +47,7 @@ TensorMatch::TensorMatch(const at::Tensor& tensor)
       device_(tensor.device()),
       requires_grad_(tensor.requires_grad()),
       is_leaf_(GradientState(*tensor.unsafeGetTensorImpl()).is_leaf),
+      has_tangent_(GradientState(*tensor.unsafeGetTensorImpl()).has_tangent),
       dims_(tensor.sizes().begin(), tensor.sizes().end()) {
   dims_.append(tensor.strides().begin(), tensor.strides().end());
 }
@@ -51,7 +55,8 @@ TensorMatch::TensorMatch(const at::Tensor& tensor)
 [[gnu::always_inline]] inline bool TensorMatch::holds(const c10::TensorImpl& tensor) const {
   const GradientState gradient(tensor);
   if (tensor.key_set() != keys_ || tensor.dtype() != dtype_ || tensor.device() != device_ ||
-      gradient.requires_grad != requires_grad_ || gradient.is_leaf != is_leaf_)
+      gradient.requires_grad != requires_grad_ || gradient.is_leaf != is_leaf_ ||
+      gradient.has_tangent != has_tangent_)
     return false;
   const c10::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
   const std::size_t count = dims_.size() / 2;
@@ -104,6 +109,9 @@ std::string TensorMatch::explain(const at::Tensor& tensor) const {
     return differs("dispatch keys", text_of(tensor.key_set()), text_of(keys_));
   if (GradientState(*tensor.unsafeGetTensorImpl()).is_leaf != is_leaf_)
     return differs("is_leaf", is_leaf_ ? "False" : "True", is_leaf_ ? "True" : "False");
+  if (GradientState(*tensor.unsafeGetTensorImpl()).has_tangent != has_tangent_)
+    return differs("a tangent of forward-mode AD", has_tangent_ ? "absent" : "there",
+                   has_tangent_ ? "there" : "absent");
   return "nothing differs";
 }
 

@@ -39,6 +39,7 @@ class TensorMatch {
   c10::Device device_;
   bool requires_grad_;
   bool is_leaf_;
+  bool has_tangent_;
   c10::IntArrayRef sizes() const { return {dims_.data(), dims_.size() / 2}; }
   c10::IntArrayRef strides() const { return {dims_.data() + dims_.size() / 2, dims_.size() / 2}; }
 

@@ -33,6 +33,9 @@ std::vector<Row> rows(const ThreadState& state) {
       {"autocast dtype of the CPU", c10::toString(state.autocast_cpu_dtype)},
       {"autocast on the accelerator", on_off(state.autocast_accelerator)},
       {"autocast dtype of the accelerator", c10::toString(state.autocast_accelerator_dtype)},
+      {"autocast on the torch device", on_off(state.autocast_device)},
+      {"autocast dtype of the torch device", c10::toString(state.autocast_device_dtype)},
+      {"the cache of autocast", on_off(state.autocast_cache)},
       {"a mode or functorch transform", on_off(state.modes)},
       {"default dtype", c10::toString(state.default_dtype)},
   };
@@ -53,6 +56,9 @@ ThreadState ThreadState::current() {
   state.autocast_accelerator = at::autocast::is_autocast_enabled(at::kCUDA);
   state.autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   state.autocast_accelerator_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+  state.autocast_device = at::autocast::is_autocast_enabled(at::kPrivateUse1);
+  state.autocast_device_dtype = at::autocast::get_autocast_dtype(at::kPrivateUse1);
+  state.autocast_cache = at::autocast::is_autocast_cache_enabled();
   state.modes = at::impl::PythonTorchFunctionTLS::stack_len() > 0 ||
                 c10::impl::TorchDispatchModeTLS::any_modes_set() ||
                 c10::impl::tls_local_dispatch_key_set().included_.has(

@@ -10,8 +10,9 @@ namespace backplane::guards {
 struct ThreadState {
   bool grad = false, inference = false, torch_function = false;
   bool deterministic = false, deterministic_warn_only = false;
-  bool autocast_cpu = false, autocast_accelerator = false;
-  c10::ScalarType autocast_cpu_dtype{}, autocast_accelerator_dtype{};
+  bool autocast_cpu = false, autocast_accelerator = false, autocast_device = false;
+  bool autocast_cache = false;
+  c10::ScalarType autocast_cpu_dtype{}, autocast_accelerator_dtype{}, autocast_device_dtype{};
   bool modes =
       false;  // a TorchFunctionMode, a TorchDispatchMode or a functorch transform is active
   c10::ScalarType default_dtype{};

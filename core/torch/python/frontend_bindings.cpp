@@ -21,6 +21,8 @@
 #include "core/runtime/device.h"
 #include "core/torch/call/compiled.h"
 #include "core/torch/compiler/size_family.h"
+#include "core/torch/guards/content.h"
+#include "core/torch/guards/switches.h"
 #include "core/torch/python/devices.h"
 #include "core/torch/python/foreign_program.h"
 
@@ -345,6 +347,14 @@ void register_frontend(py::module_& module) {
   own.def("time_guards", time_guards, py::arg("compiled"), py::arg("arguments"), py::arg("count"));
   own.def("stub_program", stub_program, py::arg("compiled"), py::arg("arguments"));
   own.def("entry_bytes", entry_bytes);
+  // For tests: the rows of the tables of what enters and of switches.
+  own.def("content_rows", guards::content_rows);
+  own.def("switches", [] {
+    std::vector<std::string> names;
+    for (const guards::Switch& row : guards::switches())
+      names.push_back(std::string(row.module) + "." + row.function);
+    return names;
+  });
   own.def("reassemble", reassemble);
   own.def("break_code", break_code, py::arg("function"), py::arg("offset"), py::arg("number"));
 }

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/torch/bridge/tangent.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/lower.h"
 #include "core/torch/record/session.h"
@@ -113,7 +114,8 @@ Status check_argument(const at::Tensor& tensor, std::size_t index) {
   if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
     return refuse("of symbolic shape");
   if (tensor.is_meta()) return refuse("on the meta device");
-  if (tensor._fw_grad(/*level=*/0).defined()) return refuse("a dual tensor of forward-mode AD");
+  if (tensor._is_zerotensor()) return refuse("a tensor of zeros without memory");
+  if (bridge::has_tangent(*tensor.unsafeGetTensorImpl())) return refuse("a dual tensor of forward-mode AD");
   return {};
 }
 
