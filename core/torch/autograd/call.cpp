@@ -1,8 +1,12 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/conj_physical.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/neg.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -55,6 +59,14 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
   return at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
 }
 
+// The same content with that pending.
+at::Tensor with_pending(at::Tensor content, record::Pending pending) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (pending.conjugation && content.is_complex()) content = at::_conj(at::conj_physical(content));
+  if (pending.negation) content = at::_neg_view(at::neg(content));
+  return content;
+}
+
 // Shares the memory of another output, with a gradient of its own. A write through it would have
 // to change the other's history as well, so PyTorch refuses that one.
 at::Tensor view_with_own_gradient(const at::Tensor& content) {
@@ -75,8 +87,11 @@ class Call {
         outputs_(sizes->outputs.size()) {}
 
   Result<std::vector<c10::IValue>> run() {
+    const bool has_node = signature_.tangent_count > 0 && at::GradMode::is_enabled();
+    at::Tensor generator;
+    if (has_node && signature_.draws) generator = generator_state();
     BP_ASSIGN_OR_RETURN(values_, forward());
-    if (signature_.tangent_count > 0 && at::GradMode::is_enabled()) make_node();
+    if (has_node) make_node(std::move(generator));
     copy_saved();
     make_own_outputs();
     if (!signature_.mutated.empty()) write_back();
@@ -108,8 +123,8 @@ class Call {
     return arguments_[signature_.argument_of_input[position]];
   }
 
-  void make_node() {
-    pointer_ = autograd::make_node<JointNode>(program_, sizes_, arguments_);
+  void make_node(at::Tensor generator) {
+    pointer_ = autograd::make_node<JointNode>(program_, sizes_, arguments_, std::move(generator));
     node_ = static_cast<JointNode*>(pointer_.get());
     torch::autograd::edge_list edges;
     edges.reserve(signature_.gradients.size());
@@ -139,6 +154,7 @@ class Call {
           const at::AutoDispatchBelowADInplaceOrView below_autograd;
           outputs_[i] = outputs_[i].clone();
         }
+        if (info.pending) outputs_[i] = with_pending(outputs_[i], info.pending);
       } else if (info.kind == OutputKind::kViewOfOutput) {
         outputs_[i] = view_of(outputs_[info.base], info);
       } else if (info.kind == OutputKind::kSharedWithOutput) {

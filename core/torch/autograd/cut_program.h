@@ -38,7 +38,10 @@ struct Signature {
   // By input of the forward: it makes tensors of it, and not only reads its memory.
   std::vector<bool> counted_inputs;
   bool grad_mode_after = true;
-  bool is_repeatable = true;  // draws nothing and writes no argument
+  bool is_repeatable = true;                    // draws nothing and writes no argument
+  bool draws = false, draws_on_device = false;  // random numbers
+  // By input of the forward: the gradients depend on its content. Empty where there are none.
+  std::vector<bool> needs_content;
 };
 
 // What of a program holds for one set of sizes only.
@@ -46,6 +49,7 @@ struct SizeRecord {
   // Offsets are relative to the argument or output that is `base`.
   std::vector<record::OutputInfo> outputs;
   std::vector<std::int64_t> class_values;  // of the dim classes that no expression gives
+  std::shared_ptr<const record::ProgramTape> program;  // for a second differentiation
 };
 
 class CutProgram {

@@ -1,11 +1,14 @@
 #include "core/torch/autograd/joint_node.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <unordered_set>
 
 #include "core/torch/bridge/errors.h"
@@ -23,6 +26,32 @@ std::uint32_t version_of(const at::Tensor& tensor) {
                                : torch::autograd::impl::version_counter(tensor).current_version();
 }
 
+constexpr const char* kWho = "backplane: gradients of gradients run the program again by PyTorch";
+
+// While one lives, the CPU's generator gives what it gave from `state` on; undefined: nothing.
+class DrawAgain {
+ public:
+  explicit DrawAgain(const at::Tensor& state) {
+    if (!state.defined()) return;
+    before_ = generator_state();
+    set(state);
+  }
+  ~DrawAgain() {
+    if (before_.defined()) set(before_);
+  }
+  DrawAgain(const DrawAgain&) = delete;
+  DrawAgain& operator=(const DrawAgain&) = delete;
+
+ private:
+  static void set(const at::Tensor& state) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(state);
+  }
+
+  at::Tensor before_;
+};
+
 // A gradient becomes its leaf's own: who changes one in place must not change another.
 void separate(variable_list& gradients) {
   std::unordered_set<const c10::StorageImpl*> seen;
@@ -35,24 +64,35 @@ void separate(variable_list& gradients) {
 
 }  // namespace
 
+at::Tensor generator_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
 std::uint64_t second_differentiations() {
   return g_second_differentiations.load(std::memory_order_relaxed);
 }
 
 JointNode::JointNode(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
-                     std::span<const at::Tensor> arguments)
-    : program_(std::move(program)), sizes_(std::move(sizes)) {
+                     std::span<const at::Tensor> arguments, at::Tensor generator)
+    : program_(std::move(program)), sizes_(std::move(sizes)), generator_(std::move(generator)) {
   saved_.reserve(program_->signature.saved.size());
   arguments_.reserve(arguments.size());
   for (const at::Tensor& argument : arguments) {
     arguments_.emplace_back(argument.getIntrusivePtr());
     versions_.push_back(version_of(argument));
   }
+  const Signature& signature = program_->signature;
+  for (std::uint32_t i = 0; i < signature.needs_content.size(); ++i)
+    if (signature.needs_content[i] && !std::ranges::binary_search(signature.mutated, i))
+      held_.push_back(arguments[signature.argument_of_input[i]]);
 }
 
 void JointNode::release_variables() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (torch::autograd::SavedVariable& saved : saved_) saved.reset_data();
+  held_.clear();
 }
 
 void JointNode::will_release_variables() {
@@ -69,6 +109,7 @@ variable_list JointNode::apply(variable_list&& tangents) {
       inputs.push_back(saved.unpack(getptr()));
       if (releases_) saved.reset_data();
     }
+    if (releases_) held_.clear();
   }
   for (std::size_t i = 0; i < tangents.size(); ++i)
     if (!tangents[i].defined()) tangents[i] = input_metadata(i).zeros_like();
@@ -85,30 +126,68 @@ variable_list JointNode::apply(variable_list&& tangents) {
   return gradients;
 }
 
-variable_list JointNode::differentiate_again(const variable_list& tangents) const {
-  constexpr const char* kWho = "backplane: gradients of gradients run the program again by PyTorch";
+std::vector<at::Tensor> JointNode::inputs_again() const {
   const Signature& signature = program_->signature;
-  TORCH_CHECK(signature.is_repeatable, kWho,
-              ", but this one draws random numbers or writes its arguments, so a second run would "
-              "differ. Take the gradient of gradients outside of the compiled region.");
-  std::vector<at::Tensor> arguments;
-  for (std::size_t i = 0; i < arguments_.size(); ++i) {
-    at::Tensor argument(arguments_[i].lock());
-    TORCH_CHECK(argument.defined(), kWho, ", but argument ", i,
+  std::vector<at::Tensor> inputs;
+  for (std::size_t i = 0; i < signature.argument_of_input.size(); ++i) {
+    const std::uint32_t a = signature.argument_of_input[i];
+    at::Tensor argument(arguments_[a].lock());
+    const bool is_needed = i >= signature.needs_content.size() || signature.needs_content[i];
+    TORCH_CHECK(argument.defined() || !is_needed, kWho, ", but argument ", a,
                 " is gone. Keep it alive until backward with create_graph=True has run.");
-    TORCH_CHECK(version_of(argument) == versions_[i], kWho, ", but argument ", i,
+    TORCH_CHECK(!is_needed || version_of(argument) == versions_[a], kWho, ", but argument ", a,
                 " was modified by an inplace operation since (it is at version ",
-                version_of(argument), "; expected version ", versions_[i], " instead).");
-    arguments.push_back(std::move(argument));
+                argument.defined() ? version_of(argument) : 0, "; expected version ", versions_[a],
+                " instead).");
+    if (!argument.defined()) argument = sizes_->program->stand_in(i);
+    // One tensor may be two arguments, and each has its gradient.
+    if (argument.requires_grad()) argument = argument.view_as(argument);
+    inputs.push_back(std::move(argument));
   }
-  g_second_differentiations.fetch_add(1, std::memory_order_relaxed);
+  return inputs;
+}
+
+variable_list JointNode::outputs_again(const std::vector<at::Tensor>& inputs) const {
+  const Signature& signature = program_->signature;
+  std::vector<at::Tensor> given = inputs;
+  for (const std::uint32_t input : signature.mutated) given[input] = given[input].clone();
+  Result<std::vector<at::Tensor>> ran = sizes_->program->run(given);
+  variable_list outputs;
+  if (ran.ok()) {
+    for (std::size_t i = 0; i < ran->size(); ++i)
+      if (sizes_->outputs[i].tangent != kAbsent) outputs.push_back((*ran)[i]);
+    for (const std::uint32_t input : signature.mutated)
+      if (signature.arguments[signature.argument_of_input[input]].tangent != kAbsent)
+        outputs.push_back(given[input]);
+    return outputs;
+  }
+  // Python knows histories that operators alone do not tell.
+  TORCH_CHECK(signature.is_repeatable, kWho,
+              ", which is not possible here: ", ran.status().message());
+  std::vector<at::Tensor> arguments(arguments_.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::uint32_t input = signature.arguments[i].graph_input;
+    arguments[i] = inputs[input];
+  }
   const std::vector<c10::IValue> results = program_->run_eagerly(arguments);
-  variable_list outputs, inputs;
   for (std::size_t i = 0; i < results.size(); ++i)
     if (sizes_->outputs[i].tangent != kAbsent) outputs.push_back(results[i].toTensor());
-  for (const std::uint32_t input : signature.gradients)
-    inputs.push_back(arguments[signature.argument_of_input[input]]);
-  return torch::autograd::grad(outputs, inputs, tangents, /*retain_graph=*/true,
+  return outputs;
+}
+
+variable_list JointNode::differentiate_again(const variable_list& tangents) const {
+  TORCH_CHECK(!program_->signature.draws_on_device && sizes_->program, kWho,
+              ", but this one draws random numbers on a device, so a second run would differ. Take "
+              "the gradient of gradients outside of the compiled region.");
+  const std::vector<at::Tensor> inputs = inputs_again();
+  g_second_differentiations.fetch_add(1, std::memory_order_relaxed);
+  const variable_list outputs = [&] {
+    const DrawAgain draw_again(generator_);
+    return outputs_again(inputs);
+  }();
+  variable_list wanted;
+  for (const std::uint32_t input : program_->signature.gradients) wanted.push_back(inputs[input]);
+  return torch::autograd::grad(outputs, wanted, tangents, /*retain_graph=*/true,
                                /*create_graph=*/true, /*allow_unused=*/true);
 }
 

@@ -20,8 +20,9 @@ namespace backplane::autograd {
 
 class JointNode final : public torch::autograd::Node {
  public:
+  // `generator`: the state that the program drew from; undefined where it draws nothing.
   JointNode(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
-            std::span<const at::Tensor> arguments);
+            std::span<const at::Tensor> arguments, at::Tensor generator);
 
   // Every saved value once, in order, after the outputs have their history.
   void save(const at::Tensor& value, bool is_output) { saved_.emplace_back(value, is_output); }
@@ -34,15 +35,25 @@ class JointNode final : public torch::autograd::Node {
  private:
   torch::autograd::variable_list differentiate_again(
       const torch::autograd::variable_list& tangents) const;
+  // The arguments under names of their own; by input of the forward.
+  std::vector<at::Tensor> inputs_again() const;
+  // Runs the program on them: the tensors that the tangents belong to.
+  torch::autograd::variable_list outputs_again(const std::vector<at::Tensor>& inputs) const;
 
   std::shared_ptr<CutProgram> program_;
   std::shared_ptr<const SizeRecord> sizes_;
   std::vector<torch::autograd::SavedVariable> saved_;
-  // For a second differentiation only: it does not keep them alive.
+  // For a second differentiation only. Those that it needs are held until the last apply, as eager
+  // mode holds what it saves; but not those that the program writes, whose history leads back here.
+  std::vector<at::Tensor> held_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> arguments_;
   std::vector<std::uint32_t> versions_;
+  at::Tensor generator_;
   bool releases_ = false;  // this is the last apply: saved values go as they are read
 };
+
+// Of the CPU's generator.
+at::Tensor generator_state();
 
 // Second differentiations so far, in this process: they run by PyTorch.
 std::uint64_t second_differentiations();

@@ -132,6 +132,35 @@ std::unordered_map<ir::ValueId, std::uint32_t> outputs_by_root(const record::Rec
   return shown_by;
 }
 
+// A batch normalisation in training: forward and backward take the running statistics as operands 3
+// and 4, and give them on without a look at them.
+bool normalizes_by_batch(const ir::Node& node) {
+  if (node.op->name.find("batch_norm") == std::string_view::npos) return false;
+  for (const char* name : {"training", "train"})
+    if (const ir::Attribute* attribute = node.find_attribute(name))
+      if (const bool* on = std::get_if<bool>(&attribute->value)) return *on;
+  return false;
+}
+
+// By input of the forward: whether a gradient depends on it.
+std::vector<bool> inputs_of_gradients(const record::Recorded& recorded) {
+  const ir::Graph& graph = recorded.graph;
+  std::vector<bool> is_read(graph.values.size());
+  for (std::size_t i = recorded.border.forward_output_count; i < graph.outputs.size(); ++i)
+    is_read[graph.outputs[i]] = true;
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (std::ranges::none_of(node->results, [&](ir::ValueId v) { return is_read[v]; })) continue;
+    const bool ignores_statistics = normalizes_by_batch(*node);
+    for (std::size_t i = 0; i < node->operands.size(); ++i)
+      if (node->operands[i] != ir::kNone && !(ignores_statistics && (i == 3 || i == 4)))
+        is_read[node->operands[i]] = true;
+  }
+  std::vector<bool> out;
+  for (std::size_t i = 0; i < recorded.border.argument_count; ++i)
+    out.push_back(is_read[graph.inputs[i]]);
+  return out;
+}
+
 }  // namespace
 
 std::string role_name(runtime::Role role) {
@@ -149,6 +178,7 @@ std::string role_name(runtime::Role role) {
 autograd::SizeRecord size_record(const record::Recorded& recorded) {
   autograd::SizeRecord sizes;
   sizes.outputs = recorded.outputs;
+  sizes.program = recorded.program;
   for (OutputInfo& info : sizes.outputs) {
     if (info.kind == OutputKind::kViewOfArgument) {
       // A view of another type counts in its own elements.
@@ -219,6 +249,8 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   signature.counted_inputs.assign(recorded.border.argument_count, true);
   signature.grad_mode_after = recorded.grad_mode_after;
   signature.is_repeatable = !recorded.draws;
+  signature.draws = recorded.draws;
+  signature.draws_on_device = recorded.draws && recorded.placement.device.has_value();
   std::vector<std::pair<std::uint32_t, std::uint32_t>> gradients;  // graph output, input
   for (std::uint32_t i = 0; i < recorded.arguments.size(); ++i) {
     const record::ArgumentInfo& info = recorded.arguments[i];
@@ -250,6 +282,7 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
   signature = signature_of(recorded, forward);
   signature.counted_inputs = forward_->counted_inputs();
   if (cut == nullptr) return;
+  signature.needs_content = inputs_of_gradients(recorded);
   const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
     autograd::SavedSource source;

@@ -33,10 +33,11 @@ Result<ir::AttributeValue> list_attribute(const c10::IValue& value) {
   }
   std::vector<ir::Dim> dims;
   std::vector<double> reals;
-  bool any_real = false;
+  bool any_real = false, any_whole = false;
   for (const c10::IValue& item : items) {
-    if (item.isInt() || item.isBool()) {
-      const std::int64_t number = item.isInt() ? item.toInt() : std::int64_t{item.toBool()};
+    if (item.isInt()) {
+      const std::int64_t number = item.toInt();
+      any_whole = true;
       dims.emplace_back(number);
       reals.push_back(static_cast<double>(number));
     } else if (item.isDouble()) {
@@ -46,6 +47,8 @@ Result<ir::AttributeValue> list_attribute(const c10::IValue& value) {
       return Status(Code::kUnsupported, "a list of " + item.tagKind());
     }
   }
+  // What is multiplied by 2 keeps its dtype, by 2.0 it does not.
+  if (any_real && any_whole) return Status(Code::kUnsupported, "a list of whole and other numbers");
   if (any_real) return ir::AttributeValue(std::move(reals));
   return ir::AttributeValue(std::move(dims));
 }

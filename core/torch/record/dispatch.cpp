@@ -11,6 +11,7 @@
 
 #include "core/torch/record/decompositions.h"
 #include "core/torch/record/fallback.h"
+#include "core/torch/record/program_tape.h"
 
 namespace backplane::record {
 
@@ -35,7 +36,7 @@ Status do_register() {
     fallbacks.fallback(torch::CppFunction::makeFromBoxedFunction<&record_call>());
     static auto& through =
         *new torch::Library(torch::Library::IMPL, "_", kDecomposeKey, __FILE__, __LINE__);
-    through.fallback(torch::CppFunction::makeFallthrough());
+    through.fallback(torch::CppFunction::makeFromBoxedFunction<&note_call>());
     static auto& decompositions =
         *new torch::Library(torch::Library::IMPL, "aten", kDecomposeKey, __FILE__, __LINE__);
     register_decompositions(decompositions);

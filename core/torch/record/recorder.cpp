@@ -149,6 +149,7 @@ class Recording {
 
   Result<Recorded> run() {
     session_->locate = options_.locate;
+    if (options_.with_backward && had_grad_) session_->program = std::make_shared<ProgramTape>();
     for (std::size_t i = 0; i < arguments_.size(); ++i) (void)hand_argument(i);
     session_->add_argument = [this](const at::Tensor& tensor) {
       if (Status status = check_argument(tensor, arguments_.size()); !status.ok())
@@ -202,6 +203,7 @@ class Recording {
       handed.edge = edge.get();
     }
     handed.storage = storage_of(handed.given);
+    if (session_->program) session_->program->add_input(argument, handed.given);
     handed_.push_back(std::move(handed));
     return handed_.back().given;
   }
@@ -224,6 +226,7 @@ class Recording {
 
   Status finish_forward() {
     session_->add_argument = nullptr;
+    const std::shared_ptr<ProgramTape> program = std::move(session_->program);
     forward_call_count_ = session_->tape.calls.size();
     new_values_.resize(handed_.size(), kNoValue);
     for (std::size_t h = 0; h < handed_.size(); ++h) {
@@ -243,7 +246,13 @@ class Recording {
         return unsupported("the program changes requires_grad of " + who);
     }
     BP_RETURN_IF_ERROR(check_shared_memory());
-    for (const c10::IValue& result : results_) BP_RETURN_IF_ERROR(add_output(result));
+    for (const c10::IValue& result : results_) {
+      BP_RETURN_IF_ERROR(add_output(result));
+      if (program)
+        program->add_output(output_tensors_.back(), recorded_.outputs.back().requires_grad);
+    }
+    if (program) program->finish();
+    recorded_.program = program;
     forward_call_count_ = session_->tape.calls.size();
     return {};
   }
@@ -285,6 +294,9 @@ class Recording {
     info.storage_offset = tensor.storage_offset();
     info.requires_grad = tensor.requires_grad();
     find_base(tensor, index, info);
+    info.pending = find_pending(tensor);
+    if (info.kind != OutputKind::kFresh && info.pending)
+      return unsupported("the program gives a view whose conjugation or negation is pending");
     recorded_.outputs.push_back(std::move(info));
     return {};
   }
@@ -378,7 +390,10 @@ class Recording {
       inputs.push_back(handed_[h].leaf);
       handed_of_input.push_back(h);
     }
-    if (outputs.empty() || inputs.empty()) return;
+    if (outputs.empty() || inputs.empty()) {
+      recorded_.program = nullptr;
+      return;
+    }
     session_->in_backward = true;
     const std::vector<at::Tensor> gradients =
         torch::autograd::grad(outputs, inputs, tangents, std::nullopt, /*create_graph=*/false,

@@ -57,6 +57,7 @@ struct OutputInfo {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t storage_offset = 0;  // as the program sees it: from the start of the storage
   bool requires_grad = false;
+  Pending pending;                  // kFresh: what the caller is to find pending on it
   std::uint32_t tangent = kAbsent;  // requires_grad: position in graph.inputs
 };
 
@@ -81,7 +82,8 @@ struct Recorded {
   std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor> numbers;
   std::size_t call_count = 0;  // recorded, with those that nobody reads
   ShapeCounts shapes;
-  std::vector<std::string> python_shapes;  // operators whose shape came from a Python function
+  std::shared_ptr<const ProgramTape> program;  // where it has a backward
+  std::vector<std::string> python_shapes;      // operators whose shape came from a Python function
 };
 
 // The program: takes one tensor for each argument. Its exceptions become a Status.

@@ -94,16 +94,30 @@ const std::string* Session::find_location() {
 
 std::optional<at::Tensor> Session::evaluate(ValueNumber number) {
   if (!tape.values[number].is_constant) return std::nullopt;
-  if (tape.values[number].constant.defined()) return tape.values[number].constant;
-  const Call call = tape.calls[tape.values[number].producer];
-  torch::jit::Stack stack =
-      make_stack(call, [&](ValueNumber operand) { return *evaluate(operand); });
-  const BelowRecording below;
-  call.info->handle.callBoxed(stack);
-  const std::vector<at::Tensor> results = take_results(stack);
-  for (std::size_t i = 0; i < results.size() && i < call.results.size(); ++i)
-    if (call.results[i] != kNoValue) tape.values[call.results[i]].constant = results[i];
-  return tape.values[number].constant;
+  const auto constant = [&](ValueNumber value) -> at::Tensor& {
+    return tape.values[value].constant;
+  };
+  // A program may make a number in very many steps.
+  std::vector<ValueNumber> pending{number};
+  while (!pending.empty()) {
+    const ValueNumber value = pending.back();
+    const bool is_known = constant(value).defined();
+    const Call* call = is_known ? nullptr : &tape.calls[tape.values[value].producer];
+    const std::size_t before = pending.size();
+    if (call)
+      for (const ValueNumber operand : call->operands)
+        if (operand != kNoValue && !constant(operand).defined()) pending.push_back(operand);
+    if (pending.size() > before) continue;
+    pending.pop_back();
+    if (!call) continue;
+    torch::jit::Stack stack = make_stack(*call, constant);
+    const BelowRecording below;
+    call->info->handle.callBoxed(stack);
+    const std::vector<at::Tensor> results = take_results(stack);
+    for (std::size_t i = 0; i < results.size() && i < call->results.size(); ++i)
+      if (call->results[i] != kNoValue) constant(call->results[i]) = results[i];
+  }
+  return constant(number);
 }
 
 void Session::refuse(std::string reason) {

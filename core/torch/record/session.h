@@ -16,6 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/torch/record/program_tape.h"
 #include "core/torch/record/tape.h"
 
 namespace backplane::record {
@@ -43,6 +44,7 @@ class Session final : public c10::DebugInfoBase {
 
   Tape tape;
   ShapeCounts shapes;
+  std::shared_ptr<ProgramTape> program;  // while the program runs, where it may be differentiated
   bool in_backward = false;
   bool reads_offsets = false;  // where an argument starts in its storage may show in the program
   Locate locate;               // may be empty

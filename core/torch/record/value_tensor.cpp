@@ -2,6 +2,9 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 
+#include <string_view>
+#include <typeinfo>
+
 namespace backplane::record {
 
 namespace {
@@ -60,6 +63,19 @@ ValueTensor* find_wrapped_value(const at::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   if (!at::functionalization::impl::isFunctionalTensor(tensor)) return find_value(tensor);
   return find_value(at::functionalization::impl::unsafeGetFunctionalWrapper(tensor)->value());
+}
+
+Pending find_pending(const at::Tensor& tensor) {
+  Pending pending;
+  if (!at::functionalization::impl::isFunctionalTensor(tensor)) return pending;
+  for (const auto& step :
+       at::functionalization::impl::unsafeGetFunctionalWrapper(tensor)->view_metas()) {
+    const at::functionalization::ViewMeta& meta = *step;
+    const std::string_view name = typeid(meta).name();  // their classes are in no header
+    pending.conjugation ^= name.find("_conj_ViewMeta") != std::string_view::npos;
+    pending.negation ^= name.find("_neg_view_ViewMeta") != std::string_view::npos;
+  }
+  return pending;
 }
 
 }  // namespace backplane::record

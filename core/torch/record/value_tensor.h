@@ -48,4 +48,11 @@ ValueTensor* find_value(const at::Tensor& tensor);
 // As find_value, but looks into a functional wrapper.
 ValueTensor* find_wrapped_value(const at::Tensor& tensor);
 
+// What PyTorch would leave pending on a tensor of a program. Values of a recording have it done.
+struct Pending {
+  bool conjugation = false, negation = false;
+  explicit operator bool() const { return conjugation || negation; }
+};
+Pending find_pending(const at::Tensor& tensor);
+
 }  // namespace backplane::record
