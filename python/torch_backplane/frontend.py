@@ -104,7 +104,10 @@ def _compile_module(
             "__reduce_ex__": lambda self, protocol: module.__reduce_ex__(protocol),
         },
     )
-    wrapper = wrapper_kind.__new__(wrapper_kind)
+    # As its base written in C does: the class's own __new__ may want arguments, or make another.
+    heap_type = 1 << 9
+    base = next(one for one in kind.__mro__ if not one.__flags__ & heap_type)
+    wrapper = base.__new__(wrapper_kind)
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_backplane_compiled", compiled)
     return wrapper

@@ -65,15 +65,31 @@ struct ToIValue {
     if (type.kind() == c10::TypeKind::ListType &&
         type.castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::FloatType)
       return c10::IValue(std::vector<double>(numbers.begin(), numbers.end()));
+    if (is_scalar_list()) return scalars(numbers);
     return c10::IValue(numbers);
   }
   std::optional<c10::IValue> operator()(const std::vector<double>& value) const {
+    if (is_scalar_list()) return scalars(value);
     return c10::IValue(value);
   }
   std::optional<c10::IValue> operator()(const std::vector<bool>& value) const {
+    if (is_scalar_list()) return scalars(value);
     c10::List<bool> list;
     for (const bool b : value) list.push_back(b);
     return c10::IValue(list);
+  }
+
+ private:
+  // Scalar[], whose numbers may be of any type.
+  bool is_scalar_list() const {
+    return type.kind() == c10::TypeKind::ListType &&
+           type.castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::NumberType;
+  }
+  template <class Number>
+  static c10::IValue scalars(const std::vector<Number>& numbers) {
+    c10::List<at::Scalar> list;
+    for (const Number number : numbers) list.push_back(at::Scalar(number));
+    return c10::IValue(std::move(list));
   }
 };
 
