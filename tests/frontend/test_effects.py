@@ -229,3 +229,59 @@ def test_module_state() -> None:
         assert torch.equal(ours.last, plain.last) and ours.calls == plain.calls
         assert_same(dict(ours.state_dict()), dict(plain.state_dict()))
     assert is_whole(compiled._backplane_compiled)
+
+
+class Assign(torch.autograd.Function):
+    """As torchdiffeq's: a write that autograd does not see."""
+
+    @staticmethod
+    def forward(ctx, scratch, value, index):
+        ctx.index = index
+        scratch.data[index] = value
+        return scratch
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, gradient[ctx.index], None
+
+
+def test_writes_past_autograd_with_reads_between() -> None:
+    def f(x):
+        scratch = torch.zeros(*x.shape, 4)
+        seen = []
+        for i in range(4):
+            scratch = Assign.apply(scratch, x * (i + 1) + scratch.sum(), (..., i))
+            seen.append(scratch[..., : i + 1].sum())
+        return seen, scratch * 1
+
+    for grad in (False, True):
+        check(f, (X.clone().requires_grad_(grad),), (X + 1,))
+
+
+def test_keys_from_outside() -> None:
+    """What a key holds decides which item it is: another tuple is another."""
+
+    def read(x, key):
+        return x.view(2, 3)[key] * 2
+
+    def write(x, key, value):
+        y = x.view(2, 3) * 1
+        y[key] = value
+        return y
+
+    def write_outside(x, key):
+        x.view(2, 3)[key] = 7
+        return x + 1
+
+    def in_own_dict(x, key):
+        table = {(0, 1): 2, (1, 0): 3}
+        table[key] = table[key] + 1
+        return x * sum(table.values()) + table[key]
+
+    keys = [(0, 1), (1, 0), (..., 0), (..., 1), (slice(0, 1), 2), (slice(1, 2), 2)]
+    keys += [([0, 1], [1, 2]), ([1, 0], [1, 2]), (torch.tensor([0, 1]), torch.tensor([2, 0]))]
+    check(read, *((X, key) for key in keys))
+    check(write_outside, *((X.clone(), key) for key in keys))
+    check(write, *((X, key, 5) for key in keys))
+    check(write, (X, (0,), [1.0, 2.0, 3.0]), (X, (0,), [4.0, 2.0, 3.0]))
+    check(in_own_dict, (X, (0, 1)), (X, (1, 0)))

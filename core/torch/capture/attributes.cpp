@@ -7,6 +7,7 @@
 #include "core/cpython/bytecode/class_dict.h"
 #include "core/torch/capture/interpreter.h"
 #include "core/torch/guards/content.h"
+#include "core/torch/record/value_tensor.h"
 
 namespace backplane::capture {
 
@@ -116,6 +117,16 @@ PyObject* Interpreter::tensor_attribute(PyObject* tensor, PyObject* name) {
   world_.guards().guard_type_attribute(type, name, descriptor);
   if (descriptor && PyFunction_Check(descriptor)) return bind(descriptor, tensor, type);
   return world_.admit(PyObject_GetAttr(tensor, name), "an attribute of a tensor");
+}
+
+bool Interpreter::knows_fact(std::string_view method, PyObject* tensor) const {
+  if (method == "is_conj" || method == "is_neg" || method == "resolve_conj" ||
+      method == "resolve_neg")
+    return !record::find_pending(THPVariable_Unpack(tensor));
+  if (method == "is_inference" && world_.began_in_inference()) return false;
+  if (method == "_is_view" || method == "is_inference" || method == "_is_zerotensor")
+    return !world_.is_input_tensor(tensor);
+  return true;
 }
 
 PyObject* Interpreter::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type) {

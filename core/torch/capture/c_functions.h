@@ -17,7 +17,7 @@ enum class CFunctionKind : std::uint8_t {
   kWriter,    // a method that may change its object
   kSwitch,    // of the thread; the recording notes how it is left
   kInferenceMode,  // torch.is_inference_mode_enabled: a recording runs outside of it
-  kGetattr,   // what follows is done by the interpreter itself
+  kGetattr,        // what follows is done by the interpreter itself
   kHasattr,
   kSetattr,
   kDelattr,

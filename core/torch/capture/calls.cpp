@@ -368,6 +368,12 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       return world_.stop(std::string("the program calls ") + c_name(callable) +
                          ", whose effects are unknown");
     case CFunctionKind::kOperator:
+      if (PyObject* of = self        ? self
+                         : count > 0 ? arguments[0]
+                                     : nullptr;
+          of && guards::is_tensor(of) && !knows_fact(c_name(callable), of))
+        return world_.stop(std::string("the program asks for ") + c_name(callable) +
+                           " of a tensor");
       return call_operator(callable, arguments, count, keyword_names);
     case CFunctionKind::kGetattr:
     case CFunctionKind::kHasattr:

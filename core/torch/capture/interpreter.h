@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -131,6 +132,8 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* unproxied(PyObject* object);
 
   PyObject* tensor_attribute(PyObject* tensor, PyObject* name);
+  // Whether the tensor of the recording answers to the method as the real one would.
+  bool knows_fact(std::string_view method, PyObject* tensor) const;
   PyObject* class_attribute(PyObject* owner, PyObject* name);
   PyObject* super_attribute(PyObject* super, PyObject* name);
   PyObject* instance_attribute(PyObject* owner, PyObject* name);

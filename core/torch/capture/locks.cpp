@@ -1,6 +1,6 @@
-// Locks from outside. Nobody else is inside while the program is captured, and its graph needs none:
-// a section that only reads and computes is captured without its lock. All else needs it in truth:
-// the capture ends, and the frame breaks where the lock is taken.
+// Locks from outside. Nobody else is inside while the program is captured, and its graph needs
+// none: a section that only reads and computes is captured without its lock. All else needs it in
+// truth: the capture ends, and the frame breaks where the lock is taken.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>

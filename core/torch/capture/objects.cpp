@@ -45,6 +45,15 @@ bool has_truth_in_c(PyTypeObject* type) {
          (type->tp_as_sequence && type->tp_as_sequence->sq_length);
 }
 
+// A key from outside, or a value, that C code looks into when it reaches for an item; null where
+// the capture has ended. A tensor is indexed with what is inside, tensors too.
+Ref guarded(World& world, PyObject* container, PyObject* object) {
+  if (guards::is_tensor(container) && world.is_outside(object) &&
+      (PyList_CheckExact(object) || PyTuple_CheckExact(object)))
+    return Ref::steal(world.copy_sequence(object));
+  return world.expose(object) ? Ref::borrow(object) : Ref();
+}
+
 }  // namespace
 
 PyObject* Interpreter::unproxied(PyObject* object) {
@@ -91,19 +100,14 @@ PyObject* Interpreter::item(PyObject* container, PyObject* key) {
   }
   static PyObject* const item_name = PyUnicode_InternFromString("__getitem__");
   const bool is_python = is_in_python(container, item_name);
-  if (!is_python) {
-    if (source != kNoSource && !world_.expose_items(container)) return nullptr;
-    if (!(PyList_CheckExact(key) && world_.is_outside(key)) && !world_.expose(key)) return nullptr;
-  }
+  if (!is_python && source != kNoSource && !world_.expose_items(container)) return nullptr;
+  const Ref own_key = is_python ? Ref::borrow(key) : guarded(world_, container, key);
+  if (!own_key) return nullptr;
   static PyObject* const missing_name = PyUnicode_InternFromString("__missing__");
   if (source != kNoSource && PyDict_Check(container) &&
       _PyType_Lookup(Py_TYPE(container), missing_name) && PyDict_Contains(container, key) != 1)
     return world_.stop("the program reads a missing key of a dict with defaults from outside");
   const TakerScope scope(*this, taker_of(is_python));
-  Ref own_key = Ref::borrow(key);
-  if (PyList_CheckExact(key) && world_.is_outside(key))
-    own_key = Ref::steal(world_.copy_sequence(key));
-  if (!own_key) return nullptr;
   // What the program put in holds it there: the container and this function.
   return world_.admit(PyObject_GetItem(container, own_key.get()), "an item",
                       world_.is_own(container) ? 2 : 1);
@@ -119,14 +123,15 @@ bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) 
     return store_item(container, key, value);
   }
   world_.note_identity(key);
-  const bool is_plain = PyList_CheckExact(container) || PyDict_CheckExact(container);
   static PyObject* const set_name = PyUnicode_InternFromString("__setitem__");
-  if (!is_in_python(container, set_name)) {
-    if (!world_.expose(key)) return false;
-    if (value && !is_plain && !PyDict_Check(container) && !world_.expose(value)) return false;
-  }
-  const int status =
-      value ? PyObject_SetItem(container, key, value) : PyObject_DelItem(container, key);
+  const bool is_python = is_in_python(container, set_name);
+  const Ref own_key = is_python ? Ref::borrow(key) : guarded(world_, container, key);
+  // Own containers keep the value as it is.
+  const bool keeps = is_python || PyList_CheckExact(container) || PyDict_Check(container);
+  const Ref own_value = value && !keeps ? guarded(world_, container, value) : Ref::borrow(value);
+  if (!own_key || (value && !own_value)) return false;
+  const int status = value ? PyObject_SetItem(container, own_key.get(), own_value.get())
+                           : PyObject_DelItem(container, own_key.get());
   return status == 0 && !world_.stopped();
 }
 

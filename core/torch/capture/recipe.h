@@ -78,7 +78,7 @@ class Recipe {
   std::vector<SourceId> sources_;
   std::unordered_map<PyObject*, std::uint32_t> index_of_;
   std::unordered_set<PyObject*> open_;  // being taken apart
-  std::vector<cpython::Ref> held_;  // made for taking apart: no address comes twice
+  std::vector<cpython::Ref> held_;      // made for taking apart: no address comes twice
 };
 
 }  // namespace backplane::capture

@@ -55,7 +55,9 @@ PyObject* Interpreter::call_cached(PyObject* wrapper, PyObject* const* arguments
                                    PyObject* keyword_names) {
   const std::size_t guard_count = world_.guards().size();
   Ref result = Ref::steal(call_wrapped(wrapper, arguments, count, keyword_names));
-  if (!result) return nullptr;
+  if (!result)
+    return world_.stopped() ? nullptr
+                            : world_.stop("the program calls a cached function that fails");
   if (!world_.guards().only_fixed_since(guard_count))
     return world_.stop("the program calls a cached function that reads what may change");
   if (!is_primitive(result.get()) && !is_fixed(result.get()))

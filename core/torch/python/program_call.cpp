@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/c_stack.h"
 #include "core/torch/fx/fx_import.h"
 
 namespace py = pybind11;
@@ -21,7 +22,10 @@ namespace {
 
 thread_local std::exception_ptr g_interrupt;
 
+constexpr std::size_t kLeastStack = 256 << 10;
+
 void flatten(const py::handle& result, std::vector<c10::IValue>& out) {
+  if (c_stack_left() < kLeastStack) throw py::value_error("the program returns what has no end");
   if (THPVariable_Check(result.ptr())) {
     out.emplace_back(THPVariable_Unpack(result.ptr()));
   } else if (result.is_none()) {

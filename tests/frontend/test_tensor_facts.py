@@ -1,0 +1,255 @@
+"""What a program may ask of a tensor besides its content, and what shares memory with what."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from frontend.helpers import outcome
+from torch_backplane import frontend
+
+C = torch.complex(torch.linspace(-1, 1, 6), torch.linspace(2, 3, 6))
+X = torch.linspace(-1, 1, 6)
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {}
+
+
+def program(example: torch.Tensor) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        PROGRAMS[function.__name__] = (function, example)
+        return function
+
+    return add
+
+
+@program(C)
+def conjugate(x):
+    return x.conj()
+
+
+@program(C)
+def conjugate_of_a_result(x):
+    return (x * 2).conj()
+
+
+@program(C)
+def conjugation_bit(x):
+    y = x.conj()
+    return y * 1, y.is_conj(), y.conj().is_conj(), x.is_conj(), y.real.is_neg(), y.imag.is_neg()
+
+
+@program(C)
+def resolved(x):
+    y = x.conj().resolve_conj()
+    y.add_(1j)
+    return x + y, y.is_conj()
+
+
+@program(C)
+def write_through_a_conjugate(x):
+    y = x.conj()
+    y.add_(1j)
+    return x * 1, y * 1
+
+
+@program(C)
+def conjugate_that_was_written(x):
+    y = x.conj()
+    y.add_(1j)
+    return x, y
+
+
+@program(C)
+def conjugate_and_its_source(x):
+    y = x * 2
+    return y, y.conj(), y.conj()[1:3]
+
+
+@program(C.reshape(2, 3))
+def adjoint(x):
+    return x.mH, x @ x.mH, x.H.shape
+
+
+@program(C)
+def imaginary_part_of_a_conjugate(x):
+    return x.conj().imag, x.conj().real
+
+
+@program(C)
+def negative_view(x):
+    y = x.conj().imag
+    return y * 2, y.is_neg(), y.resolve_neg().is_neg()
+
+
+@program(X)
+def is_view(x):
+    y = x[1:]
+    return x._is_view(), y._is_view(), (x * 2)._is_view(), y * 2
+
+
+@program(torch.arange(12.0)[:6])
+def is_view_of_a_view(x):
+    return x._is_view(), x._base is None, x * 2
+
+
+@program(X)
+def other_facts(x):
+    return (
+        x.is_leaf,
+        (x * 2).is_leaf,
+        x.is_contiguous(),
+        x.storage_offset(),
+        x.is_inference(),
+        x.requires_grad,
+        x.grad_fn is None,
+        x.output_nr,
+        x.names,
+        x.layout,
+        x.is_pinned(),
+        x.is_shared(),
+        x.is_sparse,
+        x.is_quantized,
+        x.element_size(),
+        x.nbytes,
+    )
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_facts(name: str, grad: bool) -> None:
+    function, example = PROGRAMS[name]
+    compiled = frontend.compile(function)
+    for _ in range(2):
+        # Views stay views.
+        is_view = name == "is_view_of_a_view"
+        plain_x, own_x = (example.repeat(2)[:6] if is_view else example.clone() for _ in range(2))
+        if grad and "write" in name:
+            plain_x, own_x = (t.requires_grad_() * 1 for t in (plain_x, own_x))
+        elif grad:
+            plain_x, own_x = plain_x.requires_grad_(), own_x.requires_grad_()
+        expected, actual = outcome(function, (plain_x,), {}), outcome(compiled, (own_x,), {})
+        assert actual[0] == expected[0], (actual, expected)
+        if actual[0] == "error":
+            assert actual[1][0] is expected[1][0]
+            continue
+        assert torch.equal(own_x, plain_x)
+        results = [v if isinstance(v, tuple) else (v,) for v in (actual[1], expected[1])]
+        for a, e in zip(*results, strict=True):
+            if not isinstance(e, torch.Tensor):
+                assert a == e
+                continue
+            assert torch.equal(a, e)
+            assert a.is_conj() == e.is_conj() and a.is_neg() == e.is_neg()
+            assert a.requires_grad == e.requires_grad
+            assert (a.data_ptr() == own_x.data_ptr()) == (e.data_ptr() == plain_x.data_ptr())
+
+
+def test_a_write_to_a_returned_conjugate() -> None:
+    compiled = frontend.compile(conjugate)
+    for function in (conjugate, compiled, compiled):
+        x = C.clone()
+        function(x).add_(1j)
+        assert torch.equal(x, C - 1j)
+
+
+def test_retain_grad() -> None:
+    def f(x):
+        y = x * 2
+        y.retain_grad()
+        return y, y.retains_grad
+
+    compiled = frontend.compile(f)
+    for _ in range(2):
+        x = X.clone().requires_grad_()
+        y, retains = compiled(x)
+        (y * 3).sum().backward()
+        assert retains and y.retains_grad
+        assert torch.equal(y.grad, torch.full((6,), 3.0))
+
+
+RESULT = "views of a result"
+VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "two slices": lambda x: (x[:3], x[2:5]),
+    "slice and transpose": lambda x: (x.view(2, 3).T, x[1:4]),
+    "itself and a slice": lambda x: (x, x[1:]),
+    "diagonal": lambda x: (x.view(2, 3).diagonal(), x[::2]),
+    "select": lambda x: (x[0], x[0]),
+    "view of a view": lambda x: (x[1:][1:], x[1:]),
+    "expand": lambda x: (x[:1].expand(3), x[1:]),
+    RESULT: lambda x: (*(x * 2).view(2, 3).unbind(0)[:1], x[:2]),
+    "reinterpreted": lambda x: (x.view(torch.int32), x[1:]),
+    "detached": lambda x: (x.detach(), x[1:]),
+    "chunks": lambda x: x.chunk(2),
+    "split": lambda x: x.split(2),
+    "unbind": lambda x: x.view(2, 3).unbind(0),
+}
+
+
+@pytest.mark.parametrize("kind", ["plain", "requires grad", "history", "no_grad"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_write_to_returned_views(name: str, kind: str) -> None:
+    """Outside, a write to a view of an input does what it does in eager mode, or fails as there."""
+    function = VIEWS[name]
+    compiled = frontend.compile(function)
+    for index in (0, 1):
+        outcomes = []
+        for run in (function, compiled):
+            leaf = torch.arange(6.0).requires_grad_(kind in ("requires grad", "history"))
+            x = leaf * 1 if kind == "history" else leaf
+            with torch.set_grad_enabled(kind != "no_grad"):
+
+                def write(run=run, x=x, index=index):
+                    views = run(x)
+                    with torch.set_grad_enabled(kind in ("history", "plain")):
+                        views[index].add_(1)
+                    return views
+
+                how, result = outcome(write, (), {})
+                if how == "error":
+                    outcomes.append((how, result[0]))
+                    continue
+                gradient = None
+                if kind == "history":
+                    (gradient,) = torch.autograd.grad(
+                        sum((v.float() ** 2).sum() for v in (*result, x)),
+                        leaf,
+                        allow_unused=True,
+                    )
+                outcomes.append((how, [v.detach() for v in (*result, x)], gradient))
+        # Eager mode also refuses writes that have a meaning: to views that one operator gave.
+        if outcomes[0][0] == "error":
+            assert outcomes[1] == outcomes[0] or name in ("chunks", "split", "unbind", RESULT)
+        else:
+            assert outcomes[1][0] == "value", outcomes
+            torch.testing.assert_close(outcomes[1][1:], outcomes[0][1:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_write_inside_through_one_of_two_views(which: int) -> None:
+    def f(x):
+        views = x[:3], x[2:5]
+        views[which].add_(1)
+        return views[0] * 1, views[1] * 2
+
+    def given(a, b):
+        (a, b)[which].add_(1)
+        return a * b
+
+    compiled, compiled_given = frontend.compile(f), frontend.compile(given)
+    for _ in range(2):
+        ours, theirs = X.clone(), X.clone()
+        torch.testing.assert_close(compiled(ours), f(theirs), rtol=0, atol=0)
+        assert torch.equal(ours, theirs)
+        assert torch.equal(compiled_given(ours[:3], ours[2:5]), given(theirs[:3], theirs[2:5]))
+        assert torch.equal(ours, theirs)
+
+
+def test_copies_of_facts_are_not_shared() -> None:
+    x = copy.deepcopy(C)
+    compiled = frontend.compile(conjugate_and_its_source)
+    a, b, c = compiled(x)
+    b.add_(1j)
+    assert torch.equal(a, C * 2 - 1j) and torch.equal(c, (C * 2 - 1j).conj()[1:3])
