@@ -19,13 +19,13 @@ def tabnet() -> Iterator[Case]:
     def network() -> Any:
         from pytorch_tabnet.tab_network import TabNetNoEmbeddings
 
-        return TabNetNoEmbeddings(6, 3, n_d=4, n_a=4, n_steps=2, virtual_batch_size=4)
+        return TabNetNoEmbeddings(6, 3, n_d=4, n_a=4, n_steps=2, virtual_batch_size=8)
 
     def encoder() -> Any:
         from pytorch_tabnet.tab_network import FeatTransformer
 
         shared = torch.nn.ModuleList([torch.nn.Linear(6, 16)])
-        return FeatTransformer(6, 8, shared, n_glu_independent=1, virtual_batch_size=4)
+        return FeatTransformer(6, 8, shared, n_glu_independent=1, virtual_batch_size=8)
 
     def sparse(name: str) -> Any:
         def make() -> Any:
@@ -35,8 +35,8 @@ def tabnet() -> Iterator[Case]:
 
         return make
 
-    # Statistics are those of four rows: of two alone their gradients have no digits left.
-    batches = tuple(normal(count, 6, grad=True) for count in (8, 8, 4))
+    # Statistics are those of eight rows: of a few alone their gradients have no digits left.
+    batches = tuple(normal(count, 6, grad=True) for count in (16, 16, 8))
     yield from both("pytorch_tabnet.network", network, *batches)
     yield from both("pytorch_tabnet.features", encoder, *batches)
     for name in ("Sparsemax", "Entmax15"):
