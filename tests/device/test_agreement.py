@@ -165,15 +165,16 @@ def test_the_first_read_tells_what_failed(npu: torch.device) -> None:
 
 def test_an_event_that_nobody_asks_swallows_no_failure(npu: torch.device) -> None:
     there, index = torch.arange(4.0, device=npu), torch.tensor([9], device=npu)
+    stream = torch.accelerator.current_stream(npu)
     with pytest.raises(IndexError):
         picked = there[index]
         for _ in range(40):
-            torch.Event(device=npu).record()
+            torch.Event(device=npu).record(stream)
         picked.item()
     with pytest.raises(IndexError):
         picked = there[index]
         event = torch.Event(device=npu)
-        event.record()
+        event.record(stream)
         event.synchronize()
     assert there.sum().item() == 6
 

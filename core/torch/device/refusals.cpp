@@ -138,7 +138,7 @@ class Mirror {
   std::map<const Block*, at::Tensor> storages_;
 };
 
-// The exception of the last try, null where one went well.
+// The exception of the first try, null where one went well.
 std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IValue> arguments,
                               Form form, bool& out_changes_sizes) {
   std::exception_ptr error;
@@ -151,7 +151,7 @@ std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IVa
       op.callBoxed(&stack);
       return nullptr;
     } catch (const std::exception&) {
-      error = std::current_exception();
+      if (!error) error = std::current_exception();
     }
   }
   return error;
