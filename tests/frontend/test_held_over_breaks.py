@@ -138,6 +138,18 @@ def caught() -> Failure:
         return failure
 
 
+def dict_keys() -> Any:
+    return {"a": 1, "b": 2}.keys()
+
+
+def dict_values() -> Any:
+    return {"a": 1, "b": 2}.values()
+
+
+def dict_items() -> Any:
+    return {"a": 1, "b": 2}.items()
+
+
 def circular() -> list[Any]:
     out: list[Any] = []
     out.append(out)
@@ -226,9 +238,9 @@ HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "iterator of Python": (lambda: started(Countdown(4)), list),
     "generator": (lambda: started(countdown(4)), list),
     "generator expression": (lambda: started(i * 2 for i in range(4)), list),
-    "dict keys": ({"a": 1, "b": 2}.keys, lambda v: (list(v), "a" in v, len(v))),
-    "dict values": ({"a": 1, "b": 2}.values, list),
-    "dict items": ({"a": 1, "b": 2}.items, list),
+    "dict keys": (dict_keys, lambda v: (list(v), "a" in v, len(v))),
+    "dict values": (dict_values, list),
+    "dict items": (dict_items, list),
     "mappingproxy": (lambda: types.MappingProxyType({"a": 1}), lambda m: (m["a"], dict(m))),
     "chain": (lambda: started(itertools.chain([1, 2], (3, 4))), list),
     "chain from an iterable": (

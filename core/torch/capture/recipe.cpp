@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/torch/guards/content.h"
+#include "core/torch/record/value_tensor.h"
 
 namespace backplane::capture {
 
@@ -86,6 +87,9 @@ Result<std::uint32_t> Recipe::add_tensor(World& world, PyObject* object) {
   if (!world.is_own(object)) return unsupported(object);
   Piece piece{Kind::kTensor, static_cast<std::uint32_t>(tensors_.size()), {}, {}, {}, {}};
   if (!THPVariable_CheckExact(object)) return unsupported(object);
+  // Its memory is that of what it is the conjugate of.
+  if (record::find_pending(THPVariable_Unpack(object)))
+    return Status(Code::kUnsupported, "a tensor whose conjugation or negation is pending");
   tensors_.push_back(THPVariable_Unpack(object));
   PyObject** attributes = _PyObject_GetDictPtr(object);
   if (attributes && *attributes)

@@ -295,8 +295,6 @@ class Recording {
     info.requires_grad = tensor.requires_grad();
     find_base(tensor, index, info);
     info.pending = find_pending(tensor);
-    if (info.kind != OutputKind::kFresh && info.pending)
-      return unsupported("the program gives a view whose conjugation or negation is pending");
     recorded_.outputs.push_back(std::move(info));
     return {};
   }
