@@ -365,8 +365,9 @@ class RecordedFrame:
 
 
 class TracedFrame:
-    """A captured frame that AOTAutograd traces, whose functions lose the tangents of forward-mode AD:
-    a call that brings some runs with PyTorch."""
+    """A captured frame that AOTAutograd traces. Its functions lose the tangents of forward-mode AD
+    and read the memory of every tensor: a call that brings dual tensors or tensors without memory
+    runs with PyTorch."""
 
     def __init__(self, compiler: FrameCompiler, graph_module: Any, compiled: Any) -> None:
         self.compiler = compiler
@@ -374,18 +375,16 @@ class TracedFrame:
         self.compiled = compiled
 
     def __call__(self, *arguments: Any) -> Any:
-        if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
-            reason = _C.StatusError(
-                "unsupported", "an argument is a dual tensor of forward-mode AD"
-            )
-            return self.compiler.call_eagerly(self.graph_module, arguments, reason)
+        may_be_dual = forward_ad._current_level >= 0
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor) and (
+                argument._is_zerotensor()
+                or (may_be_dual and forward_ad.unpack_dual(argument).tangent is not None)
+            ):
+                what = "a tensor of zeros without memory or a dual tensor of forward-mode AD"
+                reason = _C.StatusError("unsupported", f"an argument is {what}")
+                return self.compiler.call_eagerly(self.graph_module, arguments, reason)
         return self.compiled(*arguments)
-
-
-def _has_tangent(argument: Any) -> bool:
-    return (
-        isinstance(argument, torch.Tensor) and forward_ad.unpack_dual(argument).tangent is not None
-    )
 
 
 class _Refused:

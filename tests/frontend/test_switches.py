@@ -128,6 +128,8 @@ def test_switch(name: str, restored: None) -> None:
             assert_same(compiled(X), program(X))
         toggle()
     counters = frontend.counters(compiled)
+    if function == "is_anomaly_enabled":
+        return  # a recording runs without it, so that calls with it run as plain Python
     assert counters["plain_calls"] == 0 and not counters["breaks"], counters
 
 

@@ -8,14 +8,14 @@
 namespace backplane::capture {
 
 enum class CFunctionKind : std::uint8_t {
-  kUnknown,   // ends the capture
-  kPure,      // depends on its arguments alone and changes none
-  kOfClass,   // likewise, and on no more of them than their classes and identity
-  kState,     // answers for a switch, which no program under capture sets
-  kOperator,  // of PyTorch, on tensors
-  kReader,    // a method that leaves its object as it is
-  kWriter,    // a method that may change its object
-  kSwitch,    // of the thread; the recording notes how it is left
+  kUnknown,        // ends the capture
+  kPure,           // depends on its arguments alone and changes none
+  kOfClass,        // likewise, and on no more of them than their classes and identity
+  kState,          // answers for a switch, which no program under capture sets
+  kOperator,       // of PyTorch, on tensors
+  kReader,         // a method that leaves its object as it is
+  kWriter,         // a method that may change its object
+  kSwitch,         // of the thread; the recording notes how it is left
   kInferenceMode,  // torch.is_inference_mode_enabled: a recording runs outside of it
   kGetattr,        // what follows is done by the interpreter itself
   kHasattr,

@@ -115,7 +115,8 @@ Status check_argument(const at::Tensor& tensor, std::size_t index) {
     return refuse("of symbolic shape");
   if (tensor.is_meta()) return refuse("on the meta device");
   if (tensor._is_zerotensor()) return refuse("a tensor of zeros without memory");
-  if (bridge::has_tangent(*tensor.unsafeGetTensorImpl())) return refuse("a dual tensor of forward-mode AD");
+  if (bridge::has_tangent(*tensor.unsafeGetTensorImpl()))
+    return refuse("a dual tensor of forward-mode AD");
   return {};
 }
 
