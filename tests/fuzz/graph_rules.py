@@ -109,6 +109,8 @@ def _argument(graph: Graph, op: str, argument: Any, first: Value | None) -> Any:
         value = graph.pick(least=graph.rng.choice((0, 1, 1, 2)))
         rest = [graph.like(value) for _ in range(graph.rng.choice((0, 1, 2)))]
         return [value, *rest]
+    if name == "dtype":  # the schema calls it an integer
+        return graph.rng.choice(("None", "torch.float32", "torch.float64"))
     if kind in ("number", "Optional[number]"):
         return graph.rng.choice(SCALARS)
     if kind in ("float", "Optional[float]"):

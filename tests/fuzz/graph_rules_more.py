@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from fuzz import graph_check
 from fuzz.graph_rules import FIXED_OR_ZERO, Rule, _image, rule
 from fuzz.graphs import Graph, Value
 
@@ -42,7 +43,7 @@ NOT_MADE = {
     "conv_depthwise3d": ELSEWHERE,
     "native_norm*": ELSEWHERE,
     "_scaled_mm": "takes 8-bit floating point numbers, which the dtypes of graphs lack",
-    "_histogramdd*": "takes a list of edges for each column, which graphs have no kind for",
+    "_histogramdd*": "takes a list of edges for each column",
     "_fake_quantize_learnable*": "rounds to a grid of integers on which noise decides",
     "_fake_quantize_per_tensor_affine_cachemask*": "as above",
     "mkldnn_rnn_layer": "takes weights in an order that only PyTorch's own layer makes",
@@ -59,7 +60,6 @@ NOT_MADE = {
     "istft": "inverts stft within a tolerance that noise exceeds",
     "ormqr": "takes the factors of geqrf, whose signs noise turns",
     "linalg_ldl*": "takes factors whose pivots noise changes",
-    "linalg_lu_solve": "takes factors whose pivots noise changes",
     "linalg_householder_product": "takes the factors of geqrf, whose signs noise turns",
     "cholesky_inverse": "takes a factor, which noise makes singular",
     "_slow_conv2d_forward": "is convolution's own kernel",
@@ -328,7 +328,7 @@ def _bag(graph: Graph) -> str:
     table = graph.input((7, 4))
     offsets = "torch.tensor([0, 2])"
     return (
-        f"{table.name}, {graph.index(7, (5,)).name}, {offsets}, False, {graph.rng.choice((0, 1))}"
+        f"{table.name}, {graph.index(7, (6,)).name}, {offsets}, False, {graph.rng.choice((0, 1))}"
     )
 
 
@@ -470,6 +470,17 @@ def _multinomial(graph: Graph) -> str:
     return f"{graph.input((3, 4), None, 0.1, 1.0).name}, 2"
 
 
+@rule("_compute_linear_combination")
+def _combination(graph: Graph) -> str:
+    value = graph.input((3, *graph.shape(1)))
+    return f"{value.name}, {graph.input((2, 3)).name}"
+
+
+@rule("_reshape_alias", "_reshape_alias_copy")
+def _reshape_alias(graph: Graph) -> str:
+    return f"{graph.input((3, 4)).name}.contiguous(), [4, 3], [3, 1]"
+
+
 @rule("poisson")
 def _poisson(graph: Graph) -> str:
     return graph.input(graph.shape(2), None, 0.0, 3.0).name
@@ -513,8 +524,6 @@ def _pairs(graph: Graph) -> str:
     shape = (*graph.shape(1), 2)
     name = f"x{len(graph.inputs)}"
     graph.inputs.append(f"make({graph.shape_text(shape)}, torch.float32)")
-    from fuzz import graph_check
-
     value = Value(name, graph_check.make(shape, torch.float32))
     graph.space[name] = value.tensor
     graph.values.append(value)
@@ -540,7 +549,7 @@ def _conv_tbc(graph: Graph) -> str:
 
 @rule("bernoulli", "bernoulli.p")
 def _bernoulli(graph: Graph) -> str:
-    return f"{graph.input(graph.shape(2), None, 0.0, 1.0).name}" + graph.rng.choice(("", ""))
+    return graph.input(graph.shape(2), None, 0.0, 1.0).name
 
 
 @rule("bernoulli.p")
