@@ -108,7 +108,8 @@ TEST(Matmul, AddedMatricesOfAnyStrides) {
   };
   for (const Case& added :
        {Case{{3, 1, 6}, {0, 6, 1}}, Case{{3, 4, 6}, {0, 0, 1}}, Case{{3, 4, 6}, {0, 6, 1}},
-        Case{{3, 4, 6}, {2, 1, 3}}, Case{{3, 4, 6}, {4, 1, 12}}, Case{{1, 4, 1}, {7, 2, 3}}, Case{{6}, {0}}, Case{{6}, {3}}}) {
+        Case{{3, 4, 6}, {2, 1, 3}}, Case{{3, 4, 6}, {4, 1, 12}}, Case{{1, 4, 1}, {7, 2, 3}},
+        Case{{6}, {0}}, Case{{6}, {3}}}) {
     std::vector<double> want;
     const std::size_t lead = 3 - added.dims.size();
     Floats values(1, 0.0F);  // by place in memory, so that repeated elements agree

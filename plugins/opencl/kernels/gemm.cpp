@@ -28,9 +28,10 @@ Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
     return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
   if (n <= kLanes) return cpu_tile(builder, m, 1);
   const std::int64_t measured = builder.context().product_tile(false).vectors;
-  return cpu_tile(builder, m, n <= 2 * kLanes ? std::min<std::int64_t>(measured, 2)
-                              : m > kFewRows  ? measured
-                                              : std::max<std::int64_t>(sums(builder) / 6, 1));
+  return cpu_tile(builder, m,
+                  n <= 2 * kLanes ? std::min<std::int64_t>(measured, 2)
+                  : m > kFewRows  ? measured
+                                  : std::max<std::int64_t>(sums(builder) / 6, 1));
 }
 
 Shape with(Shape dims, std::initializer_list<std::int64_t> more) {
