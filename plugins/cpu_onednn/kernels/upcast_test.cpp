@@ -102,7 +102,7 @@ TEST(Upcast, ConvolutionsOfChannelsLastImages) {
 // What a product adds may be expanded, strided, or overlap: oneDNN describes none of it.
 TEST(Matmul, AddedMatricesOfAnyStrides) {
   const Floats b = random_floats(3 * 4 * 5, 1), c = random_floats(3 * 5 * 6, 2),
-               d = random_floats(64, 3);
+               d = random_floats(72, 3);
   struct Case {
     Shape dims, strides;
   };
