@@ -654,3 +654,18 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 @twice.register_fake
 def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
+
+
+def test_gradients_that_the_program_turns_on() -> None:
+    model = nn.Linear(6, 3)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return model(x)
+
+    compiled = compile_for("cpu_onednn", program)
+    x = torch.ones(2, 6)
+    with torch.no_grad():
+        result = compiled(x)
+    assert result.requires_grad
+    close(torch.autograd.grad(result.sum(), model.weight)[0], x.sum(0).expand(3, 6))

@@ -159,9 +159,8 @@ class Recording {
       return hand_argument(arguments_.size() - 1);
     };
     {
-      const bool in_inference = c10::InferenceMode::is_enabled();
       const c10::InferenceMode normal(false);
-      const at::AutoGradMode grad(!in_inference && had_grad_);
+      const at::AutoGradMode grad(!in_inference_ && had_grad_);
       const WithoutAnomalyMode without_anomaly_mode;
       const WithoutSavedTensorHooks without_saved_tensor_hooks;
       const InThisThread in_this_thread;
@@ -171,7 +170,7 @@ class Recording {
       for (const std::size_t handed : handed_of_) given.push_back(handed_[handed].given);
       results_ = program_(given);
       recorded_.grad_mode_after = at::GradMode::is_enabled();
-      at::GradMode::set_enabled(!in_inference && had_grad_);
+      at::GradMode::set_enabled(!in_inference_ && had_grad_);
       if (Status status = finish_forward(); !status.ok()) return status;
       if (options_.with_backward) run_backward();
     }
@@ -275,6 +274,10 @@ class Recording {
     return {};
   }
 
+  bool is_handed(const at::Tensor& tensor) const {
+    return std::ranges::any_of(handed_, [&](const Handed& h) { return h.given.is_same(tensor); });
+  }
+
   Status add_output(const c10::IValue& result) {
     OutputInfo info;
     const auto index = static_cast<std::uint32_t>(recorded_.outputs.size());
@@ -294,6 +297,9 @@ class Recording {
     info.strides = tensor.strides().vec();
     info.storage_offset = tensor.storage_offset();
     info.requires_grad = tensor.requires_grad();
+    // A call makes no history where gradients are off.
+    if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor))
+      return unsupported("the program turns gradients on where its caller has turned them off");
     find_base(tensor, index, info);
     info.pending = find_pending(tensor);
     recorded_.outputs.push_back(std::move(info));
@@ -490,6 +496,7 @@ class Recording {
   std::vector<at::Tensor> arguments_;
   const RecordOptions& options_;
   const bool had_grad_ = at::GradMode::is_enabled();
+  const bool in_inference_ = c10::InferenceMode::is_enabled();
   std::shared_ptr<Session> session_;
   std::unordered_map<const c10::TensorImpl*, std::size_t> seen_;  // index into handed_
   std::vector<Handed> handed_;          // one for each tensor among the arguments
