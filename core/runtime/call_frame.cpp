@@ -343,7 +343,7 @@ Status Frame::run_step(std::uint32_t id) {
     case CompiledGraph::StepKind::kDownload:
       return copy(step);
     case CompiledGraph::StepKind::kExecute: {
-      const Status status = execute(step);
+      Status status = execute(step);
       if (status.ok()) [[likely]]
         return status;
       return {status.code(), status.message() + ", in " + graph_.step_text(id)};

@@ -151,7 +151,7 @@ Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index
     const ProcessStateGuard guard(call);
     BP_RETURN_IF_ERROR(call_plugin(
         call, [&] { return plugin->api().device_open(plugin->handle(), index, &handle); },
-        [&] { return call; }));
+        [&]() -> const std::string& { return call; }));
   }
   if (handle == nullptr) {
     return Status(Code::kInternal, call + " succeeded without a device.");

@@ -90,7 +90,7 @@ Status call_profile(Device& device, const char* name, Call&& call) {
   const std::string text = device.label() + ": " + name;
   const std::unique_lock<std::mutex> lock = device.lock_call();
   return call_plugin(
-      text, [&] { return call(device.api()); }, [&] { return text; });
+      text, [&] { return call(device.api()); }, [&]() -> const std::string& { return text; });
 }
 
 // Ends the profile and keeps what it says.

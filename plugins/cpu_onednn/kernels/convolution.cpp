@@ -304,7 +304,7 @@ class Builder {
 
   // Moves `at` to a row-major copy; its strides.
   Shape dense(const TensorSpec& spec, Place& at) {
-    const Shape strides = sdk::row_major(spec.dims);
+    Shape strides = sdk::row_major(spec.dims);
     const Place copy{Place::kScratch, 0, kernel_->scratch.take(spec.elements() * bytes_of(type_))};
     kernel_->copies.push_back(
         {StridedCopy(spec.dims, strides, spec.strides, bytes_of(type_)), at.index, copy.offset});
