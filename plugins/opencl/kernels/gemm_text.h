@@ -21,9 +21,9 @@ struct RightFactor {
   Kind kind = kPanels;
   Argument argument;
   Shape batch_strides;
-  std::int64_t at_once = 1;   // columns of kColumns that are summed beside each other
   std::int64_t stride = 0;    // elements between rows, or between columns; of panels: not used
   bool side_by_side = false;  // panels run on through the first batch dim, the only one
+  std::int64_t at_once = 1;   // columns of kColumns that are summed beside each other
 };
 
 // `left` is a plain tensor; `lane_axis` the axis of `epilogue` that counts columns.
