@@ -132,7 +132,13 @@ def test_no_more_than_eager_and_pytorch(name: str) -> None:
             peaks[way] = memory.trace_step(
                 lambda r=run: zoo.ModelCase.loss(r(**inputs)), list(model.parameters())
             ).peak
-    assert peaks["ours"] <= min(peaks["eager"], peaks["pytorch"]), peaks
+    # Gradients of gradients draw again from here.
+    generator = torch.get_rng_state().nbytes if draws(model) else 0
+    assert peaks["ours"] <= min(peaks["eager"], peaks["pytorch"]) + generator, peaks
+
+
+def draws(model: nn.Module) -> bool:
+    return any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
 
 
 def test_picture_shows_the_numbers() -> None:
