@@ -25,8 +25,9 @@ std::vector<ProductTile> candidates(std::int64_t sums) {
   std::vector<ProductTile> tiles;
   for (const std::int64_t vectors : {2, 3, 4, 1}) {
     const std::int64_t rows = most_rows(sums, vectors);
-    if (rows > 1 && kRows % rows == 0) tiles.push_back({rows, vectors});
+    if ((rows > 1 || vectors == 1) && kRows % rows == 0) tiles.push_back({rows, vectors});
   }
+  if (prefers_one_vector(sums)) std::swap(tiles.front(), tiles.back());
   return tiles;
 }
 

@@ -6,10 +6,17 @@
 
 namespace backplane::opencl {
 
-// Rows of a tile that is so many vectors wide; `sums` as in DeviceFacts::product_sums.
+// Rows of a tile that is so many vectors wide; `sums` as in DeviceFacts::product_sums. A row of the
+// right factor and an element of the left one are in registers as well.
 inline std::int64_t most_rows(std::int64_t sums, std::int64_t vectors) {
   constexpr std::int64_t kMost = 14;
-  return std::clamp<std::int64_t>(sums / vectors, 1, kMost);
+  const std::int64_t left = sums * 4 / 3 - vectors - 1;
+  return std::clamp<std::int64_t>(std::min(sums, left) / vectors, 1, kMost);
+}
+
+// Whether tiles of two vectors hold no more sums than those of one: where registers are few.
+inline bool prefers_one_vector(std::int64_t sums) {
+  return most_rows(sums, 2) * 2 <= most_rows(sums, 1);
 }
 
 }  // namespace backplane::opencl

@@ -27,6 +27,7 @@ struct Tiles {
   Tiles(std::int64_t sums, std::int64_t channels, std::int64_t positions) {
     std::int64_t least = INT64_MAX;
     for (const std::int64_t vectors : {2, 3, 1}) {
+      if (vectors > 1 && prefers_one_vector(sums)) continue;
       const std::int64_t most = most_rows(sums, vectors);
       const std::int64_t heights = ceil_div(channels, most), rows = ceil_div(channels, heights);
       const std::int64_t panels = ceil_div(positions, vectors * kLanes);

@@ -1,0 +1,26 @@
+#include "kernels/register_tiles.h"
+
+#include <gtest/gtest.h>
+
+namespace backplane::opencl {
+namespace {
+
+constexpr std::int64_t kAvx512 = 24, kAvx2 = 6, kSse = 3;  // DeviceFacts::product_sums
+
+TEST(RegisterTilesTest, SumsAndFactorsFitInRegisters) {
+  for (const std::int64_t sums : {kAvx512, kAvx2, kSse})
+    EXPECT_LE(most_rows(sums, 1) + 2, sums * 4 / 3);
+  for (const std::int64_t vectors : {2, 3})
+    EXPECT_LE(most_rows(kAvx2, vectors) * vectors + vectors + 1, kAvx2 * 4 / 3);
+  EXPECT_EQ(most_rows(kAvx2, 1), 6);
+  EXPECT_EQ(most_rows(kAvx512, 2), 12);
+}
+
+TEST(RegisterTilesTest, FewRegistersWantNarrowTiles) {
+  EXPECT_TRUE(prefers_one_vector(kAvx2));
+  EXPECT_TRUE(prefers_one_vector(kSse));
+  EXPECT_FALSE(prefers_one_vector(kAvx512));
+}
+
+}  // namespace
+}  // namespace backplane::opencl
