@@ -5,6 +5,7 @@
 #include "kernels/registry.h"
 #include "launch.h"
 #include "packing.h"
+#include "sharing.h"
 #include "streams.h"
 
 namespace backplane::opencl {
@@ -117,13 +118,14 @@ class ClExecutable final : public sdk::ProgramExecutable {
  public:
   ClExecutable(std::shared_ptr<Context> context, const sdk::Subgraph& graph,
                std::vector<sdk::Step> steps, sdk::KernelFactory factory,
-               std::vector<bp_layout> layouts)
+               std::vector<bp_layout> layouts, std::shared_ptr<SharedKernels> shared)
       : ProgramExecutable(graph, std::move(steps), std::move(factory), std::move(layouts)),
-        context_(std::move(context)) {}
+        context_(std::move(context)),
+        shared_(std::move(shared)) {}
 
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
     auto bytes = ProgramExecutable::workspace_bytes(dims);
-    if (bytes.ok()) BP_SDK_RETURN_IF_ERROR(context_->build_pending());
+    if (bytes.ok()) BP_SDK_RETURN_IF_ERROR(build());
     return bytes;
   }
 
@@ -132,7 +134,7 @@ class ClExecutable final : public sdk::ProgramExecutable {
     // Prepared before anything waits: building kernels at the first call takes long.
     auto ready = instance({call.dims(), graph().dim_class_count()});
     if (!ready.ok()) return ready.status();
-    BP_SDK_RETURN_IF_ERROR(context_->build_pending());
+    BP_SDK_RETURN_IF_ERROR(build());
     const sdk::Order order = call.order();
     HostBindings bound(call, inputs.size(), outputs.size());
     BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
@@ -154,7 +156,13 @@ class ClExecutable final : public sdk::ProgramExecutable {
   }
 
  private:
+  Status build() {
+    if (shared_ != nullptr) shared_->resolve(*context_);
+    return context_->build_pending();
+  }
+
   std::shared_ptr<Context> context_;
+  std::shared_ptr<SharedKernels> shared_;  // null: launches have their programs
 };
 
 }  // namespace
@@ -263,9 +271,11 @@ Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& 
     for (const std::uint32_t n : (*groups)[g].nodes) (*owner)[n] = g;
   std::shared_ptr<KernelFamilies> families;
   if (graph.dim_class_count() != 0) families = std::make_shared<KernelFamilies>();
-  auto factory = [groups, owner, families, context = context_](
+  std::shared_ptr<SharedKernels> shared;
+  if (families == nullptr && panels) shared = std::make_shared<SharedKernels>();
+  auto factory = [groups, owner, families, shared, context = context_](
                      const sdk::StepContext& step) -> Result<std::unique_ptr<sdk::Kernel>> {
-    Builder builder(*context, step, families.get());
+    Builder builder(*context, step, families.get(), shared.get());
     if (step.step().is_copy()) return make_copy(builder);
     if ((*groups)[(*owner)[step.step().nodes[0]]].kind == Group::kPoints)
       return make_point_group(builder);
@@ -273,7 +283,8 @@ Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& 
     return std::unique_ptr<sdk::Kernel>(builder.take());
   };
   return std::unique_ptr<sdk::Executable>(std::make_unique<ClExecutable>(
-      context_, graph, std::move(made.steps), factory, std::move(made.layouts)));
+      context_, graph, std::move(made.steps), factory, std::move(made.layouts),
+      std::move(shared)));
 }
 
 Result<std::uint64_t> ClDevice::layout_bytes(const sdk::TensorDesc& desc) {

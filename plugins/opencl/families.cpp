@@ -1,6 +1,7 @@
 #include "families.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace backplane::opencl {
 
@@ -10,12 +11,32 @@ bool KernelFamilies::serves(const Member& member, const std::vector<std::string>
   return true;
 }
 
-KernelFamilies::Chosen KernelFamilies::choose(std::uint64_t place,
-                                              const kernelgen::Printed& kernel) {
+namespace {
+
+kernelgen::NumberedText split(const kernelgen::Printed& kernel) {
   std::string text = kernel.text;
   if (const std::size_t at = text.find(kernel.entry); at != std::string::npos)
     text.replace(at, kernel.entry.size(), "BP_ENTRY");
-  kernelgen::NumberedText split = kernelgen::split_numbers(text);
+  return kernelgen::split_numbers(text);
+}
+
+// `kernel` with its open numbers as arguments of `shared`.
+KernelFamilies::Chosen pass_numbers(const kernelgen::Printed& shared, const std::vector<bool>& open,
+                                    const std::vector<std::string>& numbers,
+                                    const kernelgen::Printed& kernel) {
+  KernelFamilies::Chosen out{shared, {}};
+  out.kernel.items = kernel.items;
+  out.kernel.group = kernel.group;
+  for (std::size_t i = 0; i < open.size(); ++i)
+    if (open[i]) out.numbers.push_back(kernelgen::number_bits(numbers[i]));
+  return out;
+}
+
+}  // namespace
+
+KernelFamilies::Chosen KernelFamilies::choose(std::uint64_t place,
+                                              const kernelgen::Printed& kernel) {
+  const kernelgen::NumberedText split = opencl::split(kernel);
   const std::lock_guard lock(mutex_);
   auto& members = members_[{place, split.pattern}];
   auto found = std::find_if(members.begin(), members.end(),
@@ -32,11 +53,30 @@ KernelFamilies::Chosen KernelFamilies::choose(std::uint64_t place,
     members.push_back(std::move(made));
     found = members.end() - 1;
   }
-  Chosen out{found->kernel, {}};
-  out.kernel.items = kernel.items;
-  out.kernel.group = kernel.group;
-  for (std::size_t i = 0; i < found->open.size(); ++i)
-    if (found->open[i]) out.numbers.push_back(kernelgen::number_bits(split.numbers[i]));
+  return pass_numbers(found->kernel, found->open, split.numbers, kernel);
+}
+
+std::vector<KernelFamilies::Chosen> share_kernels(std::span<const kernelgen::Printed> kernels) {
+  std::vector<kernelgen::NumberedText> texts;
+  std::map<std::string_view, std::vector<std::size_t>> families;  // by pattern
+  texts.reserve(kernels.size());
+  for (const kernelgen::Printed& kernel : kernels) {
+    texts.push_back(split(kernel));
+    families[texts.back().pattern].push_back(texts.size() - 1);
+  }
+  std::vector<KernelFamilies::Chosen> out(kernels.size());
+  for (const auto& [pattern, members] : families) {
+    const std::vector<std::string>& first = texts[members[0]].numbers;
+    std::vector<bool> open(first.size(), false);
+    for (const std::size_t m : members)
+      for (std::size_t i = 0; i < open.size(); ++i)
+        if (texts[m].numbers[i] != first[i]) open[i] = true;
+    kernelgen::Printed shared = kernels[members[0]];
+    if (std::find(open.begin(), open.end(), true) != open.end())
+      shared = kernelgen::name_entry(kernelgen::open_numbers(texts[members[0]], open));
+    for (const std::size_t m : members)
+      out[m] = pass_numbers(shared, open, texts[m].numbers, kernels[m]);
+  }
   return out;
 }
 

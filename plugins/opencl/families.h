@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,5 +35,9 @@ class KernelFamilies {
   std::mutex mutex_;
   std::map<std::pair<std::uint64_t, std::string>, std::vector<Member>> members_;  // by pattern
 };
+
+// Kernels of one executable whose sizes stay: texts that differ in numbers alone become one kernel
+// with these as arguments, so that fewer are built.
+std::vector<KernelFamilies::Chosen> share_kernels(std::span<const kernelgen::Printed> kernels);
 
 }  // namespace backplane::opencl

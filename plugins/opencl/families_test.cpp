@@ -53,5 +53,29 @@ TEST(KernelFamiliesTest, LaunchesKeepTheirSizes) {
   EXPECT_EQ(chosen.kernel.group, 4U);
 }
 
+TEST(ShareKernelsTest, TextsThatDifferInNumbersAreOneKernel) {
+  std::vector<kernelgen::Printed> kernels = {kernel(10, 8), kernel(11, 8), kernel(10, 8)};
+  kernels[1].items = 11;
+  const auto chosen = share_kernels(kernels);
+  ASSERT_EQ(chosen.size(), 3U);
+  EXPECT_EQ(chosen[0].kernel.text, chosen[1].kernel.text);
+  EXPECT_EQ(chosen[0].kernel.entry, chosen[1].kernel.entry);
+  EXPECT_NE(chosen[0].kernel.text.find("* 8]"), std::string::npos);
+  EXPECT_EQ(chosen[0].numbers, (std::vector<std::uint64_t>{10}));
+  EXPECT_EQ(chosen[1].numbers, (std::vector<std::uint64_t>{11}));
+  EXPECT_EQ(chosen[2].numbers, (std::vector<std::uint64_t>{10}));
+  EXPECT_EQ(chosen[1].kernel.items, 11U);
+}
+
+TEST(ShareKernelsTest, WhatIsAloneKeepsItsNumbers) {
+  const kernelgen::Printed other =
+      kernelgen::name_entry("void BP_ENTRY(ulong o) {\n  t[1] = 7;\n}\n");
+  const auto chosen = share_kernels(std::vector{kernel(10, 8), other, kernel(10, 8)});
+  EXPECT_EQ(chosen[0].kernel.text, kernel(10, 8).text);
+  EXPECT_EQ(chosen[1].kernel.text, other.text);
+  EXPECT_EQ(chosen[2].kernel.entry, chosen[0].kernel.entry);
+  for (const auto& c : chosen) EXPECT_TRUE(c.numbers.empty());
+}
+
 }  // namespace
 }  // namespace backplane::opencl

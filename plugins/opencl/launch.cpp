@@ -84,7 +84,7 @@ Result<cl_event> Recorder::finish() {
 
 Status LaunchList::run(const sdk::KernelCall& call) const {
   Recorder& recorder = *Recorder::current();
-  for (const Launch& launch : launches_) {
+  for (const Launch& launch : *launches_) {
     const auto locate = [&](const Argument& a) -> Place {
       const std::byte* address = nullptr;
       switch (a.kind) {

@@ -85,7 +85,9 @@ class LaunchList final : public sdk::Kernel {
   Status run(const sdk::KernelCall& call) const override;
   std::uint64_t scratch_bytes() const override { return scratch_bytes_; }
 
-  void add(Launch launch) { launches_.push_back(std::move(launch)); }
+  void add(Launch launch) { launches_->push_back(std::move(launch)); }
+  // What was added so far and will be; for whom completes launches before the list runs.
+  const std::shared_ptr<std::vector<Launch>>& launches() const { return launches_; }
   // Scratch memory for the whole list; returns its offset.
   std::uint64_t reserve(std::uint64_t bytes) {
     const std::uint64_t at = scratch_bytes_;
@@ -95,7 +97,7 @@ class LaunchList final : public sdk::Kernel {
 
  private:
   std::shared_ptr<const Work> work_;
-  std::vector<Launch> launches_;
+  std::shared_ptr<std::vector<Launch>> launches_ = std::make_shared<std::vector<Launch>>();
   std::uint64_t scratch_bytes_ = 0;
 };
 

@@ -25,8 +25,9 @@ std::int64_t wrap_dim(std::int64_t dim, std::size_t rank) {
 }
 bool is_absent(const sdk::ValueView& v) { return v.dtype().bits == 0; }
 
-Builder::Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families)
-    : context_(context), step_(step), families_(families) {
+Builder::Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families,
+                 SharedKernels* shared)
+    : context_(context), step_(step), families_(families), shared_(shared) {
   constexpr std::uint64_t kLaunches = 1 << 16, kCopies = std::uint64_t{1} << 63;  // of one step
   place_ = step.step().is_copy() ? kCopies | (step.step().results[0] * kLaunches)
                                  : step.step().nodes[0] * kLaunches;
@@ -97,7 +98,13 @@ TensorView Builder::scratch(Storage storage, Shape dims) {
 }
 
 void Builder::launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
-                     std::array<std::size_t, 3> items, std::array<std::size_t, 3> group) {
+                     std::array<std::size_t, 3> items, std::array<std::size_t, 3> group,
+                     bool may_share) {
+  if (shared_ != nullptr && may_share) {
+    launches_->add({nullptr, std::move(arguments), items, group, 0});
+    shared_->add(*launches_, kernel, label_);
+    return;
+  }
   KernelFamilies::Chosen chosen{kernel, {}};
   if (families_ != nullptr) chosen = families_->choose(place_++, kernel);
   for (const std::uint64_t number : chosen.numbers) arguments.push_back(Argument::bits(number));
@@ -191,7 +198,7 @@ Status Draft::finish() {
   const kernelgen::Printed printed =
       print(kernel_, kernelgen::Dialect::kOpenCL, builder_.schedule());
   if (printed.items == 0) return {};
-  builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1});
+  builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1}, true);
   return {};
 }
 

@@ -11,6 +11,7 @@
 
 #include "context.h"
 #include "families.h"
+#include "sharing.h"
 #include "launch.h"
 
 namespace backplane::opencl {
@@ -37,8 +38,10 @@ struct TensorView {
 
 class Builder {
  public:
-  // `families`: of an executable whose sizes may change; else null.
-  Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families = nullptr);
+  // `families`: of an executable whose sizes may change; else null. `shared`: where launches wait
+  // for their programs; null: they have them at once.
+  Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families = nullptr,
+          SharedKernels* shared = nullptr);
 
   const sdk::StepContext& step() const { return step_; }
   Context& context() const { return context_; }
@@ -54,9 +57,11 @@ class Builder {
   // Dense memory of this call.
   TensorView scratch(Storage storage, Shape dims);
 
-  // Launches a printed kernel.
+  // Launches a printed kernel. `may_share`: it loses little where its sizes are arguments, unlike
+  // the inner loops of products.
   void launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
-              std::array<std::size_t, 3> items, std::array<std::size_t, 3> group = {1, 1, 1});
+              std::array<std::size_t, 3> items, std::array<std::size_t, 3> group = {1, 1, 1},
+              bool may_share = false);
   Status fill_zero(const TensorView& dense);
 
  private:
@@ -64,6 +69,7 @@ class Builder {
   const sdk::StepContext& step_;
   kernelgen::Schedule schedule_;
   KernelFamilies* families_;
+  SharedKernels* shared_;
   std::uint64_t place_ = 0;  // of the next launch in the executable
   std::string label_;
   std::unique_ptr<LaunchList> launches_;
