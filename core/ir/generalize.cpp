@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace backplane::ir {
@@ -153,22 +156,42 @@ class Classes {
   std::map<Numbers, std::uint32_t> known_;
 };
 
+// Operators whose second operand may be a number, and what that argument is called.
+struct NumberForm {
+  std::string_view tensor, number, argument;
+};
+constexpr NumberForm kNumberForms[]{
+    {"aten.add.Tensor", "aten.add.Scalar", "other"},
+    {"aten.sub.Tensor", "aten.sub.Scalar", "other"},
+    {"aten.mul.Tensor", "aten.mul.Scalar", "other"},
+    {"aten.div.Tensor", "aten.div.Scalar", "other"},
+    {"aten.eq.Tensor", "aten.eq.Scalar", "other"},
+    {"aten.ne.Tensor", "aten.ne.Scalar", "other"},
+    {"aten.lt.Tensor", "aten.lt.Scalar", "other"},
+    {"aten.le.Tensor", "aten.le.Scalar", "other"},
+    {"aten.gt.Tensor", "aten.gt.Scalar", "other"},
+    {"aten.ge.Tensor", "aten.ge.Scalar", "other"},
+    {"aten.remainder.Tensor", "aten.remainder.Scalar", "other"},
+    {"aten.fmod.Tensor", "aten.fmod.Scalar", "other"},
+    {"aten.fill.Tensor", "aten.fill.Scalar", "value"},
+};
+
 // A number that is a tensor becomes an attribute: the overload that takes a number.
 Status make_scalar(Graph& graph, ValueId constant, Dim dim) {
   for (Node& node : graph.nodes)
     for (std::size_t i = 0; i < node.operands.size(); ++i) {
       if (node.operands[i] != constant) continue;
-      std::string name(node.op->name);
+      const auto* const form = std::ranges::find(kNumberForms, node.op->name, &NumberForm::tensor);
       const Value& beside = graph.values[node.operands[0]];
       const bool promotes =
           is_float(graph.values[constant].type.dtype) && !is_float(beside.type.dtype);
-      if (i != 1 || node.operands.size() != 2 || !name.ends_with(".Tensor") || promotes)
+      if (i != 1 || node.operands.size() != 2 || form == std::end(kNumberForms) || promotes)
         return Status(Code::kUnsupported, "a number that varies with the sizes is an operand of " +
-                                              name + ", which takes tensors only");
-      name.replace(name.size() - 6, 6, "Scalar");
-      node.op = find_or_intern_op(name);
+                                              std::string(node.op->name) +
+                                              ", which takes tensors only");
+      node.op = find_or_intern_op(std::string(form->number));
       node.operands.pop_back();
-      node.attributes.insert(node.attributes.begin(), {"other", dim});
+      node.attributes.insert(node.attributes.begin(), {std::string(form->argument), dim});
     }
   return {};
 }

@@ -82,23 +82,36 @@ TEST(Generalize, StridesOfSizeOneSayNothing) {
   EXPECT_FALSE(general->match(flatten(graph(2, 8))).ok());
 }
 
+// One operator over a vector and its size.
+Graph with_its_size(const std::string& op, std::int64_t size) {
+  const auto parsed = parse("graph @g(%x: f32[" + number(size) + "]) -> (f32[" + number(size) +
+                            "]) {\n  constant %n: f32[] = [" + number(size) + ".0]\n  %d = " + op +
+                            "(%x, %n) : f32[" + number(size) + "]\n  return %d\n}\n");
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  return *parsed;
+}
+
 TEST(Generalize, NumberThatVariesBecomesAnAttribute) {
-  const auto graph = [](std::int64_t size) {
-    const auto parsed =
-        parse("graph @g(%x: f32[" + number(size) + "]) -> (f32[" + number(size) +
-              "]) {\n  constant %n: f32[] = [" + number(size) +
-              ".0]\n  %d = aten.div.Tensor(%x, %n) : f32[" + number(size) + "]\n  return %d\n}\n");
-    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
-    return *parsed;
-  };
-  const Graph first = graph(3);
-  const FlatGraph a = flatten(first), b = flatten(graph(5));
-  ASSERT_EQ(a.structure, b.structure);
+  const std::pair<const char*, const char*> forms[] = {{"div", "other"}, {"fill", "value"}};
+  for (const auto& [op, argument] : forms) {
+    const std::string name = std::string("aten.") + op;
+    const Graph first = with_its_size(name + ".Tensor", 3);
+    const FlatGraph a = flatten(first), b = flatten(with_its_size(name + ".Tensor", 5));
+    ASSERT_EQ(a.structure, b.structure);
+    const FlatGraph* samples[] = {&a, &b};
+    const auto general = GeneralGraph::build(first, samples);
+    ASSERT_TRUE(general.ok()) << general.status().to_string();
+    EXPECT_EQ(general->graph().nodes[0].op->name, name + ".Scalar");
+    EXPECT_NE(general->graph().nodes[0].find_attribute(argument), nullptr) << name;
+    EXPECT_TRUE(general->match(flatten(with_its_size(name + ".Tensor", 8))).ok());
+  }
+}
+
+TEST(Generalize, NumberThatVariesStaysWhereNoOverloadTakesIt) {
+  const Graph first = with_its_size("aten.clamp_min.Tensor", 3);
+  const FlatGraph a = flatten(first), b = flatten(with_its_size("aten.clamp_min.Tensor", 5));
   const FlatGraph* samples[] = {&a, &b};
-  const auto general = GeneralGraph::build(first, samples);
-  ASSERT_TRUE(general.ok()) << general.status().to_string();
-  EXPECT_EQ(general->graph().nodes[0].op->name, "aten.div.Scalar");
-  EXPECT_TRUE(general->match(flatten(graph(8))).ok());
+  EXPECT_FALSE(GeneralGraph::build(first, samples).ok());
 }
 
 TEST(Generalize, AnotherStructureIsAnotherProgram) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from frontend.helpers import assert_same, captured, check
 from torch_backplane import frontend
@@ -112,3 +113,45 @@ def test_a_counter_that_is_only_python() -> None:
         assert_same(compiled(x, ours), function(x, plain))
     assert ours.count == plain.count == 20
     assert programs(compiled) == 1 and captured(compiled)
+
+
+def assign(x: torch.Tensor, n: float) -> torch.Tensor:
+    x[...] = n
+    return x
+
+
+NUMBERS = {
+    "assign": assign,
+    "fill": lambda x, n: torch.fill(x, torch.tensor(n)),
+    **{
+        name: (lambda x, n, name=name: getattr(torch, name)(x, torch.tensor(n)))
+        for name in (
+            *("add", "sub", "mul", "div", "remainder", "fmod", "floor_divide", "true_divide"),
+            *("eq", "ne", "lt", "le", "gt", "ge", "pow", "float_power", "atan2", "copysign"),
+            *("maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max", "xlogy", "hypot"),
+            *("nextafter", "logaddexp", "heaviside", "ldexp", "searchsorted", "isclose"),
+        )
+    },
+    "rounded": lambda x, n: torch.div(x, torch.tensor(n), rounding_mode="floor"),
+    "reversed": lambda x, n: torch.tensor(n) - x,
+    "lerp": lambda x, n: torch.lerp(x, x * 2, torch.tensor(n)),
+    "where": lambda x, n: torch.where(x > 2, x, torch.tensor(n)),
+    "clamp": lambda x, n: torch.clamp(x, torch.tensor(n)),
+    "masked": lambda x, n: x.masked_fill(x > 2, torch.tensor(n)),
+    "index": lambda x, n: x.index_fill(0, torch.tensor([0]), torch.tensor(n)),
+    "full": lambda x, n: x.new_full((3,), n) + x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("backend", ("eager", "reference", "cpu_onednn"))
+def test_numbers_that_come_from_sizes(name: str, backend: str) -> None:
+    """Of a program for several sizes they are no constants."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return NUMBERS[name](x, float(x.shape[0] * 2))
+
+    compiled = frontend.compile(program, backend=backend)
+    for size in (3, 5, 1, 6):
+        x = torch.arange(size, dtype=torch.float32)
+        torch.testing.assert_close(compiled(x.clone()), program(x.clone()), equal_nan=True)
