@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
+import torch_backplane
 from frontend.helpers import assert_same, captured, check
 from torch_backplane import frontend
 
@@ -285,3 +288,42 @@ def test_keys_from_outside() -> None:
     check(write, *((X, key, 5) for key in keys))
     check(write, (X, (0,), [1.0, 2.0, 3.0]), (X, (0,), [4.0, 2.0, 3.0]))
     check(in_own_dict, (X, (0, 1)), (X, (1, 0)))
+
+
+def write_data(w: torch.Tensor) -> torch.Tensor:
+    w.data.mul_(2.0)
+    return w + 1
+
+
+def write_detached(w: torch.Tensor) -> torch.Tensor:
+    w.detach().mul_(2.0)
+    return w + 1
+
+
+@pytest.mark.parametrize("program", (write_data, write_detached))
+def test_versions_move_as_in_plain_pytorch(program: Callable[..., torch.Tensor]) -> None:
+    """What was saved before a write through ``.data`` is differentiated with what it holds then."""
+
+    def run(function: Callable[..., torch.Tensor]) -> Any:
+        w = torch.ones(3, requires_grad=True)
+        loss = (w * w).sum()
+        function(w)
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return w._version, type(error)
+        return w._version, w.grad, w.detach()
+
+    assert_same(run(torch_backplane.compile(program, backend="eager")), run(program))
+
+
+def test_a_weight_that_is_written_through_data_is_packed_anew() -> None:
+    linear = torch.nn.Linear(256, 256).eval()  # 256 kB: its content is not compared at each call
+    model = torch_backplane.compile(linear, backend="cpu_onednn")
+    double = torch_backplane.compile(lambda w: w.data.mul_(2.0), backend="cpu_onednn")
+    x = torch.randn(4, 256)
+    with torch.no_grad():
+        model(x)
+        double(linear.weight)
+        expected = torch.nn.functional.linear(x, linear.weight, linear.bias)
+        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
+import torch_backplane
 from frontend.helpers import assert_same
 from torch_backplane import frontend
 
@@ -173,3 +178,27 @@ def test_item_of_a_changed_list_keeps_its_identity() -> None:
     for count in (1, 2, 3):
         assert torch.equal(compiled(X, outer), X * count)
         assert outer[0] is inner and len(inner) == count and len(outer) == count + 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    (
+        lambda: range(1, 300),
+        lambda: slice(1, 300),
+        lambda: decimal.Decimal("1.5"),
+        lambda: fractions.Fraction(1, 3),
+        lambda: datetime.timedelta(seconds=5),
+        lambda: torch.device("cpu", 0),
+        lambda: numpy.float64(1.5),
+        lambda: (1, range(300)),
+    ),
+)
+def test_equal_values_come_back_as_themselves(make: Callable[[], Any]) -> None:
+    def program(x: torch.Tensor, value: Any) -> Any:
+        return x + 1, value, [value]
+
+    compiled = torch_backplane.compile(program, backend="eager")
+    for value in (make(), make(), make()):
+        _, again, (inside,) = compiled(torch.ones(2), value)
+        assert again is value
+        assert inside is value

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/runtime/pack_cache.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
 #include "core/torch/bridge/borrowed_tensors.h"
@@ -177,7 +178,13 @@ class Call {
       const bool has_history = node_ && info.tangent != kAbsent;
       if (has_history) torch::autograd::set_history(value, pointer_);
       const at::AutoGradMode grad(has_history);
-      target.copy_(value);
+      if (info.counts_write) {
+        target.copy_(value);
+      } else {
+        target.variable_data().copy_(value);
+        const void* const storage = target.storage().unsafeGetStorageImpl();
+        runtime::PackCache::instance().forget({&storage, 1});
+      }
     }
   }
 

@@ -31,6 +31,7 @@ struct Signature {
   std::vector<std::uint32_t> argument_of_input;  // by input of the forward: the first that is it
   std::vector<SavedSource> saved;
   std::uint32_t tangent_count = 0;
+  std::vector<std::vector<std::uint32_t>> tangents_of_gradient;  // what each depends on
   std::vector<std::uint32_t>
       gradients;  // inputs of the forward that get one, in the backward's order
   std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
@@ -38,7 +39,7 @@ struct Signature {
   // By input of the forward: it makes tensors of it, and not only reads its memory.
   std::vector<bool> counted_inputs;
   bool grad_mode_after = true;
-  bool is_repeatable = true;                    // draws nothing and writes no argument
+  bool is_repeatable = true;  // draws nothing, writes no argument, and Python can run it
   bool draws = false, draws_on_device = false;  // random numbers
   // By input of the forward: the gradients depend on its content. Empty where there are none.
   std::vector<bool> needs_content;
@@ -63,7 +64,7 @@ class CutProgram {
   // Inputs: saved values, then tangents.
   virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                                    const SizeRecord& sizes) = 0;
-  // The program run by PyTorch, whose autograd then knows its history.
+  // The program run by PyTorch, whose autograd then knows its history. Where it is repeatable.
   virtual std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) = 0;
 
   Signature signature;

@@ -111,17 +111,24 @@ variable_list JointNode::apply(variable_list&& tangents) {
     }
     if (releases_) held_.clear();
   }
-  for (std::size_t i = 0; i < tangents.size(); ++i)
-    if (!tangents[i].defined()) tangents[i] = input_metadata(i).zeros_like();
   if (at::GradMode::is_enabled()) return differentiate_again(tangents);
-  for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
+  std::vector<bool> is_given;
+  for (std::size_t i = 0; i < tangents.size(); ++i) {
+    is_given.push_back(tangents[i].defined());
+    inputs.push_back(is_given[i] ? std::move(tangents[i]) : input_metadata(i).zeros_like());
+  }
 
   Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);
   if (!run.ok())
     bridge::raise_error("BP-0108",
                         run.take_status().with_context("the backward of a compiled graph"));
   variable_list gradients(num_outputs());
-  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = std::move((*run)[i]);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const std::vector<std::uint32_t>& needed = program_->signature.tangents_of_gradient[i];
+    // As in eager mode: of outputs that nobody differentiates comes no gradient, not zeros.
+    if (needed.empty() || std::ranges::any_of(needed, [&](std::uint32_t t) { return is_given[t]; }))
+      gradients[i] = std::move((*run)[i]);
+  }
   separate(gradients);
   return gradients;
 }
@@ -185,9 +192,14 @@ variable_list JointNode::differentiate_again(const variable_list& tangents) cons
     const DrawAgain draw_again(generator_);
     return outputs_again(inputs);
   }();
-  variable_list wanted;
+  variable_list wanted, differentiated, given;
   for (const std::uint32_t input : program_->signature.gradients) wanted.push_back(inputs[input]);
-  return torch::autograd::grad(outputs, wanted, tangents, /*retain_graph=*/true,
+  for (std::size_t i = 0; i < tangents.size(); ++i) {
+    if (!tangents[i].defined()) continue;
+    differentiated.push_back(outputs[i]);
+    given.push_back(tangents[i]);
+  }
+  return torch::autograd::grad(differentiated, wanted, given, /*retain_graph=*/true,
                                /*create_graph=*/true, /*allow_unused=*/true);
 }
 

@@ -135,15 +135,19 @@ Result<std::uint32_t> Recipe::add_instance(World& world, PyObject* object) {
 Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
   if (const auto found = index_of_.find(object); found != index_of_.end()) return found->second;
   if (guards::is_tensor(object)) return add_tensor(world, object);
-  if (is_primitive(object) || is_fixed(object) || THPDevice_Check(object) ||
-      PyRange_Check(object) ||
-      (world.is_own(object) && guards::is_immutable_value(object) &&
-       guards::base_in_c(Py_TYPE(object)) == Py_TYPE(object)))
+  const auto finish_as_constant = [&] {
     return finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
-  if (const SourceId source = world.source_of(object); source != kNoSource) {
+  };
+  if (is_primitive(object) || is_fixed(object)) return finish_as_constant();
+  // A value of the same content may be another object in the next call.
+  if (const SourceId source = world.place_of(object); source != kNoSource) {
     world.guards().load(source);
     return finish(object, {Kind::kSource, source, {}, {}, {}, {}});
   }
+  if (THPDevice_Check(object) || PyRange_Check(object) ||
+      (world.is_own(object) && guards::is_immutable_value(object) &&
+       guards::base_in_c(Py_TYPE(object)) == Py_TYPE(object)))
+    return finish_as_constant();
   if (World::is_too_deep())
     return Status(Code::kUnsupported, "an object that is nested too deep cannot be made again");
   if (!open_.insert(object).second) return unsupported(object);
@@ -164,7 +168,7 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
     }
     made = finish(object, std::move(piece));
   } else if (std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0) {
-    made = finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
+    made = finish_as_constant();
   } else if (PyDict_CheckExact(object) || Py_TYPE(object) == &PyODict_Type) {
     Piece piece{Kind::kDict, 0, type, {}, {}, {}};
     BP_RETURN_IF_ERROR(add_items(world, object, piece.keys, piece));

@@ -91,6 +91,11 @@ SourceId World::source_of(PyObject* object) const {
   return found == known_.end() ? kNoSource : found->second.source;
 }
 
+SourceId World::place_of(PyObject* object) const {
+  const auto value = values_.find(object);
+  return value == values_.end() ? source_of(object) : value->second;
+}
+
 SourceId World::path_of(PyObject* object) const {
   const auto input = input_of_.find(object);
   return input == input_of_.end() ? source_of(object) : inputs_[input->second].source;
@@ -165,6 +170,8 @@ PyObject* World::read(PyObject* object, SourceId source) {
   }
   if (is_primitive(object) || THPDevice_Check(object) || PyRange_Check(object)) {
     guards_.guard_equality(source, object);
+    if (!is_primitive(object) && values_.emplace(object, source).second)
+      alive_.push_back(Ref::borrow(object));
     return Py_NewRef(object);
   }
   if (is_fixed(object)) {

@@ -69,6 +69,8 @@ class World {
   bool is_own(PyObject* object) const;
   // kNoSource for what is not from outside.
   SourceId source_of(PyObject* object) const;
+  // As source_of, for what is guarded by its value too: where the object itself is in a later call.
+  SourceId place_of(PyObject* object) const;
   bool is_outside(PyObject* object) const { return source_of(object) != kNoSource; }
   // The program asks whether the two are one object.
   void guard_identity_of(PyObject* a, PyObject* b);
@@ -163,7 +165,8 @@ class World {
   std::unordered_set<PyObject*> iterated_;
   std::string reason_;
   std::unordered_map<PyObject*, Known> known_;
-  std::vector<cpython::Ref> alive_;  // so that no address comes twice
+  std::unordered_map<PyObject*, SourceId> values_;  // ranges and devices from outside
+  std::vector<cpython::Ref> alive_;                 // so that no address comes twice
   std::vector<InputTensor> inputs_;
   std::unordered_map<PyObject*, std::size_t> input_of_;    // by traced object
   std::unordered_map<PyObject*, std::size_t> real_input_;  // by real object

@@ -161,6 +161,26 @@ std::vector<bool> inputs_of_gradients(const record::Recorded& recorded) {
   return out;
 }
 
+// For the gradient at each of these positions among the graph's outputs: the tangents that it
+// depends on.
+std::vector<std::vector<std::uint32_t>> tangents_of(const record::Recorded& recorded,
+                                                    std::span<const std::uint32_t> positions) {
+  const ir::Graph& graph = recorded.graph;
+  std::vector<std::vector<std::uint32_t>> out(positions.size());
+  for (std::size_t i = recorded.border.argument_count; i < graph.inputs.size(); ++i) {
+    std::vector<bool> depends(graph.values.size());
+    depends[graph.inputs[i]] = true;
+    for (const ir::Node& node : graph.nodes)
+      if (std::ranges::any_of(node.operands,
+                              [&](ir::ValueId v) { return v != ir::kNone && depends[v]; }))
+        for (const ir::ValueId result : node.results) depends[result] = true;
+    for (std::size_t g = 0; g < positions.size(); ++g)
+      if (depends[graph.outputs[positions[g]]])
+        out[g].push_back(static_cast<std::uint32_t>(i - recorded.border.argument_count));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string role_name(runtime::Role role) {
@@ -262,7 +282,12 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   }
   signature.is_repeatable = signature.is_repeatable && signature.mutated.empty();
   std::sort(gradients.begin(), gradients.end());
-  for (const auto& [position, input] : gradients) signature.gradients.push_back(input);
+  std::vector<std::uint32_t> positions;
+  for (const auto& [position, input] : gradients) {
+    signature.gradients.push_back(input);
+    positions.push_back(position);
+  }
+  signature.tangents_of_gradient = tangents_of(recorded, positions);
 
   const auto shown_by = outputs_by_root(recorded, forward);
   signature.copied_outputs.assign(recorded.outputs.size(), false);
@@ -280,6 +305,7 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
 void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut) {
   const ir::Graph& forward = forward_->graph().graph();
   signature = signature_of(recorded, forward);
+  signature.is_repeatable = signature.is_repeatable && eager_ != nullptr;
   signature.counted_inputs = forward_->counted_inputs();
   if (cut == nullptr) return;
   signature.needs_content = inputs_of_gradients(recorded);

@@ -44,7 +44,8 @@ class CutEntry final : public StagedProgram {
   using Eager = std::function<std::vector<c10::IValue>(std::span<const at::Tensor>)>;
 
   static Result<std::shared_ptr<CutEntry>> compile(record::Recorded recorded,
-                                                   const CutOptions& options, Eager eager);
+                                                   const CutOptions& options,
+                                                   Eager eager);  // null: only its operators can
 
   Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                           const autograd::SizeRecord& sizes) override;

@@ -66,13 +66,8 @@ Result<std::shared_ptr<compiler::StagedProgram>> compile_structure(record::Recor
                                 "other back ends get graphs without gradients only");
   compiler::CutOptions options = programs.settings;
   options.name = name;
-  const auto eager = [](std::span<const at::Tensor>) -> std::vector<c10::IValue> {
-    throw std::runtime_error(
-        "The gradient of a captured program cannot be differentiated again (create_graph=True). "
-        "Call the function without torch_backplane for that.");
-  };
   BP_ASSIGN_OR_RETURN(std::shared_ptr<compiler::StagedProgram> made,
-                      compiler::CutEntry::compile(std::move(recorded), options, eager));
+                      compiler::CutEntry::compile(std::move(recorded), options, nullptr));
   return made;
 }
 

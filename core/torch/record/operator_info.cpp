@@ -130,6 +130,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
   const auto has = [&](c10::DispatchKey key) { return handle.hasKernelForDispatchKey(key); };
   is_composite = has(c10::DispatchKey::CompositeImplicitAutograd) && !has(c10::DispatchKey::CPU) &&
                  !has(c10::DispatchKey::Meta);
+  refuses_casts = writes && !is_composite && schema_name != "aten::copy_";
   const bool runs_on_zeros =
       std::find(kRunOnZeros.begin(), kRunOnZeros.end(), name) != kRunOnZeros.end();
   depends_on_values = !runs_on_zeros && (handle.hasTag(at::Tag::data_dependent_output) ||

@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "core/torch/record/overlap.h"
 #include "core/torch/record/session.h"
 #include "core/torch/record/value_tensor.h"
 
@@ -16,6 +17,23 @@ namespace backplane::record {
 namespace {
 
 constexpr std::array kAutocastDevices{at::kCPU, at::kCUDA, at::kPrivateUse1};
+
+// Functionalize casts a result to the dtype of what is written. Operators refuse some casts, with
+// out= most of them all.
+void check_dtype_written(Session& session, const OperatorInfo& info, std::size_t call_count) {
+  const std::vector<Call>& calls = session.tape.calls;
+  for (std::size_t i = call_count; i < calls.size(); ++i) {
+    if (calls[i].info->name != "aten._to_copy") continue;
+    if (info.out_count > 0 && i + 1 == calls.size())
+      session.refuse("the dtype of out= is not that of the result");
+    const TapeValue& result = session.tape.values[calls[i].operands[0]];
+    if (result.origin != ValueOrigin::kResult || result.producer < call_count) continue;
+    const at::ScalarType from = result.meta.scalar_type();
+    const at::ScalarType to = session.tape.values[calls[i].results[0]].meta.scalar_type();
+    if (!at::canCast(from, to))
+      session.refuse(info.name + " writes " + c10::toString(from) + " into " + c10::toString(to));
+  }
+}
 
 }  // namespace
 
@@ -44,14 +62,27 @@ void ProgramTape::refuse(std::string reason) {
 
 ValueNumber ProgramTape::find(const at::Tensor& tensor) {
   const auto found = known_.find(tensor.unsafeGetTensorImpl());
-  return found == known_.end() ? kNoValue : found->second;
+  if (found != known_.end()) return found->second;
+  // Python's factories give the program a shallow copy of what the dispatcher gave.
+  const ValueTensor* const value = tensor.requires_grad() ? nullptr : find_wrapped_value(tensor);
+  const auto of_value = value ? by_value_.find(value->number()) : by_value_.end();
+  if (of_value == by_value_.end()) return kNoValue;
+  note(tensor, of_value->second);
+  return of_value->second;
+}
+
+void ProgramTape::note(const at::Tensor& tensor, ValueNumber number) {
+  known_.emplace(tensor.unsafeGetTensorImpl(), number);
+  pinned_.emplace_back(tensor.getIntrusivePtr());
 }
 
 ValueNumber ProgramTape::result(const at::Tensor& tensor) {
   if (!tensor.defined()) return kNoValue;
-  if (const ValueNumber known = find(tensor); known != kNoValue) return known;
-  known_.emplace(tensor.unsafeGetTensorImpl(), value_count_);
-  pinned_.emplace_back(tensor.getIntrusivePtr());
+  const auto known = known_.find(tensor.unsafeGetTensorImpl());
+  if (known != known_.end()) return known->second;
+  note(tensor, value_count_);
+  if (const ValueTensor* value = tensor.requires_grad() ? nullptr : find_wrapped_value(tensor))
+    by_value_.emplace(value->number(), value_count_);
   return value_count_++;
 }
 
@@ -143,6 +174,7 @@ void ProgramTape::add_output(const at::Tensor& output, bool is_differentiable) {
 
 void ProgramTape::finish() {
   known_ = {};
+  by_value_ = {};
   pinned_ = {};
   if (!refusal_.empty()) calls_.clear();
 }
@@ -197,16 +229,25 @@ void note_call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                torch::jit::Stack* stack) {
   const c10::DispatchKeySet next =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDecomposeKey);
-  const Session* session = Session::current();
+  Session* session = Session::current();
+  if (session)
+    if (std::string overlap = find_overlap(operator_info(handle), *stack); !overlap.empty())
+      session->refuse(std::move(overlap));
+  const std::size_t call_count = session ? session->tape.calls.size() : 0;
+  const auto call = [&] {
+    handle.redispatchBoxed(next, stack);
+    if (session && operator_info(handle).refuses_casts)
+      check_dtype_written(*session, operator_info(handle), call_count);
+  };
   ProgramTape* const tape = session && !session->in_backward ? session->program.get() : nullptr;
-  if (!tape || tape->is_in_call()) return handle.redispatchBoxed(next, stack);
+  if (!tape || tape->is_in_call()) return call();
   struct InCall {
     ProgramTape& tape;
     ~InCall() { tape.leave_call(); }
   };
   const InCall in_call{*tape};
   tape->begin_call(operator_info(handle), *stack);
-  handle.redispatchBoxed(next, stack);
+  call();
   tape->end_call(*stack);
 }
 

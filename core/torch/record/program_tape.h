@@ -64,6 +64,7 @@ class ProgramTape {
   };
 
   ValueNumber find(const at::Tensor& tensor);
+  void note(const at::Tensor& tensor, ValueNumber number);
   ValueNumber operand(const at::Tensor& tensor, std::string_view reader);
   ValueNumber result(const at::Tensor& tensor);
   void refuse(std::string reason);
@@ -78,6 +79,7 @@ class ProgramTape {
   bool in_call_ = false;
   // While recording. A weak reference keeps an address from coming twice.
   std::unordered_map<const c10::TensorImpl*, ValueNumber> known_;
+  std::unordered_map<ValueNumber, ValueNumber> by_value_;  // of the recording, without a history
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> pinned_;
 };
 

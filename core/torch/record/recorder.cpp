@@ -129,12 +129,17 @@ std::string reason_of(const std::exception& error) {
   return text.substr(0, text.find("\n\nAt:\n"));
 }
 
+std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor._version();
+}
+
 // One argument while the program runs.
 struct Handed {
   at::Tensor leaf;   // what gradients are asked for
   at::Tensor given;  // what the program gets
   torch::autograd::Node* edge = nullptr;
   const c10::StorageImpl* storage = nullptr;
+  std::int64_t version = 0;  // of `given` before the program
   ValueNumber value = kNoValue;
   std::size_t first_argument = 0;
 };
@@ -202,6 +207,7 @@ class Recording {
       torch::autograd::set_history(handed.given, edge);
       handed.edge = edge.get();
     }
+    handed.version = version_of(handed.given);
     handed.storage = storage_of(handed.given);
     if (session_->program) session_->program->add_input(argument, handed.given);
     handed_.push_back(std::move(handed));
@@ -440,6 +446,8 @@ class Recording {
       info.graph_input = static_cast<std::uint32_t>(h);
       info.requires_grad = arguments_[handed_[h].first_argument].requires_grad();
       info.is_mutated = new_values_[h] != kNoValue;
+      info.counts_write = info.is_mutated && (handed_[h].given.is_inference() ||
+                                              version_of(handed_[h].given) != handed_[h].version);
       info.storage_offset = arguments_[handed_[h].first_argument].storage_offset();
       info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
       if (h < new_value_tangents_.size()) info.tangent = new_value_tangents_[h];

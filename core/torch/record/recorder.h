@@ -30,6 +30,7 @@ struct ArgumentInfo {
   std::uint32_t graph_input = kAbsent;  // position in graph.inputs; shared by equal arguments
   bool requires_grad = false;
   bool is_mutated = false;
+  bool counts_write = false;  // is_mutated: its version moves, as it does not through x.data
   std::uint32_t new_value = kAbsent;  // is_mutated: position in graph.outputs
   bool new_value_requires_grad = false;
   std::uint32_t tangent = kAbsent;   // new_value_requires_grad: position in graph.inputs

@@ -6,6 +6,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/native/ConvUtils.h>
+#include <ATen/native/layer_norm.h>
 
 #include <array>
 #include <initializer_list>
@@ -157,7 +158,14 @@ bool index_select(Stack& stack) {  // self, dim, index
 
 bool roll(Stack& stack) {  // self, shifts, dims
   Arguments in(stack, 3);
-  return in.reply(dense_like(in.tensor(0)));
+  const at::Tensor self = in.tensor(0);
+  const std::size_t shifts = in.at(1).toDimVector().size(), dims = in.at(2).toDimVector().size();
+  TORCH_CHECK(self.numel() == 0 || shifts > 0, "`shifts` required");
+  TORCH_CHECK(self.numel() == 0 || shifts == dims || (dims == 0 && shifts == 1),
+              "shifts and dimensions must align. shifts: ", shifts, ", dims:", dims);
+  for (const std::int64_t dim : in.at(2).toDimVector())
+    (void)at::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/self.numel() == 0);
+  return in.reply(dense_like(self));
 }
 
 bool nll_loss2d(Stack& stack) {  // self, target, weight, reduction, ignore_index
@@ -182,9 +190,10 @@ bool mse_loss_backward(Stack& stack) {  // grad, input, target, reduction
 bool layer_norm(Stack& stack) {  // input, normalized_shape, weight, bias, eps
   Arguments in(stack, 5);
   const at::Tensor input = in.tensor(0);
-  const std::size_t normalized = in.at(1).toIntVector().size();
+  const Dims normalized = in.at(1).toIntVector();
+  (void)at::native::_check_layer_norm_inputs(input, normalized, in.tensor(2), in.tensor(3));
   Dims sizes = input.sizes().vec();
-  for (std::size_t i = sizes.size() - normalized; i < sizes.size(); ++i) sizes[i] = 1;
+  for (std::size_t i = sizes.size() - normalized.size(); i < sizes.size(); ++i) sizes[i] = 1;
   const at::ScalarType type = statistics_type(input, in.tensor(2));
   return in.reply(dense_like(input), dense(sizes, type), dense(sizes, type));
 }

@@ -1,0 +1,165 @@
+#include "core/torch/record/overlap.h"
+
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace backplane::record {
+
+namespace {
+
+// Integers within bounds, times their factors, that add up to a number.
+class Sum {
+ public:
+  void add(std::int64_t factor, std::int64_t low, std::int64_t high) {
+    if (low != high && factor != 0) terms_.push_back({factor, low, high, 0, 0});
+  }
+
+  bool reaches(std::int64_t wanted) {
+    prepare();
+    return reaches(0, wanted);
+  }
+
+  // Other than with all integers zero.
+  bool reaches_zero_otherwise() {
+    prepare();
+    // The first that is not zero, without loss of generality above it.
+    for (std::size_t i = 0; i < terms_.size(); ++i)
+      for (std::int64_t n = 1; n <= terms_[i].high; ++n) {
+        if (n * terms_[i].factor + lowest_behind(i) > 0) break;
+        if (reaches(i + 1, -n * terms_[i].factor)) return true;
+      }
+    return false;
+  }
+
+ private:
+  struct Term {
+    std::int64_t factor, low, high;  // factor > 0
+    std::int64_t least, most;        // of the sum of this one and those behind
+  };
+  static constexpr int kMostSteps = 20'000;
+
+  void prepare() {
+    std::ranges::sort(terms_, [](const Term& a, const Term& b) { return a.factor > b.factor; });
+    std::int64_t least = 0, most = 0;
+    for (std::size_t i = terms_.size(); i-- > 0;) {
+      terms_[i].least = least += terms_[i].factor * terms_[i].low;
+      terms_[i].most = most += terms_[i].factor * terms_[i].high;
+    }
+  }
+
+  std::int64_t lowest_behind(std::size_t i) const {
+    return i + 1 < terms_.size() ? terms_[i + 1].least : 0;
+  }
+  std::int64_t highest_behind(std::size_t i) const {
+    return i + 1 < terms_.size() ? terms_[i + 1].most : 0;
+  }
+
+  static std::int64_t floor_divided(std::int64_t a, std::int64_t b) {
+    return a / b - (a % b != 0 && a < 0);
+  }
+
+  bool reaches(std::size_t i, std::int64_t wanted) {
+    if (++steps_ > kMostSteps) return true;
+    if (i == terms_.size()) return wanted == 0;
+    const Term& term = terms_[i];
+    const std::int64_t first =
+        std::max(term.low, -floor_divided(highest_behind(i) - wanted, term.factor));
+    const std::int64_t last =
+        std::min(term.high, floor_divided(wanted - lowest_behind(i), term.factor));
+    for (std::int64_t n = first; n <= last; ++n)
+      if (reaches(i + 1, wanted - n * term.factor)) return true;
+    return false;
+  }
+
+  std::vector<Term> terms_;
+  int steps_ = 0;
+};
+
+bool is_empty(const Elements& elements) { return std::ranges::count(elements.sizes, 0) > 0; }
+
+struct Operand {
+  at::Tensor tensor;
+  bool is_written = false;
+
+  Elements elements() const { return {tensor.storage_offset(), tensor.sizes(), tensor.strides()}; }
+};
+
+bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
+}
+
+// Whether the other operands broadcast to the size of the one that is written.
+bool keeps_size(const at::Tensor& written, const std::vector<Operand>& operands) {
+  return std::ranges::all_of(operands, [&](const Operand& operand) {
+    return operand.is_written || at::is_expandable_to(operand.tensor.sizes(), written.sizes());
+  });
+}
+
+// Offsets and strides count elements, whose sizes may differ.
+bool may_share_element(const Operand& a, const Operand& b) {
+  return a.tensor.element_size() != b.tensor.element_size() ||
+         share_element(a.elements(), b.elements());
+}
+
+}  // namespace
+
+bool share_element(const Elements& a, const Elements& b) {
+  if (is_empty(a) || is_empty(b)) return false;
+  Sum sum;
+  for (std::size_t d = 0; d < a.sizes.size(); ++d) sum.add(a.strides[d], 0, a.sizes[d] - 1);
+  for (std::size_t d = 0; d < b.sizes.size(); ++d) sum.add(b.strides[d], 1 - b.sizes[d], 0);
+  return sum.reaches(b.offset - a.offset);
+}
+
+bool has_element_twice(const Elements& elements) {
+  if (is_empty(elements)) return false;
+  Sum sum;
+  for (std::size_t d = 0; d < elements.sizes.size(); ++d) {
+    const std::int64_t last = elements.sizes[d] - 1;
+    if (elements.strides[d] == 0 && last > 0) return true;
+    sum.add(elements.strides[d], -last, last);
+  }
+  return sum.reaches_zero_otherwise();
+}
+
+std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (!info.writes) return {};
+  const std::size_t base = stack.size() - info.argument_count();
+  std::vector<Operand> operands;
+  for (std::size_t i = 0; i < info.argument_count(); ++i) {
+    const c10::IValue& value = stack[base + i];
+    const c10::AliasInfo* alias = info.handle.schema().arguments()[i].alias_info();
+    const bool is_written = alias && alias->isWrite();
+    const auto add = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.has_storage()) operands.push_back({tensor, is_written});
+    };
+    if (value.isTensor()) {
+      add(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
+    } else if (info.arguments[i] == ArgumentKind::kOptionalTensorList && value.isList()) {
+      for (const c10::IValue& item : value.toListRef())
+        if (item.isTensor()) add(item.toTensor());
+    }
+  }
+  for (const Operand& written : operands) {
+    if (!written.is_written) continue;
+    if (!written.tensor.is_non_overlapping_and_dense() && has_element_twice(written.elements()))
+      return info.name + " writes an element twice";
+    for (const Operand& other : operands) {
+      if (&other == &written || !other.tensor.is_alias_of(written.tensor)) continue;
+      const bool is_same = is_same_view(other.tensor, written.tensor);
+      if (is_same ? other.is_written : may_share_element(other, written))
+        return info.name + " writes elements of another operand";
+      if (is_same && info.out_count > 0 && !keeps_size(written.tensor, operands))
+        return info.name + " resizes an operand";
+    }
+  }
+  return {};
+}
+
+}  // namespace backplane::record

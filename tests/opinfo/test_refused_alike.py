@@ -1,0 +1,109 @@
+"""What PyTorch refuses, a compiled function refuses: the error inputs of its operator database."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_backplane
+from device.agreement import assert_refused_alike, outcome
+from torch.testing._internal.common_methods_invocations import op_db
+
+# What is written, and what the other operands are.
+WRITTEN = (
+    (torch.int64, torch.float32),
+    (torch.bool, torch.int64),
+    (torch.float32, torch.complex64),
+)
+
+
+def name_of(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+
+
+# Kernels of PyTorch refuse these, its shape functions do not.
+NOT_YET = {
+    "as_strided_scatter": "strides that lead out of the memory",
+    "bucketize": "boundaries of two dims",
+    "complex": "parts of two dtypes",
+    "masked_fill": "a value that overflows",
+    "masked_scatter": "a mask of bytes",
+    "nn.functional.conv1d": "a dilation of zero",
+    "nn.functional.gelu": "the name of the approximation",
+}
+
+Given = tuple[Any, Any, Any]
+
+
+class Comparison:
+    """Calls of operators, plainly and compiled, of which plain PyTorch refuses some."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self.wrong: list[str] = []
+        self.refused = 0
+
+    def add(self, name: str, function: Callable[..., Any], given: Given) -> None:
+        def program(given: Given) -> Any:
+            return function(given[0], *given[1], **given[2])
+
+        copied = copy.deepcopy(given)
+        _, expected = outcome(lambda: program(given))
+        if expected is None:
+            return
+        self.refused += 1
+        compiled = torch_backplane.compile(program, backend=self.backend)
+        _, actual = outcome(lambda: compiled(copied))
+        try:
+            assert_refused_alike(actual, expected)
+        except AssertionError as error:
+            self.wrong.append(f"{name}: {error}")
+
+    def check(self, least: int) -> None:
+        assert not self.wrong, f"{len(self.wrong)} of {self.refused}:\n" + "\n".join(self.wrong)
+        assert self.refused > least
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ("eager", "reference", "cpu_onednn"))
+def test_error_inputs(backend: str) -> None:
+    warnings.simplefilter("ignore")
+    comparison = Comparison(backend)
+    for op in op_db:
+        if op.error_inputs_func is None:
+            continue
+        for case in op.error_inputs("cpu"):
+            sample = case.sample_input
+            if backend != "eager" and op.name in NOT_YET:
+                continue
+            comparison.add(name_of(op), op.op, (sample.input, sample.args, sample.kwargs))
+    comparison.check(500)
+
+
+def converted(given: Any, dtype: torch.dtype) -> Any:
+    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(dtype), given)
+
+
+@pytest.mark.slow
+def test_results_that_do_not_fit_what_is_written() -> None:
+    warnings.simplefilter("ignore")
+    comparison = Comparison("eager")
+    for op in op_db:
+        if op.inplace_variant is None or not op.supports_dtype(torch.float32, "cpu"):
+            continue
+        for written, others in WRITTEN:
+            for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 3):
+                if not isinstance(sample.input, torch.Tensor):
+                    continue
+                given = (
+                    converted(sample.input, written),
+                    converted(sample.args, others),
+                    converted(sample.kwargs, others),
+                )
+                comparison.add(f"{name_of(op)} into {written}", op.inplace_variant, given)
+    comparison.check(200)
