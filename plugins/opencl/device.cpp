@@ -283,8 +283,7 @@ Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& 
     return std::unique_ptr<sdk::Kernel>(builder.take());
   };
   return std::unique_ptr<sdk::Executable>(std::make_unique<ClExecutable>(
-      context_, graph, std::move(made.steps), factory, std::move(made.layouts),
-      std::move(shared)));
+      context_, graph, std::move(made.steps), factory, std::move(made.layouts), std::move(shared)));
 }
 
 Result<std::uint64_t> ClDevice::layout_bytes(const sdk::TensorDesc& desc) {

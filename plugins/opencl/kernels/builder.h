@@ -11,8 +11,8 @@
 
 #include "context.h"
 #include "families.h"
-#include "sharing.h"
 #include "launch.h"
+#include "sharing.h"
 
 namespace backplane::opencl {
 
