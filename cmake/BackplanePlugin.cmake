@@ -1,6 +1,8 @@
-# backplane_add_plugin(<name> SOURCES ... [LIBRARIES ...] [INCLUDES ...] [DEFINITIONS ...] [TESTS ...])
+# backplane_add_plugin(<name> SOURCES ... [OBJECTS ...] [LIBRARIES ...] [INCLUDES ...]
+#                      [DEFINITIONS ...] [TESTS ...])
 #
 # Builds libbackplane_<name>.so, which exports `backplane_plugin_negotiate` and nothing else.
+# OBJECTS were compiled for another target.
 # Works in the Backplane tree, in a plugin built alone from the tree, and from an installed wheel
 # (include this file from `torch_backplane/cmake`).
 
@@ -20,7 +22,7 @@ if(NOT TARGET backplane_sdk)
 endif()
 
 function(backplane_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;INCLUDES;DEFINITIONS;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OBJECTS;LIBRARIES;INCLUDES;DEFINITIONS;TESTS")
   if(NOT arg_SOURCES)
     message(STATUS "Backplane: plugin ${name} has no sources, skipped")
     return()
@@ -45,7 +47,7 @@ function(backplane_add_plugin name)
     backplane_warnings(${target}_objects)
   endif()
 
-  add_library(${target} MODULE "$<TARGET_OBJECTS:${target}_objects>")
+  add_library(${target} MODULE "$<TARGET_OBJECTS:${target}_objects>" ${arg_OBJECTS})
   target_link_libraries(${target} PRIVATE backplane_sdk ${arg_LIBRARIES})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME backplane_${name} PREFIX lib
     LINKER_LANGUAGE CXX INSTALL_RPATH "$ORIGIN" BUILD_RPATH "$ORIGIN"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/torch/call/compiled.h"
+#include "core/torch/call/type_slot.h"
 #include "core/torch/capture/interpreter.h"
 
 namespace backplane::call {
@@ -84,11 +85,6 @@ PyGetSetDef properties[] = {
 };
 
 PyObject* target_of(PyObject* self) { return as_compiled(self)->state->target(); }
-
-template <class Function>
-void* slot(Function function) {
-  return reinterpret_cast<void*>(function);
-}
 
 }  // namespace
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/torch/call/type_slot.h"
+
 namespace backplane::call {
 
 namespace {
@@ -35,34 +37,29 @@ PyObject* call(PyObject* self, PyObject* const* values, std::size_t flagged_coun
   END_HANDLE_TH_ERRORS
 }
 
-void dealloc(PyObject* self) {
+void dealloc_callable(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   delete std::exchange(as_callable(self)->state, nullptr);
   type->tp_free(self);
   Py_DECREF(type);
 }
 
-PyObject* represent(PyObject* self) {
+PyObject* represent_callable(PyObject* self) {
   return PyUnicode_FromString(as_callable(self)->state->name.c_str());
 }
 
-PyMemberDef members[] = {
+PyMemberDef callable_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FrameCallable, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
-
-template <class Function>
-void* slot(Function function) {
-  return reinterpret_cast<void*>(function);
-}
 
 PyTypeObject* callable_type() {
   static PyTypeObject* const type = [] {
     PyType_Slot slots[] = {
         {Py_tp_call, slot(PyVectorcall_Call)},
-        {Py_tp_dealloc, slot(dealloc)},
-        {Py_tp_repr, slot(represent)},
-        {Py_tp_members, members},
+        {Py_tp_dealloc, slot(dealloc_callable)},
+        {Py_tp_repr, slot(represent_callable)},
+        {Py_tp_members, callable_members},
         {0, nullptr},
     };
     PyType_Spec spec{

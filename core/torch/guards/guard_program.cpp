@@ -70,14 +70,6 @@ bool has_keys(PyObject* dict, PyObject* keys) {
   return true;
 }
 
-std::string repr(PyObject* object) {
-  const Ref text = Ref::steal(PyObject_Repr(object));
-  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  if (utf8) return utf8;
-  PyErr_Clear();
-  return std::string("<") + Py_TYPE(object)->tp_name + ">";
-}
-
 }  // namespace
 
 GuardProgram::GuardProgram(const CallArguments& call)

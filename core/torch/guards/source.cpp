@@ -8,15 +8,15 @@
 
 namespace backplane::guards {
 
-namespace {
-
 std::string repr(PyObject* object) {
   const cpython::Ref text = cpython::Ref::steal(PyObject_Repr(object));
   const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   if (utf8) return utf8;
   PyErr_Clear();
-  return "<unprintable>";
+  return std::string("<") + Py_TYPE(object)->tp_name + ">";
 }
+
+namespace {
 
 std::string name_of(PyObject* key) {
   const char* utf8 = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : nullptr;

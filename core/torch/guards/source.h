@@ -16,6 +16,9 @@ namespace backplane::guards {
 using SourceId = std::uint32_t;
 inline constexpr SourceId kNoSource = 0xffffffffu;
 
+// What repr() gives; the name of the class where that raises. Needs the GIL.
+std::string repr(PyObject* object);
+
 enum class SourceKind : std::uint8_t {
   kPositional,    // argument `index` of the call
   kKeyword,       // argument `index` of the call, given by the name `key`
