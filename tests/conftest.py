@@ -44,7 +44,16 @@ def fresh_state():
         dynamo.reset()
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="the tests marked long, and no others")
+
+
+def pytest_collection_modifyitems(config, items):
     """The front end's tests first: TorchDynamo may leave its frame hook installed, and ours then
     leaves frames to plain Python."""
     items.sort(key=lambda item: "frontend" not in item.path.parts)
+    is_long = config.getoption("long")
+    left_out = [item for item in items if (item.get_closest_marker("long") is None) == is_long]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]

@@ -15,12 +15,12 @@ run_ctest() {
 }
 
 # run_pytest [pytest arguments]
-# Without any it is the whole suite, in processes side by side, each of which takes whole files, in
-# the order in which tests/conftest.py puts them. At most four: each has torch, models and two
-# threads of its own.
+# Without any, or with --long alone, it is the whole suite, in processes side by side, each of which
+# takes whole files, in the order in which tests/conftest.py puts them. At most four: each has torch,
+# models and two threads of its own.
 run_pytest() {
-  if [ $# -eq 0 ]; then
-    set -- --numprocesses "$((JOBS < 4 ? JOBS : 4))" --dist loadfile --no-loadscope-reorder
+  if [ $# -eq 0 ] || [ "$*" = --long ]; then
+    set -- "$@" --numprocesses "$((JOBS < 4 ? JOBS : 4))" --dist loadfile --no-loadscope-reorder
   fi
   rm -f build/pytest.xml
   "$PYTHON" -m pytest --junitxml=build/pytest.xml "$@" || test_status=1
@@ -122,7 +122,7 @@ run_tests() {
     return "$test_status"
   fi
   case "${1:-}" in
-    core | python | all)
+    core | python | all | long)
       kind=$1
       shift
       ;;
@@ -135,6 +135,10 @@ run_tests() {
     python)
       build_package test
       run_pytest "$@"
+      ;;
+    long)
+      build_package test
+      run_pytest --long "$@"
       ;;
     all)
       build_package test

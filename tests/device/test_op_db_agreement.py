@@ -29,7 +29,11 @@ NO_VALUES = (
     *("empty", "normal", "uniform", "rand", "bernoulli", "dropout", "exponential", "geometric"),
     *("cauchy", "multinomial"),
 )
-SAMPLES = {torch.float32: 3, torch.int64: 1, torch.complex64: 1}
+SAMPLES = (
+    {torch.float32: 1, torch.int64: 1, torch.complex64: 1},
+    pytest.param({torch.float32: 5, torch.int64: 2, torch.complex64: 2}, marks=pytest.mark.long),
+)
+Samples = dict[torch.dtype, int]
 
 
 @pytest.fixture(params=("reference", "opencl"))
@@ -80,8 +84,8 @@ def test_errors_are_the_cpus(npu: torch.device) -> None:
     assert compared > 500
 
 
-def samples_of(op: Any) -> Iterator[tuple[Any, Any, Any]]:
-    for dtype, count in SAMPLES.items():
+def samples_of(op: Any, samples: Samples) -> Iterator[tuple[Any, Any, Any]]:
+    for dtype, count in samples.items():
         if not op.supports_dtype(dtype, "cpu"):
             continue
         chosen = (
@@ -99,7 +103,8 @@ def is_drawn(op: Any) -> bool:
     return any(word in op.name for word in NO_VALUES)
 
 
-def test_addresses_stay_in_place(npu: torch.device) -> None:
+@pytest.mark.parametrize("samples", SAMPLES)
+def test_addresses_stay_in_place(npu: torch.device, samples: Samples) -> None:
     wrong, compared = [], 0
     warnings.simplefilter("ignore")
     for op in op_db:
@@ -108,7 +113,7 @@ def test_addresses_stay_in_place(npu: torch.device) -> None:
             continue
         if op.name in ("resize_", "resize_as_"):  # they are about the address
             continue
-        for given in samples_of(op):
+        for given in samples_of(op, samples):
             expected, refused = outcome(call(variant, copy.deepcopy(given)))
             if refused is not None:
                 continue
@@ -129,13 +134,14 @@ def test_addresses_stay_in_place(npu: torch.device) -> None:
     assert compared > 250
 
 
-def test_addresses_stay_of_out(npu: torch.device) -> None:
+@pytest.mark.parametrize("samples", SAMPLES)
+def test_addresses_stay_of_out(npu: torch.device, samples: Samples) -> None:
     wrong, compared = [], 0
     warnings.simplefilter("ignore")
     for op in op_db:
         if not op.supports_out:
             continue
-        for sample in samples_of(op):
+        for sample in samples_of(op, samples):
             given = (sample[0].detach(), sample[1], sample[2])
             if "out" in given[2]:
                 continue

@@ -16,6 +16,7 @@ import torch
 from fuzz import observe
 
 Compile = Callable[..., Any]
+OUTSIDE = "outside of a call"
 NOISE = re.compile(r"\d+|'[^']*'|\"[^\"]*\"|\[[^]]*\]")
 
 
@@ -48,7 +49,7 @@ def watch(code: Any, compile: Compile) -> list[Any]:
         exec(code, space)
         return observe.watch(space["main"], compile)
     except Exception as error:
-        return [("outside of a call", type(error).__name__, observe.text_of(error))]
+        return [(OUTSIDE, type(error).__name__, observe.text_of(error))]
     finally:
         reset()
 
@@ -103,6 +104,8 @@ def judge(text: str, compile: Compile | None = None) -> Finding | None:
         expected = watch(code, plain)
         made = compile if compile is not None else through(options_of(code))
     except (SyntaxError, KeyError):
+        return None
+    if expected[0][0] == OUTSIDE:
         return None
     actual = watch(code, made)
     if actual == expected:

@@ -158,8 +158,9 @@ def grads(function, *args, **kwargs):
     return given
 
 
+# Sums of eighths are exact in any order: a sign or a comparison shows no rounding.
 def tensor(*shape):
-    return torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
+    return ((torch.arange(math.prod(shape)) * 5 + 11) % 17 - 7).div(8).reshape(shape)
 
 
 def watch(main, compile):

@@ -11,8 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = 400
 GRAPHS = {"reference": 150, "cpu_onednn": 150, "opencl": 25}
-# What kills plugin:opencl: norms of a batch that keep no running statistics.
-WITHOUT = {"opencl": "_native_batch_norm_legit.no_stats,native_batch_norm,instance_norm,batch_norm"}
 SEED = 15
 
 pytestmark = pytest.mark.slow
@@ -37,8 +35,7 @@ def test_faults_are_found():
 
 @pytest.mark.parametrize("plugin", GRAPHS)
 def test_graphs(plugin):
-    without = WITHOUT.get(plugin, "")
-    fuzz("graphs", "--plugin", plugin, "--count", str(GRAPHS[plugin]), "--without", without)
+    fuzz("graphs", "--plugin", plugin, "--count", str(GRAPHS[plugin]))
 
 
 def test_programs():

@@ -22,7 +22,9 @@ print(_C.plugin_info("cpu_onednn")["devices"][0]["architecture"])
 """
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] * (n == "sse41")) for n in SETS]
+)
 def test_bfloat16_models(name: str) -> None:
     """oneDNN has no bfloat16 below AVX-512: such products run in float32, and stay on the plugin."""
     files = ["models/test_models.py", "integration/test_features.py", "frontend/test_guards.py"]
