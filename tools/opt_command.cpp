@@ -41,7 +41,7 @@ Status print_partitions(const ir::Graph& graph, const Options& options, std::ost
   const runtime::GraphArrays arrays(graph);
   for (const std::string& name : options.plugins) {
     BP_ASSIGN_OR_RETURN(runtime::Device* const device, open_device(name, options.plugin_paths));
-    BP_ASSIGN_OR_RETURN(partition::Target target, runtime::query_claims(*device, arrays));
+    BP_ASSIGN_OR_RETURN(partition::Target target, runtime::query_claims(*device, graph, arrays));
     labels.push_back(device->label());
     targets.push_back(std::move(target));
   }

@@ -183,12 +183,14 @@ Status make_scalar(Graph& graph, ValueId constant, Dim dim) {
       if (node.operands[i] != constant) continue;
       const auto* const form = std::ranges::find(kNumberForms, node.op->name, &NumberForm::tensor);
       const Value& beside = graph.values[node.operands[0]];
+      const bool is_narrow = dtype_bytes(beside.type.dtype) < 4;  // a larger size may not fit
       const bool promotes =
           is_float(graph.values[constant].type.dtype) && !is_float(beside.type.dtype);
-      if (i != 1 || node.operands.size() != 2 || form == std::end(kNumberForms) || promotes)
+      if (i != 1 || node.operands.size() != 2 || form == std::end(kNumberForms) || promotes ||
+          is_narrow)
         return Status(Code::kUnsupported, "a number that varies with the sizes is an operand of " +
                                               std::string(node.op->name) +
-                                              ", which takes tensors only");
+                                              ", which takes tensors or larger numbers only");
       node.op = find_or_intern_op(std::string(form->number));
       node.operands.pop_back();
       node.attributes.insert(node.attributes.begin(), {std::string(form->argument), dim});

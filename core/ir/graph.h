@@ -71,6 +71,7 @@ struct Node {
   std::vector<ValueId> results;
   std::vector<Attribute> attributes;  // sorted as the schema lists them
   std::string location;               // "model.py:12"
+  std::string host_reason;            // why PyTorch alone gives its result; empty: plugins may, too
 
   const Attribute* find_attribute(std::string_view name) const;
 };

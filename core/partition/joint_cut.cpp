@@ -258,6 +258,7 @@ class Extraction {
     copy.list_first = node.list_first;
     copy.list_count = node.list_count;
     copy.location = node.location;
+    copy.host_reason = node.host_reason;
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       ids_[node.results[i]] = copy.results[i];
       to_.values[copy.results[i]].name = from_.values[node.results[i]].name;

@@ -29,25 +29,46 @@ partition::DeviceModel model_of(const Device& device) {
   return model;
 }
 
-Result<partition::Target> query_claims(Device& device, const GraphArrays& graph) {
+namespace {
+
+void keep_on_host(const ir::Graph& graph, partition::Target& target) {
+  const auto is_host = [&](ir::NodeId n) { return !graph.nodes[n].host_reason.empty(); };
+  for (partition::Claim& claim : target.claims)
+    if (!claim.divisible && std::ranges::any_of(claim.nodes, is_host))
+      claim.nodes.clear();
+    else
+      std::erase_if(claim.nodes, is_host);
+  std::erase_if(target.claims, [](const partition::Claim& claim) { return claim.nodes.empty(); });
+  for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
+    if (!is_host(n)) continue;
+    std::erase_if(target.refusals,
+                  [&](const partition::Refusal& given) { return given.node == n; });
+    target.refusals.push_back({n, BP_REFUSED_OTHER, graph.nodes[n].host_reason});
+  }
+}
+
+}  // namespace
+
+Result<partition::Target> query_claims(Device& device, const ir::Graph& graph,
+                                       const GraphArrays& arrays) {
   ClaimCollector collector;
   {
     const auto serialized = device.lock_call();
     BP_RETURN_IF_ERROR(call_plugin(
         "claims",
         [&] {
-          return device.api().claims(device.plugin().handle(), &device.info(), &graph.get(),
+          return device.api().claims(device.plugin().handle(), &device.info(), &arrays.get(),
                                      collector.sink());
         },
         [&] {
           return "plugin '" + device.plugin().name() + "': claims of a graph of " +
-                 std::to_string(graph.get().node_count) + " nodes";
+                 std::to_string(arrays.get().node_count) + " nodes";
         }));
   }
   partition::Target target;
   target.name = device.plugin().name();
   target.model = model_of(device);
-  const auto node_count = static_cast<std::uint32_t>(graph.get().node_count);
+  const auto node_count = static_cast<std::uint32_t>(arrays.get().node_count);
   for (CollectedClaim& in : collector.claims) {
     for (const std::uint32_t id : in.node_ids)
       if (id >= node_count)
@@ -67,6 +88,7 @@ Result<partition::Target> query_claims(Device& device, const GraphArrays& graph)
   for (CollectedRefusal& in : collector.refusals)
     if (in.node_id < node_count)
       target.refusals.push_back({in.node_id, in.reason, std::move(in.text)});
+  keep_on_host(graph, target);
   return target;
 }
 

@@ -13,6 +13,8 @@ namespace backplane::runtime {
 partition::DeviceModel model_of(const Device& device);
 
 // Claims with unknown node ids, or of a device that failed to answer, are errors of the plugin.
-Result<partition::Target> query_claims(Device& device, const GraphArrays& graph);
+// Nodes that belong to the host are taken out of them. `arrays` is of `graph`.
+Result<partition::Target> query_claims(Device& device, const ir::Graph& graph,
+                                       const GraphArrays& arrays);
 
 }  // namespace backplane::runtime

@@ -24,7 +24,7 @@ graph @g(%x: f32[4]) -> (f32[4]) {
   Device* device = scripted_device();
   ASSERT_NE(device, nullptr);
   const GraphArrays arrays(*graph);
-  const auto target = query_claims(*device, arrays);
+  const auto target = query_claims(*device, *graph, arrays);
   ASSERT_TRUE(target.ok()) << target.status().message();
   EXPECT_EQ(target->name, "scripted");
   ASSERT_EQ(target->claims.size(), 1u);
@@ -38,13 +38,34 @@ graph @g(%x: f32[4]) -> (f32[4]) {
   EXPECT_GT(target->model.to_device_bytes_per_s, 0);
 }
 
+TEST(Claims, WhatBelongsToTheHostIsNotTheDevices) {
+  auto graph = ir::parse(R"(
+graph @g(%x: f32[4]) -> (f32[4]) {
+  %0 = aten.neg(%x) : f32[4]
+  %1 = aten.relu(%0) : f32[4]
+  return %1
+})");
+  ASSERT_TRUE(graph.ok());
+  graph->nodes[0].host_reason = "a number that is no f32";
+  Device* device = scripted_device();
+  ASSERT_NE(device, nullptr);
+  const GraphArrays arrays(*graph);
+  const auto target = query_claims(*device, *graph, arrays);
+  ASSERT_TRUE(target.ok()) << target.status().message();
+  ASSERT_EQ(target->claims.size(), 1u);
+  EXPECT_THAT(target->claims[0].nodes, ElementsAre(1));
+  ASSERT_EQ(target->refusals.size(), 1u);
+  EXPECT_EQ(target->refusals[0].node, 0u);
+  EXPECT_EQ(target->refusals[0].text, "a number that is no f32");
+}
+
 TEST(Claims, TheModelOfTheDevice) {
   const auto graph = ir::parse("graph @g(%x: f32[4]) -> (f32[4]) {\n  return %x\n}");
   ASSERT_TRUE(graph.ok());
   Device* device = reference_device();
   ASSERT_NE(device, nullptr);
   const GraphArrays arrays(*graph);
-  const auto target = query_claims(*device, arrays);
+  const auto target = query_claims(*device, *graph, arrays);
   ASSERT_TRUE(target.ok()) << target.status().message();
   EXPECT_TRUE(target->claims.empty());
   EXPECT_EQ(target->model.flops_per_s, 2e9);  // of f32
@@ -66,7 +87,7 @@ graph @g(%x: f32[4]) -> (f32[4]) {
   const auto device = plugin->device(0);
   ASSERT_TRUE(device.ok());
   const GraphArrays arrays(*graph);
-  const auto target = query_claims(**device, arrays);
+  const auto target = query_claims(**device, *graph, arrays);
   ASSERT_TRUE(target.ok());
   EXPECT_TRUE(target->claims.empty());
   ASSERT_EQ(target->refusals.size(), 1u);

@@ -114,7 +114,7 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
   {
     const GraphArrays arrays(graph);
     for (Device* device : devices) {
-      BP_ASSIGN_OR_RETURN(partition::Target target, query_claims(*device, arrays));
+      BP_ASSIGN_OR_RETURN(partition::Target target, query_claims(*device, graph, arrays));
       targets.push_back(std::move(target));
     }
   }

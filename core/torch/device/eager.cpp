@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/torch/bridge/errors.h"
+#include "core/torch/bridge/number.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/counters.h"
 #include "core/torch/device/fallback.h"
@@ -91,6 +92,10 @@ std::optional<c10::OperatorHandle> find_functional(const c10::OperatorHandle& op
 
 // ---- Arguments
 
+bool is_short(std::optional<at::ScalarType> type) {
+  return type == at::kHalf || type == at::kBFloat16;
+}
+
 // How a number from the host takes part: in the type of the tensors beside it unless its own kind
 // is higher; with float32 beside shorter floats, as PyTorch computes.
 at::ScalarType number_type(at::ScalarType number, std::optional<at::ScalarType> beside,
@@ -104,8 +109,7 @@ at::ScalarType number_type(at::ScalarType number, std::optional<at::ScalarType> 
     return at::isFloatingType(number) ? c10::typeMetaToScalarType(c10::get_default_dtype())
                                       : number;
   }
-  const bool is_short = *beside == at::kHalf || *beside == at::kBFloat16;
-  return is_short && beside_has_dims ? at::kFloat : *beside;
+  return is_short(beside) && beside_has_dims ? at::kFloat : *beside;
 }
 
 bool is_plain(const at::Tensor& tensor) {
@@ -176,7 +180,10 @@ class Call {
       const IValue& value = arguments_[i];
       if (info_.arguments[i] == ArgumentKind::kPlain) {
         if (lifts_number_ && static_cast<int>(i) == rewrite_->number_argument)
-          bind_number(key, value.toScalar());
+          // PyTorch's kernels take it in the dtype of the elements.
+          known = bind_number(key, value.toScalar()) && beside_ &&
+                  (number_types_.back() == *beside_ || is_short(beside_)) &&
+                  bridge::holds(value.toScalar(), *beside_) && known;
         else
           add_plain(key, value, known);
       } else if (value.isTensor()) {
@@ -241,10 +248,7 @@ class Call {
       return true;
     }
     if (!tensor.device().is_cpu() || tensor.dim() != 0) return false;
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-      bind_number(key, tensor.item());
-      return true;
-    }
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return bind_number(key, tensor.item());
     key.add('N');
     key.add(tensor.scalar_type());
     bound_.push_back({{}, tensor.item()});
@@ -252,12 +256,14 @@ class Call {
     return true;
   }
 
-  void bind_number(KeyWriter& key, const c10::Scalar& number) {
+  // False where its dtype cannot hold it: each of PyTorch's kernels has an answer of its own.
+  bool bind_number(KeyWriter& key, const c10::Scalar& number) {
     const at::ScalarType type = number_type(number.type(), beside_, beside_has_dims_);
     key.add('N');
     key.add(type);
     bound_.push_back({{}, number});
     number_types_.push_back(type);
+    return bridge::holds(number, is_short(beside_) && at::isFloatingType(type) ? *beside_ : type);
   }
 
   // ---- The graph

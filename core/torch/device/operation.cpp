@@ -115,7 +115,7 @@ Result<std::shared_ptr<const Operation>> Operation::compile(TorchDevice& device,
   const runtime::GraphArrays arrays(g);
   {
     BP_ASSIGN_OR_RETURN(const partition::Target target,
-                        runtime::query_claims(device.device(), arrays));
+                        runtime::query_claims(device.device(), g, arrays));
     BP_RETURN_IF_ERROR(check_claims(g, target));
   }
   bp_io_request wish{};

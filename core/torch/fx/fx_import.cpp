@@ -16,6 +16,7 @@
 #include <unordered_set>
 
 #include "core/torch/bridge/dtype.h"
+#include "core/torch/bridge/number.h"
 #include "core/torch/fx/sym_expression.h"
 
 namespace py = pybind11;
@@ -271,6 +272,7 @@ class Importer {
     std::vector<ir::Attribute> attributes;
     std::uint32_t list_first = 0, list_count = 0;
     bool has_list = false;
+    std::string host_reason;
     const py::tuple args = node.attr("args");
     const py::dict kwargs = node.attr("kwargs");
     std::size_t position = 0;
@@ -295,7 +297,8 @@ class Importer {
           continue;
         }
         BP_ASSIGN_OR_RETURN(const ir::ValueId id,
-                            has ? tensor_operand(given, args) : Result<ir::ValueId>(ir::kNone));
+                            has ? tensor_operand(given, args, result_type(value), host_reason)
+                                : Result<ir::ValueId>(ir::kNone));
         operands.push_back(id);
       } else if (type == "List[Tensor]" || type == "List[Optional[Tensor]]" ||
                  type == "Optional[List[Tensor]]") {
@@ -319,6 +322,12 @@ class Importer {
             argument_name == "device" || argument_name == "layout" || argument_name == "pin_memory")
           continue;
         attributes.push_back({argument_name, std::move(attribute)});
+        if (const auto number = to_number(given);
+            number && type.find("number") != std::string::npos)
+          if (std::string misfit =
+                  bridge::attribute_misfit(*number, first_type(args), result_type(value));
+              !misfit.empty())
+            host_reason = std::move(misfit);
       }
     }
 
@@ -357,6 +366,7 @@ class Importer {
     ir::Node& made = out_.graph.nodes[id];
     made.list_first = list_first;
     made.list_count = list_count;
+    made.host_reason = std::move(host_reason);
     const py::dict meta = node.attr("meta");
     if (meta.contains("stack_trace") && !meta["stack_trace"].is_none())
       made.location = location_of(std::string(py::str(meta["stack_trace"])));
@@ -411,25 +421,50 @@ class Importer {
 
   // As operand(), but a Python number becomes a constant. It takes part in type promotion as
   // numbers do: it has the type of the tensor beside it unless its own kind is higher.
-  Result<ir::ValueId> tensor_operand(const py::handle& given, const py::tuple& arguments) {
-    const bool is_bool = py::isinstance<py::bool_>(given);
-    const bool is_float = py::isinstance<py::float_>(given);
-    if (!is_bool && !is_float && !py::isinstance<py::int_>(given)) return operand(given);
+  Result<ir::ValueId> tensor_operand(const py::handle& given, const py::tuple& arguments,
+                                     at::ScalarType result, std::string& out_host_reason) {
+    if (!py::isinstance<py::int_>(given) && !py::isinstance<py::float_>(given))
+      return operand(given);
+    const RealTensors real;
+    const at::Scalar number = *to_number(given);
+    bridge::NumberOperand operand = bridge::number_operand(number, tensor_type(arguments), result);
+    if (!operand.host_reason.empty()) out_host_reason = std::move(operand.host_reason);
+    return add_constant("number",
+                        at::scalar_tensor(number, at::TensorOptions().dtype(operand.dtype)));
+  }
+
+  static std::optional<at::Scalar> to_number(const py::handle& given) {
+    if (py::isinstance<py::bool_>(given)) return at::Scalar(given.cast<bool>());
+    if (py::isinstance<py::int_>(given)) return at::Scalar(given.cast<std::int64_t>());
+    if (py::isinstance<py::float_>(given)) return at::Scalar(given.cast<double>());
+    if (!PyComplex_Check(given.ptr())) return std::nullopt;
+    const Py_complex c = PyComplex_AsCComplex(given.ptr());
+    return at::Scalar(c10::complex<double>(c.real, c.imag));
+  }
+
+  // The dtype of the tensors that numbers are beside: the last one's.
+  std::optional<at::ScalarType> tensor_type(const py::tuple& arguments) const {
     std::optional<at::ScalarType> beside;
     for (const py::handle other : arguments)
       if (const auto found = values_.find(other.ptr()); found != values_.end())
         beside = bridge::to_scalar_type(out_.graph.values[found->second.at(0)].type.dtype);
-    at::ScalarType type = is_bool ? at::kBool : is_float ? at::kFloat : at::kLong;
-    if (beside) {
-      const bool higher = (is_float && at::isIntegralType(*beside, /*includeBool=*/true)) ||
-                          (!is_bool && *beside == at::kBool);
-      if (!higher) type = *beside;
-    }
-    const RealTensors real;
-    const at::Scalar number = is_float  ? at::Scalar(given.cast<double>())
-                              : is_bool ? at::Scalar(given.cast<bool>())
-                                        : at::Scalar(given.cast<std::int64_t>());
-    return add_constant("number", at::scalar_tensor(number, at::TensorOptions().dtype(type)));
+    return beside;
+  }
+
+  std::optional<at::ScalarType> first_type(const py::tuple& arguments) const {
+    for (const py::handle one : arguments)
+      if (const auto found = values_.find(one.ptr()); found != values_.end())
+        return bridge::to_scalar_type(out_.graph.values[found->second.at(0)].type.dtype);
+    return std::nullopt;
+  }
+
+  // Of a node's first result.
+  static at::ScalarType result_type(const py::object& value) {
+    if (THPVariable_Check(value.ptr())) return THPVariable_Unpack(value.ptr()).scalar_type();
+    if (py::isinstance<py::tuple>(value) || py::isinstance<py::list>(value))
+      for (const py::handle item : value)
+        if (THPVariable_Check(item.ptr())) return THPVariable_Unpack(item.ptr()).scalar_type();
+    return at::kFloat;
   }
 
   Result<ir::ValueId> add_constant(const std::string& name, const at::Tensor& tensor) {

@@ -85,6 +85,10 @@ Result<ir::AttributeValue> attribute_value(const c10::Type& type, const c10::IVa
 
 }  // namespace
 
+bool is_scalar(const c10::Argument& argument) {
+  return strip_optional(*argument.real_type()).kind() == c10::TypeKind::NumberType;
+}
+
 bool is_default(const c10::Argument& argument, const c10::IValue& value) {
   if (!argument.default_value()) return argument.kwarg_only() && value.isNone();
   const c10::IValue& preset = *argument.default_value();

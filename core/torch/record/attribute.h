@@ -11,6 +11,8 @@
 
 namespace backplane::record {
 
+// Of the type Scalar: a number that computes with the tensors' elements, not a size or a position.
+bool is_scalar(const c10::Argument& argument);
 bool is_default(const c10::Argument& argument, const c10::IValue& value);
 
 // Appends the attribute, or nothing where the IR has nothing to say: device, layout, pinning.

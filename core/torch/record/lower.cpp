@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/torch/bridge/dtype.h"
+#include "core/torch/bridge/number.h"
 #include "core/torch/record/attribute.h"
 #include "core/torch/record/dispatch.h"
 
@@ -17,19 +18,6 @@ namespace {
 
 bool is_number(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number();
-}
-
-// The dtype of a number beside tensors of `beside`: theirs, unless the number's own kind is higher.
-at::ScalarType number_type(at::ScalarType number, std::optional<at::ScalarType> beside) {
-  if (at::isComplexType(number))
-    return beside && at::isComplexType(*beside) ? *beside : at::kComplexFloat;
-  const bool is_float = at::isFloatingType(number);
-  if (beside) {
-    const bool higher = (is_float && at::isIntegralType(*beside, /*includeBool=*/true)) ||
-                        (number != at::kBool && *beside == at::kBool);
-    if (!higher) return *beside;
-  }
-  return is_float ? at::kFloat : number;
 }
 
 bool takes_offset(const std::string& name) { return name.starts_with("aten.as_strided"); }
@@ -107,19 +95,41 @@ class Lowering {
     return id;
   }
 
+  bool is_number_constant(ValueNumber number) const {
+    return tape_.values[number].origin == ValueOrigin::kConstant &&
+           is_number(tape_.values[number].constant);
+  }
+
+  // The dtype of the tensors that numbers are beside: the last one's.
+  std::optional<at::ScalarType> tensor_type(const Call& call) const {
+    for (std::size_t i = call.operands.size(); i-- > 0;)
+      if (call.operands[i] != kNoValue && !is_number_constant(call.operands[i]))
+        return tape_.values[call.operands[i]].meta.scalar_type();
+    return std::nullopt;
+  }
+
+  std::optional<at::ScalarType> first_type(const Call& call) const {
+    if (call.operands.empty() || call.operands[0] == kNoValue) return std::nullopt;
+    return tape_.values[call.operands[0]].meta.scalar_type();
+  }
+
+  at::ScalarType result_type(const Call& call) const {
+    for (const ValueNumber result : call.results)
+      if (result != kNoValue) return tape_.values[result].meta.scalar_type();
+    return at::kFloat;
+  }
+
   // A number is a constant of its own for each reader, with a dtype that suits the reader.
-  Result<ir::ValueId> operand_id(const Call& call, ValueNumber number) {
+  Result<ir::ValueId> operand_id(const Call& call, ValueNumber number,
+                                 std::string& out_host_reason) {
     if (number == kNoValue) return ir::kNone;
+    if (!is_number_constant(number)) return value_id(number);
     const at::Tensor& constant = tape_.values[number].constant;
-    if (tape_.values[number].origin != ValueOrigin::kConstant || !is_number(constant))
-      return value_id(number);
-    std::optional<at::ScalarType> beside;
-    for (const ValueNumber other : call.operands)
-      if (other != kNoValue && (tape_.values[other].origin != ValueOrigin::kConstant ||
-                                !is_number(tape_.values[other].constant)))
-        beside = tape_.values[other].meta.scalar_type();
     const BelowRecording below;
-    return add_constant(constant.to(number_type(constant.scalar_type(), beside)), constant);
+    bridge::NumberOperand operand =
+        bridge::number_operand(constant.item(), tensor_type(call), result_type(call));
+    if (!operand.host_reason.empty()) out_host_reason = std::move(operand.host_reason);
+    return add_constant(constant.to(operand.dtype), constant);
   }
 
   Status add_call(const Call& call) {
@@ -129,6 +139,7 @@ class Lowering {
     std::vector<ir::ValueId> operands;
     operands.reserve(call.operands.size());
     std::vector<ir::Attribute> attributes;
+    std::string host_reason;
     std::uint32_t list_first = 0;
     std::size_t next = 0;
     const std::size_t given = explicit_positional_count(call);
@@ -140,6 +151,11 @@ class Lowering {
           if (argument.kwarg_only() ? is_default(argument, call.arguments[i]) : i >= given)
             continue;
           BP_RETURN_IF_ERROR(add_attribute(argument, call.arguments[i], attributes));
+          if (is_scalar(argument) && call.arguments[i].isScalar())
+            if (std::string misfit = bridge::attribute_misfit(call.arguments[i].toScalar(),
+                                                              first_type(call), result_type(call));
+                !misfit.empty())
+              host_reason = std::move(misfit);
           continue;
         case ArgumentKind::kTensor:
           break;
@@ -150,7 +166,8 @@ class Lowering {
           break;
       }
       for (; count > 0; --count) {
-        BP_ASSIGN_OR_RETURN(const ir::ValueId id, operand_id(call, call.operands[next++]));
+        BP_ASSIGN_OR_RETURN(const ir::ValueId id,
+                            operand_id(call, call.operands[next++], host_reason));
         operands.push_back(id);
       }
     }
@@ -172,6 +189,7 @@ class Lowering {
                             std::move(types), value_name(*call.info));
     ir::Node& node = out_.graph.nodes[id];
     node.list_first = list_first;
+    node.host_reason = std::move(host_reason);
     if (call.location) node.location = *call.location;
     node.list_count = call.list_counts.empty() ? 0 : call.list_counts[0];
     for (std::size_t i = 0; i < call.results.size(); ++i)

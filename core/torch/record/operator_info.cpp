@@ -143,6 +143,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
                  name == "aten.view_as_complex" || name == "aten.sym_storage_offset" ||
                  name == "aten.storage_offset";
   substitute = find_substitute(name);
+  check = find_argument_check(name);
   rule = find_shape_rule(name);
   if (rule)
     route = ShapeRoute::kRule;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/ir/op_table.h"
+#include "core/torch/record/argument_checks.h"
 
 namespace backplane::record {
 
@@ -57,6 +58,7 @@ struct OperatorInfo {
   bool reads_offset = false;  // takes a storage offset as a number, or refuses some
   DeviceMix device_mix = DeviceMix::kNone;
   bool meta_is_python = false;  // the Meta key's kernel
+  ArgumentCheck check = nullptr;
   ShapeRule rule = nullptr;
   ShapeRoute route = ShapeRoute::kMeta;
   // A kComposite kernel that turned out not to run on meta tensors.

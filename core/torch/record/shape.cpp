@@ -4,6 +4,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "core/torch/record/dispatch.h"
@@ -108,6 +109,7 @@ bool only_writes(const OperatorInfo& info) {
 bool is_in_shape() { return t_mode != Mode::kOutside; }
 
 ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
+  if (info.check) info.check(std::span(stack).last(info.argument_count()));
   switch (info.route) {
     case ShapeRoute::kRule:
       if (info.rule(stack)) return ShapeSource::kCompiled;

@@ -1,0 +1,41 @@
+// Numbers of a program beside tensors: the dtype they take, and whether it can hold them.
+#pragma once
+
+#include <c10/core/Scalar.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string>
+
+namespace backplane::bridge {
+
+// As PyTorch promotes: the dtype of the tensor `beside`, unless the number's own kind is higher.
+c10::ScalarType number_type(c10::ScalarType number, std::optional<c10::ScalarType> beside);
+
+// Whether a value of the dtype says the same: in range, whole where the dtype is, and not 0 instead
+// of something small. Floats round.
+bool fits(const c10::Scalar& number, c10::ScalarType dtype);
+
+// As a kernel needs it: shorter floats than float32 are computed in float32, so small numbers are
+// not lost.
+bool holds(const c10::Scalar& number, c10::ScalarType dtype);
+
+// "300 is no Byte"
+std::string misfit_text(const c10::Scalar& number, c10::ScalarType dtype);
+
+// A number that is an operand. Where its dtype cannot hold it, one that leads to the same result;
+// else its own kind, and why plugins cannot have the node: PyTorch's kernels wrap around, compute
+// in a wider type or refuse, each in its own way.
+struct NumberOperand {
+  c10::ScalarType dtype;
+  std::string host_reason;
+};
+NumberOperand number_operand(const c10::Scalar& number, std::optional<c10::ScalarType> beside,
+                             c10::ScalarType result);
+
+// The same of a number that is an attribute: why plugins cannot have the node, or nothing. `first`:
+// the dtype of the first operand.
+std::string attribute_misfit(const c10::Scalar& number, std::optional<c10::ScalarType> first,
+                             c10::ScalarType result);
+
+}  // namespace backplane::bridge

@@ -1,0 +1,101 @@
+#include "core/torch/record/argument_checks.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+namespace backplane::record {
+
+namespace {
+
+using Arguments = std::span<const c10::IValue>;
+
+void check_gelu(Arguments in) {  // ..., approximate
+  const std::string& approximate = in.back().toStringRef();
+  TORCH_CHECK(approximate == "none" || approximate == "tanh",
+              "approximate argument must be either none or tanh.");
+}
+
+// input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+void check_convolution(Arguments in) {
+  const auto check = [](const c10::IValue& list, std::int64_t least, const char* what) {
+    for (const std::int64_t item : list.toIntVector()) TORCH_CHECK(item >= least, what);
+  };
+  check(in[3], 1, "non-positive stride is not supported");
+  check(in[4], 0, "negative padding is not supported");
+  check(in[5], 1, "dilation should be greater than zero");
+  check(in[7], 0, "negative output_padding is not supported");
+  TORCH_CHECK(in[8].toInt() > 0, "non-positive groups is not supported");
+}
+
+void check_bucketize(Arguments in) {  // self, boundaries
+  const at::Tensor& boundaries = in[1].toTensor();
+  TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
+              boundaries.dim(), ")");
+}
+
+void check_masked_scatter(Arguments in) {  // self, mask, source
+  const at::ScalarType mask = in[1].toTensor().scalar_type();
+  TORCH_CHECK(mask == at::kBool,
+              "masked_scatter_ only supports boolean masks, but got mask with dtype ", mask);
+  TORCH_CHECK(in[0].toTensor().scalar_type() == in[2].toTensor().scalar_type(),
+              "masked_scatter: expected self and source to have same dtypes but got ",
+              in[0].toTensor().scalar_type(), " and ", in[2].toTensor().scalar_type());
+}
+
+void check_masked_fill(Arguments in) {  // self, mask, value
+  const at::ScalarType mask = in[1].toTensor().scalar_type();
+  TORCH_CHECK(mask == at::kBool,
+              "masked_fill_ only supports boolean masks, but got mask with dtype ", mask);
+}
+
+void check_complex(Arguments in) {  // real, imag
+  const at::ScalarType real = in[0].toTensor().scalar_type();
+  const at::ScalarType imaginary = in[1].toTensor().scalar_type();
+  TORCH_CHECK(real == imaginary, "Expected object of scalar type ", real, " but got scalar type ",
+              imaginary, " for second argument");
+}
+
+// Of the last element that sizes and strides show, counted from the first; -1 where there is none.
+std::int64_t last_element(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) return -1;
+    last += (sizes[d] - 1) * strides[d];
+  }
+  return last;
+}
+
+// self, src, size, stride, storage_offset
+void check_as_strided_scatter(Arguments in) {
+  const at::Tensor& self = in[0].toTensor();
+  const auto sizes = in[2].toIntVector(), strides = in[3].toIntVector();
+  const std::int64_t first = in[4].isNone() ? 0 : in[4].toInt() - self.storage_offset();
+  const std::int64_t last = last_element(sizes, strides);
+  TORCH_CHECK(last < 0 || first + last <= last_element(self.sizes(), self.strides()),
+              "as_strided_scatter: sizes ", at::IntArrayRef(sizes), " and strides ",
+              at::IntArrayRef(strides), " lead out of a tensor of sizes ", self.sizes(),
+              " and strides ", self.strides());
+}
+
+}  // namespace
+
+ArgumentCheck find_argument_check(std::string_view name) {
+  static const auto& table = *new std::unordered_map<std::string_view, ArgumentCheck>{
+      {"aten.gelu", check_gelu},
+      {"aten.gelu_backward", check_gelu},
+      {"aten.convolution", check_convolution},
+      {"aten.bucketize.Tensor", check_bucketize},
+      {"aten.masked_scatter", check_masked_scatter},
+      {"aten.masked_fill.Scalar", check_masked_fill},
+      {"aten.masked_fill.Tensor", check_masked_fill},
+      {"aten.complex", check_complex},
+      {"aten.as_strided_scatter", check_as_strided_scatter},
+  };
+  const auto found = table.find(name);
+  return found == table.end() ? nullptr : found->second;
+}
+
+}  // namespace backplane::record
