@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 import torch_backplane
 from device.agreement import outcome
 
@@ -53,7 +53,7 @@ PROGRAMS: dict[str, Program] = {
     "tensor": lambda x, n: x + torch.tensor(n),
     "pad": lambda x, n: F.pad(x, (1, 1), value=n),
     "threshold": lambda x, n: F.threshold(x, 1, n),
-    "leaky_relu": lambda x, n: F.leaky_relu(x, n),
+    "leaky_relu": F.leaky_relu,
     "alpha": lambda x, n: torch.add(x, x, alpha=n),
     "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
     "lerp": lambda x, n: torch.lerp(x, x + 1, n),
