@@ -37,6 +37,11 @@ class Classes {
  public:
   explicit Classes(std::vector<DimClass>& out) : out_(out) {}
 
+  // Whether the classes have these values, or an expression over them does.
+  bool can_say(const Numbers& values) const {
+    return known_.contains(values) || find_expression(values).has_value();
+  }
+
   // The dim that has these values; a new class where no expression fits.
   Dim dim_of(const Numbers& values, bool must_be_free, std::size_t number,
              std::vector<std::size_t>& sources) {
@@ -205,16 +210,25 @@ Result<GeneralGraph> GeneralGraph::build(const Graph& graph,
   GeneralGraph made;
   made.graph_ = graph;
   made.dims_.resize(samples[0]->numbers.size());
-  // Strides that say nothing in one sample take the value that the others give; where they say
-  // nothing in all, the number of the graph.
+  // Strides that say nothing in one sample take the value that the others give. Where they say
+  // nothing in all they follow the next dim, as a dense tensor's, or are the number of the graph.
   std::vector<Numbers> numbers(made.dims_.size(), Numbers(samples.size()));
   std::size_t next = 0;
   std::vector<std::pair<std::size_t, ValueId>> constants;
   std::vector<bool> is_input_size(made.dims_.size(), false);
   std::vector<std::int64_t> own(made.dims_.size());
   const auto read = [&](const Dim& dim) { own[next++] = dim.number(); };
+  struct Place {
+    std::size_t first, rank;
+  };
+  std::vector<Place> places;  // of the types' numbers
   visit_numbers(
-      graph, [&](const TensorType& type) { for_each_dim(type, read); }, read,
+      graph,
+      [&](const TensorType& type) {
+        places.push_back({next, type.rank()});
+        for_each_dim(type, read);
+      },
+      read,
       [&](ValueId v) {
         constants.emplace_back(next, v);
         is_whole_number(graph.values[v], own[next++]);
@@ -232,12 +246,24 @@ Result<GeneralGraph> GeneralGraph::build(const Graph& graph,
     for (std::size_t s = 0; s < samples.size(); ++s)
       numbers[i][s] = samples[s]->numbers[i] == kAnyNumber ? known : samples[s]->numbers[i];
   }
+  std::vector<bool> is_guess(made.dims_.size(), false);
+  for (const auto& [first, rank] : places)
+    for (std::size_t d = rank; d-- > 1;) {
+      const std::size_t size = first + d, stride = first + rank + d, i = stride - 1;
+      const auto says_nothing = [&](const FlatGraph* s) { return s->numbers[i] == kAnyNumber; };
+      if (own[i] != own[size] * own[stride] || !std::ranges::all_of(samples, says_nothing))
+        continue;
+      is_guess[i] = true;
+      for (std::size_t s = 0; s < samples.size(); ++s)
+        numbers[i][s] = multiply(numbers[size][s], numbers[stride][s]).value_or(own[i]);
+    }
 
   Classes classes(made.graph_.dim_classes);
   // Inputs come first, so that all else is expressed by their sizes.
   for (const bool inputs : {true, false})
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       if (is_input_size[i] != inputs) continue;
+      if (is_guess[i] && !classes.can_say(numbers[i])) numbers[i].assign(samples.size(), own[i]);
       made.dims_[i] = is_constant(numbers[i])
                           ? Dim(numbers[i][0])
                           : classes.dim_of(numbers[i], inputs, i, made.sources_);

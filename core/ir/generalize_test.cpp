@@ -82,6 +82,25 @@ TEST(Generalize, StridesOfSizeOneSayNothing) {
   EXPECT_FALSE(general->match(flatten(graph(2, 8))).ok());
 }
 
+TEST(Generalize, StridesOfSizeOneAreADenseTensors) {
+  const auto row = [](std::int64_t size) {
+    const std::string type = "f32[1, " + number(size) + "]";
+    const auto parsed = parse("graph @g(%x: " + type + ") -> (" + type +
+                              ") {\n  %y = aten.relu(%x) : " + type + "\n  return %y\n}\n");
+    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+    return *parsed;
+  };
+  const Graph first = row(4);
+  const FlatGraph a = flatten(first), b = flatten(row(6));
+  const FlatGraph* samples[] = {&a, &b};
+  const auto general = GeneralGraph::build(first, samples);
+  ASSERT_TRUE(general.ok());
+  const Graph& graph = general->graph();
+  const TensorType& type = graph.values[graph.outputs[0]].type;
+  EXPECT_EQ(type.strides[0], type.dims[1]);
+  EXPECT_TRUE(type.dims[1].is_class());
+}
+
 // One operator over a vector and its size.
 Graph with_its_size(const std::string& op, std::int64_t size) {
   const auto parsed = parse("graph @g(%x: f32[" + number(size) + "]) -> (f32[" + number(size) +

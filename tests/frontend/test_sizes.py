@@ -155,3 +155,17 @@ def test_numbers_that_come_from_sizes(name: str, backend: str) -> None:
     for size in (3, 5, 1, 6):
         x = torch.arange(size, dtype=torch.float32)
         torch.testing.assert_close(compiled(x.clone()), program(x.clone()), equal_nan=True)
+
+
+def test_strides_of_size_one_are_eagers() -> None:
+    def function(x):
+        x.unsqueeze_(0)
+        return x * 2, x.unsqueeze(1) + 1
+
+    compiled = frontend.compile(function)
+    for size in (4, 6, 9, 4):
+        given, plain = torch.arange(float(size)), torch.arange(float(size))
+        for a, b in zip(compiled(given), function(plain), strict=True):
+            assert_same(a, b)
+            assert a.stride() == b.stride()
+    assert programs(compiled) <= 2
