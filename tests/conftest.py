@@ -53,7 +53,11 @@ def pytest_collection_modifyitems(config, items):
     leaves frames to plain Python."""
     items.sort(key=lambda item: "frontend" not in item.path.parts)
     is_long = config.getoption("long")
-    left_out = [item for item in items if (item.get_closest_marker("long") is None) == is_long]
+    kept, left_out = [], []
+    for item in items:
+        (kept if (item.get_closest_marker("long") is not None) == is_long else left_out).append(
+            item
+        )
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = kept

@@ -19,6 +19,11 @@ FAMILIES = (
 )
 
 
+def name_of(op: Any) -> str:
+    """Of an OpInfo, with its variant."""
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+
+
 class Mover:
     """Moves values to the device; tensors that share memory share it there, at the same places."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
-from device.agreement import Mover, Watch, assert_refused_alike, outcome
+from device.agreement import Mover, Watch, assert_refused_alike, name_of, outcome
 from torch.testing._internal.common_methods_invocations import op_db
 
 pytestmark = pytest.mark.slow
@@ -39,10 +39,6 @@ Samples = dict[torch.dtype, int]
 @pytest.fixture(params=(pytest.param("reference", marks=pytest.mark.long), "opencl"))
 def npu(request: pytest.FixtureRequest) -> torch.device:
     return torch_backplane.device(request.param, 0)
-
-
-def name_of(op: Any) -> str:
-    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
 def is_for_the_device(sample: Any) -> bool:

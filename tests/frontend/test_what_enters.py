@@ -302,6 +302,12 @@ def test_partial() -> None:
     run_cases(
         lambda x: functools.partial(torch.add, x, **keywords)(x), lambda: keywords.update(alpha=7)
     )
+    run_cases(lambda x: functools.partial(held)(x), lambda: held.keywords.update(alpha=9))
+    first = functools.partial(operator.mul, 3)
+    run_cases(
+        lambda x: functools.partial(first, 2)() * x,
+        lambda: first.__setstate__((operator.mul, (7,), {}, {})),
+    )
 
 
 def test_writers_handed_to_c() -> None:
@@ -393,6 +399,23 @@ def test_state_of_threads_and_contexts() -> None:
     run_cases(lambda x: x * local.value, lambda: setattr(local, "value", 3.0))
     variable = contextvars.ContextVar("variable", default=1.0)
     run_cases(lambda x: x * variable.get(), lambda: variable.set(4.0))
+
+    def sets(x):
+        variable.set(5.0)
+        return x * variable.get()
+
+    compiled = frontend.compile(sets, backend="eager")
+    for before in (5.0, 5.0, 4.0):
+        variable.set(before)
+        assert torch.equal(compiled(X), X * 5) and variable.get() == 5.0
+
+    def sets_and_resets(x):
+        token = variable.set(5.0)
+        y = x * variable.get()
+        variable.reset(token)
+        return y + variable.get()
+
+    run_cases(sets_and_resets, lambda: variable.set(6.0))
 
 
 def test_iterators_from_outside() -> None:

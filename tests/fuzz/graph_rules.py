@@ -14,6 +14,7 @@ from fuzz.graphs import Graph, Refused, Value, overload
 Rule = Callable[[Graph], str]
 RULES: dict[str, Rule] = {}
 SCALARS = (0, 1, 2, -1, 0.5, 1.5, -0.5, 3)
+WIDE_SCALARS = (200, 256, 300, -129, 70000, 2**33)  # not every dtype holds them
 # Arguments by what they are called, for operators that are called by their schema.
 INTEGERS = {"n": (0, 1, 2), "k": (1, 2), "p": (1, 2), "diagonal": (-1, 0, 1), "offset": (-1, 0, 1)}
 INTEGERS |= {
@@ -112,7 +113,9 @@ def _argument(graph: Graph, op: str, argument: Any, first: Value | None) -> Any:
     if name == "dtype":  # the schema calls it an integer
         return graph.rng.choice(("None", "torch.float32", "torch.float64"))
     if kind in ("number", "Optional[number]"):
-        return graph.rng.choice(SCALARS)
+        # Powers and polynomials of such a degree overflow, in float32 earlier than in double.
+        wide = name not in ("ord", "p", "n") and graph.rng.random() < 0.1
+        return graph.rng.choice(WIDE_SCALARS if wide else SCALARS)
     if kind in ("float", "Optional[float]"):
         return graph.rng.choice((0.5, 1.0, 0.25))
     if kind in ("bool", "Optional[bool]"):
@@ -480,6 +483,12 @@ def _private_convolution(graph: Graph) -> str:
     return f"{plain[0]}, False, [0, 0], {plain[1]}, False, False, False, False"
 
 
+@rule("pow.Scalar")
+def _power(graph: Graph) -> str:
+    # Of a negative number it is NaN, unless rounding makes the exponent whole.
+    return f"{graph.rng.choice((0, 1, 2, 0.5, 1.5))}, {graph.pick().name}"
+
+
 def _pool(rank: int, average: bool) -> Rule:
     def make(graph: Graph) -> str:
         image = _image(graph, rank, graph.rng.choice((1, 3, 4)))
@@ -488,9 +497,9 @@ def _pool(rank: int, average: bool) -> Rule:
         padding = [graph.rng.choice((0, 0, 1)) if w > 1 else 0 for w in window]
         flags = f"{graph.rng.random() < 0.3}, {graph.rng.random() < 0.5}"
         if not average:
-            flags = (
-                f"{[graph.rng.choice((1, 1, 2)) for _ in range(rank)]}, {graph.rng.random() < 0.3}"
-            )
+            # A window that lies in the padding has no largest element: PyTorch gives any index.
+            dilation = [1 if pad else graph.rng.choice((1, 1, 2)) for pad in padding]
+            flags = f"{dilation}, {graph.rng.random() < 0.3}"
         return f"{image.name}, {window}, {stride}, {padding}, {flags}"
 
     return make

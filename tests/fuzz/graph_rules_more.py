@@ -26,6 +26,7 @@ NOT_MADE = {
     "crow_indices": SPARSE,
     "_efficient_attention_forward": ELSEWHERE,
     "_flash_attention_forward": ELSEWHERE,
+    "_cholesky_solve_helper": "checks nothing: PyTorch's own kernel writes anywhere",
     "_fused_dropout": ELSEWHERE,
     "_masked_scale": ELSEWHERE,
     "_scaled_dot_product_efficient_attention": ELSEWHERE,
@@ -137,11 +138,19 @@ rule("_native_batch_norm_legit_no_training")(_batch_norm(", 0.1, 1e-3", True, Fa
 rule("_native_batch_norm_legit.no_stats")(_batch_norm(", True, 0.1, 1e-3", False, True))
 
 
-@rule("_native_batch_norm_legit", "_native_batch_norm_legit_functional")
-def _legit(graph: Graph) -> str:
-    image = _image(graph, 2, 3)
-    operands = [image, *(graph.input((3,), None, 0.5, 2.0) for _ in range(4))]
-    return ", ".join(v.name for v in operands) + f", {graph.rng.random() < 0.7}, 0.1, 1e-3"
+def _legit(training: float) -> Rule:
+    def make(graph: Graph) -> str:
+        image = _image(graph, 2, 3)
+        operands = [image, *(graph.input((3,), None, 0.5, 2.0) for _ in range(4))]
+        flag = graph.rng.random() < training
+        return ", ".join(v.name for v in operands) + f", {flag}, 0.1, 1e-3"
+
+    return make
+
+
+rule("_native_batch_norm_legit")(_legit(0.7))
+# Only training calls this one; else AOTAutograd's statistics have another dtype than the kernel's.
+rule("_native_batch_norm_legit_functional")(_legit(1.0))
 
 
 @rule("native_group_norm")
@@ -412,8 +421,9 @@ def _attention(four: bool, masked: str) -> Rule:
         k, v = (graph.input((*heads, keys, width)) for _ in range(2))
         mask = graph.rng.choice(("None", graph.input((queries, keys)).name))
         causal = graph.rng.random() < 0.3 and mask == "None"
-        if masked == "attn_mask":
-            return f"{q.name}, {k.name}, {v.name}, 0.0, {causal}, attn_mask={mask}"
+        if masked == "attn_mask":  # reads rows as if they lay close, unchecked
+            rows = ", ".join(f"{one.name}.contiguous()" for one in (q, k, v))
+            return f"{rows}, 0.0, {causal}, attn_mask={mask}"
         return f"{q.name}, {k.name}, {v.name}, {mask}, 0.0, {causal}"
 
     return make

@@ -67,6 +67,8 @@ class Observer:
             return kind.__name__, value
         if kind is float:
             return "float", Numbers([value])
+        if isinstance(value, numpy.generic):  # one of two equal ones, as of floats
+            return kind.__name__, self.content(value)
         if id(value) in self.seen:
             return "seen", self.seen[id(value)][0]
         if isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):

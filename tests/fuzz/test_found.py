@@ -32,7 +32,46 @@ def number_in_a_tensor(x):
     return [aten.isin.Scalar_Tensor(1, x)]
 
 
+def limits_in_the_wrong_order(x):
+    return [aten.hardtanh.default(x, 3)]
+
+
+def loss_of_a_row(x):
+    row = x[0] * 2
+    return [aten.mse_loss.default(x, row), aten.smooth_l1_loss.default(x, row)]
+
+
+def draws_into_turned_memory(x):
+    return [aten.native_dropout.default(x, 0.5, True)[1], aten.alpha_dropout.default(x, 0.25, True)]
+
+
+def one_element_a_channel(x):
+    mean, variance = x[0] * 0, x[0] * 0 + 1
+    out = aten.batch_norm.default(x[:1], None, None, mean, variance, True, 0.1, 0.001, False)
+    return [out, mean, variance]
+
+
+def norms_of_high_order(x):
+    return [aten.linalg_vector_norm.default(x[:1], 300, [0])]
+
+
+def norms_of_short_floats(x):
+    return [*aten._weight_norm_interface.default(x, x[:, :1])]
+
+
+def no_shape_function(x):
+    return [*aten._aminmax.default(x), aten._masked_softmax.default(x, x > 0, 1)]
+
+
 FOUND = (
+    (limits_in_the_wrong_order, SINGLE, "plain"),
+    (loss_of_a_row, SINGLE, "plain"),
+    (draws_into_turned_memory, SINGLE, "transposed"),
+    (draws_into_turned_memory, SINGLE, "sliced"),
+    (one_element_a_channel, SINGLE, "plain"),
+    (norms_of_high_order, SINGLE, "plain"),
+    (norms_of_short_floats, torch.float16, "plain"),
+    (no_shape_function, SINGLE, "plain"),
     (imag_of_a_slice, COMPLEX, "sliced"),
     (real_pairs_of_a_slice, COMPLEX, "sliced"),
     (conj_of_an_input, COMPLEX, "plain"),
@@ -50,3 +89,75 @@ def test_found(graph, dtype, layout, plugin):
         return {"x": make((n, m), dtype, layout)}
 
     assert check_graph(graph, inputs, SIZES, plugin) is None
+
+
+def median_along_nothing(x):
+    return [aten.nanmedian.dim(x, 0)[0], aten.max.dim(x, 0)[0]]
+
+
+def variance_of_nothing(x):
+    return [*aten.var_mean.correction(x, None, correction=-0.5)]
+
+
+def norm_of_nothing(x):
+    return [aten.linalg_vector_norm.default(x, -1)]
+
+
+def rows_of_nothing(x):
+    return [aten.index.Tensor(x, [torch.tensor([0])])]
+
+
+def picture_of_nothing(x):
+    return [aten.grid_sampler_2d.default(x[None, None], x[None, :, :2, None] * 0, 0, 0, False)]
+
+
+def batch_of_nothing(x):
+    return [aten._native_batch_norm_legit.no_stats(x[None].mT, None, None, True, 0.1, 0.001)[0]]
+
+
+def shuffle_of_nothing(x):
+    return [aten.pixel_shuffle.default(x[None, None].expand(2, 4, -1, -1), 2)]
+
+
+def normal_rows_of_nothing(x):
+    return [aten.layer_norm.default(x.mT, [7, x.shape[0]])]
+
+
+def part_of_nothing(x):
+    return [aten.slice_scatter.default(x, x[:2] + 1, 0, 3)]
+
+
+def memory_of_nothing(x):
+    return [aten.as_strided_copy.default(x, [2, 3], [7, 1])]
+
+
+def sizes_as_numbers(x):
+    return [aten.native_group_norm.default(x[None], None, None, 1, 5, 7, 1, 0.001)[0]]
+
+
+OF_NOTHING = (
+    median_along_nothing,
+    variance_of_nothing,
+    norm_of_nothing,
+    rows_of_nothing,
+    picture_of_nothing,
+    batch_of_nothing,
+    shuffle_of_nothing,
+    normal_rows_of_nothing,
+    part_of_nothing,
+    memory_of_nothing,
+    sizes_as_numbers,
+)
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("graph", OF_NOTHING, ids=lambda v: v.__name__)
+def test_nothing(graph, grad, plugin):
+    """PyTorch's kernels refuse empty operands that its shape functions let through."""
+
+    def inputs(n, m):
+        return {"x": make((n, m), SINGLE)}
+
+    sizes = ({"n": 5, "m": 7}, {"n": 0, "m": 7})
+    assert check_graph(graph, inputs, sizes, plugin, grad) is None

@@ -112,3 +112,19 @@ def test_on_a_device() -> None:
             return program(x.to(npu), number).cpu()
 
     assert_right(run)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu_onednn"])
+def test_numbers_take_the_default_dtype(backend: str) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x * 0.1, x / 3, 0.1 - x, torch.where(x > 1, 0.1, 0.2), x + 0.1j
+
+    x = torch.arange(5)
+    compiled = torch_backplane.compile(program, backend=backend)
+    compiled(x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        for actual, expected in zip(compiled(x), program(x), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-15, atol=0)
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
-from device.agreement import assert_refused_alike, outcome
+from device.agreement import assert_refused_alike, name_of, outcome
 from torch.testing._internal.common_methods_invocations import op_db
 
 # What is written, and what the other operands are.
@@ -20,10 +20,6 @@ WRITTEN = (
     (torch.bool, torch.int64),
     (torch.float32, torch.complex64),
 )
-
-
-def name_of(op: Any) -> str:
-    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
 Given = tuple[Any, Any, Any]

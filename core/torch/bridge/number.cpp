@@ -1,5 +1,6 @@
 #include "core/torch/bridge/number.h"
 
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -50,27 +51,7 @@ bool fits_real(double value, ScalarType dtype) {
   }
 }
 
-// What a short float has as 0; kernels compute in float32.
-bool is_small_for(const Scalar& number, ScalarType dtype) {
-  const bool is_short = dtype == ScalarType::Half || dtype == ScalarType::BFloat16;
-  return is_short && !number.isComplex() && std::abs(number.toDouble()) < 1 &&
-         fits(number, ScalarType::Float);
-}
-
-}  // namespace
-
-ScalarType number_type(ScalarType number, std::optional<ScalarType> beside) {
-  if (c10::isComplexType(number))
-    return beside && c10::isComplexType(*beside) ? *beside : ScalarType::ComplexFloat;
-  const bool is_float = c10::isFloatingType(number);
-  if (beside) {
-    const bool higher = (is_float && c10::isIntegralType(*beside, /*includeBool=*/true)) ||
-                        (number != ScalarType::Bool && *beside == ScalarType::Bool);
-    if (!higher) return *beside;
-  }
-  return is_float ? ScalarType::Float : number;
-}
-
+// Whether a value of the dtype says the same; not 0 instead of something small.
 bool fits(const Scalar& number, ScalarType dtype) {
   if (number.isComplex()) {
     const c10::complex<double> value = number.toComplexDouble();
@@ -95,14 +76,39 @@ bool fits(const Scalar& number, ScalarType dtype) {
   }
 }
 
-bool holds(const Scalar& number, ScalarType dtype) {
-  return fits(number, dtype) || is_small_for(number, dtype);
+// What a short float has as 0; kernels compute in float32.
+bool is_small_for(const Scalar& number, ScalarType dtype) {
+  return c10::isReducedFloatingType(dtype) && !number.isComplex() &&
+         std::abs(number.toDouble()) < 1 && fits(number, ScalarType::Float);
 }
 
+// As PyTorch promotes: the dtype of the tensor `beside`, unless the number's own kind is higher.
+ScalarType number_type(ScalarType number, std::optional<ScalarType> beside) {
+  const ScalarType default_float = c10::get_default_dtype_as_scalartype();
+  if (c10::isComplexType(number)) {
+    if (beside && c10::isComplexType(*beside)) return *beside;
+    return c10::toComplexType(beside && c10::isFloatingType(*beside) ? *beside : default_float);
+  }
+  const bool is_float = c10::isFloatingType(number);
+  if (beside) {
+    const bool higher = (is_float && c10::isIntegralType(*beside, /*includeBool=*/true)) ||
+                        (number != ScalarType::Bool && *beside == ScalarType::Bool);
+    if (!higher) return *beside;
+  }
+  return is_float ? default_float : number;
+}
+
+// "300 is no Byte"
 std::string misfit_text(const Scalar& number, ScalarType dtype) {
   std::ostringstream text;
   text << number << " is no " << c10::toString(dtype);
   return text.str();
+}
+
+}  // namespace
+
+bool holds(const Scalar& number, ScalarType dtype) {
+  return fits(number, dtype) || is_small_for(number, dtype);
 }
 
 NumberOperand number_operand(const Scalar& number, std::optional<ScalarType> beside,

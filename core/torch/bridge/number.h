@@ -9,19 +9,9 @@
 
 namespace backplane::bridge {
 
-// As PyTorch promotes: the dtype of the tensor `beside`, unless the number's own kind is higher.
-c10::ScalarType number_type(c10::ScalarType number, std::optional<c10::ScalarType> beside);
-
-// Whether a value of the dtype says the same: in range, whole where the dtype is, and not 0 instead
-// of something small. Floats round.
-bool fits(const c10::Scalar& number, c10::ScalarType dtype);
-
-// As a kernel needs it: shorter floats than float32 are computed in float32, so small numbers are
-// not lost.
+// Whether a kernel that computes in the dtype gets the number: in range, whole where the dtype is.
+// Floats round; shorter ones than float32 are computed in float32, so small numbers are not lost.
 bool holds(const c10::Scalar& number, c10::ScalarType dtype);
-
-// "300 is no Byte"
-std::string misfit_text(const c10::Scalar& number, c10::ScalarType dtype);
 
 // A number that is an operand. Where its dtype cannot hold it, one that leads to the same result;
 // else its own kind, and why plugins cannot have the node: PyTorch's kernels wrap around, compute

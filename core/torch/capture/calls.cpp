@@ -88,7 +88,7 @@ PyObject* Interpreter::call_context_variable(PyObject* callable, PyObject* varia
                                              PyObject* const* arguments, std::size_t count) {
   const std::string_view name = c_name(callable);
   if (name == "get") {
-    if (set_variables_.count(variable) == 0) {
+    if (variable_sets_[variable] == 0) {
       PyObject* value = nullptr;
       if (PyContextVar_Get(variable, nullptr, &value) != 0) return nullptr;
       const Ref held = Ref::steal(value);
@@ -98,8 +98,10 @@ PyObject* Interpreter::call_context_variable(PyObject* callable, PyObject* varia
                                                               world_.source_of(variable), nullptr));
     }
   } else if (name == "set") {
-    set_variables_.insert(variable);
-  } else if (name != "reset") {
+    ++variable_sets_[variable];
+  } else if (name == "reset") {
+    --variable_sets_[variable];
+  } else {
     return world_.stop("the program calls a method of a context variable");
   }
   return world_.admit(PyObject_Vectorcall(callable, arguments, count, nullptr),
@@ -177,14 +179,8 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
   if (is_c_callable(callable)) return call_c_function(callable, arguments, count, keyword_names);
   PyTypeObject* type = Py_TYPE(callable);
   if (type == partial_type()) {
-    static PyObject* const names[3] = {PyUnicode_InternFromString("func"),
-                                       PyUnicode_InternFromString("args"),
-                                       PyUnicode_InternFromString("keywords")};
-    const Ref function = Ref::steal(instance_attribute(callable, names[0]));
-    const Ref first = function ? Ref::steal(instance_attribute(callable, names[1])) : Ref();
-    const Ref keywords = first ? Ref::steal(instance_attribute(callable, names[2])) : Ref();
-    if (!keywords || !world_.expose_items(first.get()) || !world_.expose_items(keywords.get()))
-      return nullptr;
+    const auto [function, first, keywords] = read_partial(callable);
+    if (!keywords) return nullptr;
     std::vector<Ref> held;
     std::vector<PyObject*> all;
     const auto add = [&](PyObject* value) {
@@ -258,6 +254,20 @@ PyObject* Interpreter::call_type(PyObject* callable, PyObject* const* arguments,
   return make_instance(type, arguments, count, keyword_names);
 }
 
+Interpreter::PartialParts Interpreter::read_partial(PyObject* partial) {
+  static PyObject* const names[3] = {PyUnicode_InternFromString("func"),
+                                     PyUnicode_InternFromString("args"),
+                                     PyUnicode_InternFromString("keywords")};
+  PartialParts parts;
+  parts.function = Ref::steal(instance_attribute(partial, names[0]));
+  if (parts.function) parts.first = Ref::steal(instance_attribute(partial, names[1]));
+  if (parts.first) parts.keywords = Ref::steal(instance_attribute(partial, names[2]));
+  if (parts.keywords &&
+      (!world_.expose_items(parts.first.get()) || !world_.expose_items(parts.keywords.get())))
+    parts.keywords = {};
+  return parts;
+}
+
 PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* arguments,
                                      std::size_t count, PyObject* keyword_names) {
   PyObject* callable = reinterpret_cast<PyObject*>(type);
@@ -274,6 +284,10 @@ PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* argume
   }
   const CUse use = use_of_class(type);
   if (!expose_for(use, nullptr, arguments, count + keywords)) return nullptr;
+  // One partial of another is made of the parts of both.
+  if (type == partial_type() && count > 0 && Py_TYPE(arguments[0]) == type &&
+      !read_partial(arguments[0]).keywords)
+    return nullptr;
   const TakerScope scope(*this, use == CUse::kReads ? Taker::kReader : Taker::kInterpreter);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
     return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),

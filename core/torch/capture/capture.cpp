@@ -86,7 +86,7 @@ Status check_interpreter() {
 
 namespace {
 
-// Sets of context variables end with it, unless the program left one set.
+// Sets of context variables end with it.
 class OwnContext {
  public:
   OwnContext()
@@ -152,7 +152,7 @@ class Run {
         returned = state_of(world, interpreter, returned.get());
         out_.gives_state = true;
       }
-      if (!context.is_unchanged())
+      if (!context.is_unchanged() || interpreter.leaves_variable_set())
         throw std::runtime_error("the program leaves a context variable set");
       if (const Status status = out_.recipe.take(world, returned.get()); !status.ok())
         throw std::runtime_error(status.message());

@@ -5,6 +5,7 @@
 
 #include <Python.h>
 //
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -68,6 +69,10 @@ class Interpreter final : public cpython::Evaluator {
   StopPoint stop_point() const;
   // Stops where the program has ended with a lock held.
   bool settle_locks();
+  // Whether a context variable was set and not reset: captures leave none set.
+  bool leaves_variable_set() const {
+    return std::ranges::any_of(variable_sets_, [](const auto& one) { return one.second > 0; });
+  }
   const std::vector<cpython::Ref>& root_arguments() const { return root_arguments_; }
   bool has_broken() const { return has_broken_; }
 
@@ -157,6 +162,10 @@ class Interpreter final : public cpython::Evaluator {
                           PyObject* keyword_names);
   PyObject* call_state(PyObject* callable, PyObject* const* arguments, std::size_t count,
                        PyObject* keyword_names);
+  struct PartialParts {
+    cpython::Ref function, first, keywords;  // the last is missing after an error
+  };
+  PartialParts read_partial(PyObject* partial);
   PyObject* call_context_variable(PyObject* callable, PyObject* variable,
                                   PyObject* const* arguments, std::size_t count);
   PyObject* call_special(int special, PyObject* const* arguments, std::size_t count);
@@ -189,7 +198,7 @@ class Interpreter final : public cpython::Evaluator {
   std::vector<cpython::Ref> root_arguments_;  // all locals when the frame starts
   std::vector<cpython::Ref> generators_;      // that the program has made
   bool has_ended_ = false;
-  std::unordered_set<PyObject*> set_variables_;  // context variables that the program has set
+  std::unordered_map<PyObject*, int> variable_sets_;  // of context variables, less their resets
 
   // A lock that the program holds, and when it took it.
   struct HeldLock {

@@ -93,7 +93,7 @@ std::optional<c10::OperatorHandle> find_functional(const c10::OperatorHandle& op
 // ---- Arguments
 
 bool is_short(std::optional<at::ScalarType> type) {
-  return type == at::kHalf || type == at::kBFloat16;
+  return type && at::isReducedFloatingType(*type);
 }
 
 // How a number from the host takes part: in the type of the tensors beside it unless its own kind

@@ -30,6 +30,23 @@ void check_convolution(Arguments in) {
   TORCH_CHECK(in[8].toInt() > 0, "non-positive groups is not supported");
 }
 
+// input, weight, bias, N, C, HxW, groups, ...
+void check_group_norm(Arguments in) {
+  const at::Tensor& input = in[0].toTensor();
+  const std::int64_t n = in[3].toInt(), channels = in[4].toInt(), image = in[5].toInt(),
+                     groups = in[6].toInt();
+  TORCH_CHECK(groups > 0 && channels % groups == 0, "Expected number of channels in input to be ",
+              "divisible by num_groups, but got ", channels, " channels and num_groups=", groups);
+  TORCH_CHECK(input.numel() == n * channels * image, "Expected input of sizes ", input.sizes(),
+              " to have ", n, " x ", channels, " x ", image, " elements");
+  for (const std::size_t i : {1, 2}) {
+    if (!in[i].isTensor() || !in[i].toTensor().defined()) continue;
+    TORCH_CHECK(in[i].toTensor().dim() == 1 && in[i].toTensor().numel() == channels,
+                "Expected weight and bias to be vectors of ", channels, " elements, but got ",
+                in[i].toTensor().sizes());
+  }
+}
+
 void check_bucketize(Arguments in) {  // self, boundaries
   const at::Tensor& boundaries = in[1].toTensor();
   TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
@@ -56,6 +73,13 @@ void check_complex(Arguments in) {  // real, imag
   const at::ScalarType imaginary = in[1].toTensor().scalar_type();
   TORCH_CHECK(real == imaginary, "Expected object of scalar type ", real, " but got scalar type ",
               imaginary, " for second argument");
+}
+
+void check_reduced_dim(Arguments in) {  // self, dim, ...
+  const at::Tensor& self = in[0].toTensor();
+  const std::int64_t dim = in[1].toInt();
+  TORCH_CHECK_INDEX(self.dim() == 0 || self.size(dim) != 0, "Expected reduction dim ", dim,
+                    " to have non-zero size.");
 }
 
 // Of the last element that sizes and strides show, counted from the first; -1 where there is none.
@@ -87,11 +111,17 @@ ArgumentCheck find_argument_check(std::string_view name) {
       {"aten.gelu", check_gelu},
       {"aten.gelu_backward", check_gelu},
       {"aten.convolution", check_convolution},
+      {"aten.native_group_norm", check_group_norm},
       {"aten.bucketize.Tensor", check_bucketize},
       {"aten.masked_scatter", check_masked_scatter},
       {"aten.masked_fill.Scalar", check_masked_fill},
       {"aten.masked_fill.Tensor", check_masked_fill},
       {"aten.complex", check_complex},
+      {"aten.max.dim", check_reduced_dim},
+      {"aten.min.dim", check_reduced_dim},
+      {"aten.median.dim", check_reduced_dim},
+      {"aten.nanmedian.dim", check_reduced_dim},
+      {"aten.mode", check_reduced_dim},
       {"aten.as_strided_scatter", check_as_strided_scatter},
   };
   const auto found = table.find(name);

@@ -1,10 +1,14 @@
 #include "core/torch/record/decompositions.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/torch/record/value_tensor.h"
@@ -69,6 +73,34 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
   return {at::stack(outputs, 0), state, memory, at::empty({0}, inputs.options().dtype(at::kByte))};
 }
 
+// Whether PyTorch draws numbers in the order of memory: not on Intel's CPUs, where a library draws.
+bool draws_as_memory_lies() {
+  constexpr std::int64_t kRows = 8, kColumns = 16;
+  const auto draw = [](at::Tensor into) {
+    return into.bernoulli_(0.5, at::detail::createCPUGenerator(/*seed_val=*/0));
+  };
+  const at::Tensor turned = draw(at::empty({kColumns, kRows}).t());
+  return !turned.equal(draw(at::empty({kRows, kColumns})));
+}
+bool g_draws_as_memory_lies = false;  // written once, before the first recording
+
+// What bernoulli_ draws into a tensor that lies as `like`; bernoulli itself draws into a dense one.
+at::Tensor drawn_like(const at::Tensor& like, double probability) {
+  if (!g_draws_as_memory_lies || like.is_contiguous()) return at::bernoulli(like, probability);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(like.dim())), back(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::int64_t d) { return like.stride(d); });
+  for (std::size_t i = 0; i < order.size(); ++i)
+    back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  return at::bernoulli(like.permute(order), probability).permute(back);
+}
+
+at::Tensor& bernoulli_(at::Tensor& self, double probability,
+                       std::optional<at::Generator> generator) {
+  if (generator) return self.copy_(at::bernoulli(self, probability, std::move(generator)));
+  return self.copy_(drawn_like(self, probability));
+}
+
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double probability,
@@ -76,7 +108,7 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double proba
   const at::TensorOptions as_mask = input.options().dtype(at::kBool);
   if (train && !*train) return {input.clone(), at::ones_like(input, as_mask)};
   const double kept = 1.0 - probability;
-  const at::Tensor mask = at::bernoulli(at::empty_like(input, as_mask), kept);
+  const at::Tensor mask = drawn_like(at::empty_like(input, as_mask), kept);
   return {input.mul(mask).mul(kept == 0 ? 0.0 : 1.0 / kept), mask};
 }
 
@@ -84,6 +116,8 @@ void register_decompositions(torch::Library& library) {
   library.impl("native_batch_norm", TORCH_FN(batch_norm));
   library.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   library.impl("native_dropout", TORCH_FN(dropout));
+  library.impl("bernoulli_.float", TORCH_FN(bernoulli_));
+  g_draws_as_memory_lies = draws_as_memory_lies();
 }
 
 }  // namespace backplane::record

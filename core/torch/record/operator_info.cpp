@@ -42,26 +42,28 @@ std::string ir_name(const c10::FunctionSchema& schema) {
   return name;
 }
 
-// Their shape depends on the shapes and numbers given alone, and zeros are valid values for them.
+// Their shape depends on the shapes and numbers given alone, zeros are valid values for them, and
+// what PyTorch has for their shape is wrong or refuses.
 constexpr std::array kRunOnZeros{
     std::string_view("aten._ctc_loss"),
-    std::string_view("aten._ctc_loss_backward"),
     std::string_view("aten._embedding_bag"),
     std::string_view("aten._embedding_bag_forward_only"),
-    std::string_view("aten._histogramdd_bin_edges"),
-    std::string_view("aten._histogramdd_from_bin_cts"),
-    std::string_view("aten._histogramdd_from_bin_tensors"),
+    std::string_view("aten._weight_norm_interface"),  // the norms of short floats are float32
+    std::string_view("aten._weight_norm_interface_backward"),
     std::string_view("aten.fractional_max_pool3d"),
-    std::string_view("aten.fractional_max_pool3d_backward"),
-    std::string_view("aten.geqrf"),
-    std::string_view("aten.histogram.bin_ct"),
-    std::string_view("aten.histogram.bins_tensor"),
     std::string_view("aten.isin.Scalar_Tensor"),  // PyTorch's own rule gives no element for one
     std::string_view("aten.multi_margin_loss"),
-    std::string_view("aten.multi_margin_loss_backward"),
-    std::string_view("aten.multilabel_margin_loss_backward"),
     std::string_view("aten.multilabel_margin_loss_forward"),
 };
+
+// An operator of PyTorch's own that no shape function goes with.
+bool has_cpu_kernel_alone(const c10::OperatorHandle& handle) {
+  const auto has = [&](c10::DispatchKey key) { return handle.hasKernelForDispatchKey(key); };
+  return handle.schema().name().starts_with("aten::") && has(c10::DispatchKey::CPU) &&
+         !has(c10::DispatchKey::Meta) && !has(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !has(c10::DispatchKey::CompositeExplicitAutograd) &&
+         !has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
 
 // PyTorch lists the origin of each kernel, and a Python one by its file.
 bool has_python_meta(const c10::OperatorHandle& handle) {
@@ -131,12 +133,16 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
   is_composite = has(c10::DispatchKey::CompositeImplicitAutograd) && !has(c10::DispatchKey::CPU) &&
                  !has(c10::DispatchKey::Meta);
   refuses_casts = writes && !is_composite && schema_name != "aten::copy_";
-  const bool runs_on_zeros =
-      std::find(kRunOnZeros.begin(), kRunOnZeros.end(), name) != kRunOnZeros.end();
+  bool runs_on_zeros = std::find(kRunOnZeros.begin(), kRunOnZeros.end(), name) != kRunOnZeros.end();
   depends_on_values = !runs_on_zeros && (handle.hasTag(at::Tag::data_dependent_output) ||
                                          handle.hasTag(at::Tag::dynamic_output_shape));
   is_random =
       handle.hasTag(at::Tag::nondeterministic_seeded) || op->op_class == ir::OpClass::kRandom;
+  runs_on_zeros = runs_on_zeros || (has_cpu_kernel_alone(handle) && !depends_on_values &&
+                                    !is_random && !writes && !name.starts_with("aten._to_sparse"));
+  gives_new_values = !is_random && std::ranges::none_of(schema.returns(), [](const auto& result) {
+    return result.alias_info() != nullptr;
+  });
 
   device_mix = record::device_mix(schema_name);
   reads_offset = schema_name.starts_with("aten::as_strided") || name == "aten.view.dtype" ||

@@ -229,24 +229,24 @@ void note_call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                torch::jit::Stack* stack) {
   const c10::DispatchKeySet next =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDecomposeKey);
-  Session* session = Session::current();
-  if (session)
-    if (std::string overlap = find_overlap(operator_info(handle), *stack); !overlap.empty())
-      session->refuse(std::move(overlap));
-  const std::size_t call_count = session ? session->tape.calls.size() : 0;
+  Session* const session = Session::current();
+  if (!session) return handle.redispatchBoxed(next, stack);
+  const OperatorInfo& info = operator_info(handle);
+  if (std::string overlap = find_overlap(info, *stack); !overlap.empty())
+    session->refuse(std::move(overlap));
+  const std::size_t call_count = session->tape.calls.size();
   const auto call = [&] {
     handle.redispatchBoxed(next, stack);
-    if (session && operator_info(handle).refuses_casts)
-      check_dtype_written(*session, operator_info(handle), call_count);
+    if (info.refuses_casts) check_dtype_written(*session, info, call_count);
   };
-  ProgramTape* const tape = session && !session->in_backward ? session->program.get() : nullptr;
+  ProgramTape* const tape = session->in_backward ? nullptr : session->program.get();
   if (!tape || tape->is_in_call()) return call();
   struct InCall {
     ProgramTape& tape;
     ~InCall() { tape.leave_call(); }
   };
   const InCall in_call{*tape};
-  tape->begin_call(operator_info(handle), *stack);
+  tape->begin_call(info, *stack);
   call();
   tape->end_call(*stack);
 }

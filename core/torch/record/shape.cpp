@@ -79,6 +79,11 @@ void run_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
       c10::List<at::Tensor> zeros;
       for (const at::Tensor& meta : value.toTensorVector()) zeros.push_back(zeros_of(meta));
       value = std::move(zeros);
+    } else if (info.arguments[i] == ArgumentKind::kOptionalTensorList && value.isList()) {
+      c10::List<std::optional<at::Tensor>> zeros;
+      for (const c10::IValue& item : value.toListRef())
+        zeros.push_back(item.isTensor() ? std::optional(zeros_of(item.toTensor())) : std::nullopt);
+      value = std::move(zeros);
     }
   }
   info.handle.callBoxed(&stack);
@@ -92,6 +97,38 @@ void run_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
       value = std::move(metas);
     }
   }
+}
+
+// With nothing to compute, kernels refuse what shape functions let through, or give other shapes.
+bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  constexpr std::int64_t kMostElements = 1 << 16;  // what runs on zeros beside it
+  bool has_empty = false;
+  std::int64_t elements = 0;
+  const auto visit = [&](const c10::IValue& value) {
+    if (!value.isTensor() || !value.toTensor().defined()) return;
+    has_empty = has_empty || value.toTensor().numel() == 0;
+    elements += value.toTensor().numel();
+  };
+  for (const c10::IValue& value : std::span(stack).last(info.argument_count())) {
+    visit(value);
+    if (value.isList() && !value.isIntList() && !value.isDoubleList())
+      for (const c10::IValue& item : value.toListRef()) visit(item);
+  }
+  return has_empty && elements <= kMostElements;
+}
+
+// False where values decide whether the kernel takes them.
+bool try_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
+  torch::jit::Stack copy(stack.end() - static_cast<std::ptrdiff_t>(info.argument_count()),
+                         stack.end());
+  try {
+    run_on_zeros(info, copy);
+  } catch (const c10::LinAlgError&) {
+    return false;
+  }
+  stack.resize(stack.size() - info.argument_count());
+  stack.insert(stack.end(), copy.begin(), copy.end());
+  return true;
 }
 
 bool is_allocation(const OperatorInfo& info) {
@@ -110,6 +147,8 @@ bool is_in_shape() { return t_mode != Mode::kOutside; }
 
 ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (info.check) info.check(std::span(stack).last(info.argument_count()));
+  if (info.gives_new_values && is_of_nothing(info, stack) && try_on_zeros(info, stack))
+    return ShapeSource::kRunOnZeros;
   switch (info.route) {
     case ShapeRoute::kRule:
       if (info.rule(stack)) return ShapeSource::kCompiled;

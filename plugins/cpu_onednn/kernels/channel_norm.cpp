@@ -242,6 +242,7 @@ class ChannelNorm : public sdk::Kernel {
         const double away = mean_of(p) - mean, sum = m.sums[p];
         squares += std::max(m.squares[p] - sum * (sum / size), 0.0) + size * away * away;
       }
+      if (sets_.elements() == 1) squares = 0;  // and no variance that is unbiased: NaN
       variance = squares / sets_.elements();
       m.variance[set] = static_cast<float>(squares / (sets_.elements() - 1));
     } else {

@@ -175,6 +175,7 @@ MadeKernel index(const StepContext& context) {
   }
   return make_index_kernel([=](const KernelCall& call) {
     if (out.elements() == 0) return true;
+    if (source.elements() == 0) return false;
     const std::int64_t size = sdk::element_bytes(source.dtype);
     Walk walk(out.dims, all);
     walk.sort_by(0);

@@ -27,9 +27,11 @@ std::optional<Unary> unary(const sdk::NodeView& node) {
   if (op == "aten.leaky_relu")
     return Unary{algorithm::eltwise_relu, static_cast<float>(number(node, "negative_slope", 0.01)),
                  0};
-  if (op == "aten.hardtanh")
-    return Unary{algorithm::eltwise_clip, static_cast<float>(number(node, "min_val", -1)),
-                 static_cast<float>(number(node, "max_val", 1))};
+  if (op == "aten.hardtanh") {
+    const auto low = static_cast<float>(number(node, "min_val", -1)),
+               high = static_cast<float>(number(node, "max_val", 1));
+    if (low <= high) return Unary{algorithm::eltwise_clip, low, high};
+  }
   if (op == "aten.relu6") return Unary{algorithm::eltwise_clip, 0, 6};
   if (op == "aten.hardswish") return Unary{algorithm::eltwise_hardswish, 1.0F / 6, 0.5F};
   return std::nullopt;

@@ -35,8 +35,12 @@ class SpaceBuilder {
     for (const std::uint32_t v : step.operands) all_.push_back(strides_of(context_.value(v)));
     for (const std::uint32_t v : step.results) all_.push_back(strides_of(context_.value(v)));
     RowSpace space = rows_.empty() ? pointwise(step.operands.size()) : by_rows();
-    for (std::size_t i = 0; i < all_.size(); ++i)
-      (i < step.operands.size() ? space.operands : space.results).push_back(std::move(tensors_[i]));
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      const std::size_t operands = step.operands.size();
+      const std::uint32_t value = i < operands ? step.operands[i] : step.results[i - operands];
+      tensors_[i].empty = context_.value(value).elements() == 0;
+      (i < operands ? space.operands : space.results).push_back(std::move(tensors_[i]));
+    }
     return space;
   }
 

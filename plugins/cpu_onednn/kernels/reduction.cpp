@@ -300,7 +300,8 @@ struct Variance : Base {
   }
   double result(const State& s, std::int64_t n) const {
     if (mean) return n == 0 ? std::numeric_limits<double>::quiet_NaN() : s.mean;
-    const double left = static_cast<double>(n) - correction;
+    // Of nothing it is NaN, whatever the correction.
+    const double left = n == 0 ? 0 : static_cast<double>(n) - correction;
     const double v = s.squares / std::max(left, 0.0);
     return root ? std::sqrt(v) : v;
   }
@@ -308,11 +309,12 @@ struct Variance : Base {
 struct Norm : Base {
   double p;
   struct State {
-    double total = 0;
+    double total = 0, last = 0;
     bool any = false;
   };
   void add(State& s, double v, std::int64_t) const {
     const double a = std::abs(v);
+    s.last = a;
     if (p == 2)
       s.total += a * a;
     else if (p == 1)
@@ -326,7 +328,8 @@ struct Norm : Base {
       s.total += std::pow(a, p);
     s.any = true;
   }
-  double result(const State& s, std::int64_t) const {
+  double result(const State& s, std::int64_t n) const {
+    if (n == 1 && p != 0) return s.last;  // no power of it overflows
     if (p == 2) return std::sqrt(s.total);
     if (p == 1 || p == 0 || std::isinf(p)) return s.total;
     return std::pow(s.total, 1 / p);

@@ -303,6 +303,7 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
     for (std::size_t l = 0; l < loads.size(); ++l) {
       const auto& load = loads[l];
       const RowTensor& t = space_.operands[load.operand];
+      if (t.empty) continue;
       if (load_invariant_[l]) {
         if (first) fill(l, frame.operands[load.operand]);
         continue;
@@ -359,7 +360,7 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
     for (std::size_t s = 0; s < stores.size(); ++s) {
       const auto& store = stores[s];
       const RowTensor& t = space_.results[store.result];
-      if (store_direct_[s] && whole) continue;
+      if (t.empty || (store_direct_[s] && whole)) continue;
       const std::int64_t size = element_size(store.type);
       std::byte* to = frame.results[store.result] +
                       offset_of(t, index.data(), row, t.offsets.empty() ? column : 0) * size;

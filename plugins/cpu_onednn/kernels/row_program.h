@@ -83,7 +83,8 @@ struct RowTensor {
   Shape outer;  // strides over the outer dims, in elements
   std::int64_t row_stride = 0;
   std::int64_t inner_stride = 0;
-  Shape offsets;  // of the inner elements, where one stride does not say it
+  Shape offsets;       // of the inner elements, where one stride does not say it
+  bool empty = false;  // has no element that may be read or written
 };
 
 struct RowSpace {

@@ -111,7 +111,8 @@ Status batch_norm(Builder& b, bool training, bool functional) {
     };
     moved(3, 3, mu);
     const auto n = static_cast<double>(c.count);
-    moved(4, 4, e.mul(var, e.constant(t, n > 1 ? n / (n - 1) : n)));
+    const double unbiased = n > 1 ? n / (n - 1) : std::numeric_limits<double>::quiet_NaN();
+    moved(4, 4, e.mul(var, e.constant(t, unbiased)));
     BP_SDK_RETURN_IF_ERROR(d.finish());
   } else {
     Draft d(b, {c.channels});

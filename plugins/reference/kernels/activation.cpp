@@ -70,7 +70,10 @@ constexpr auto kSoftplusBackward = [](auto& p, double g, double x) {
   const double z = std::exp(x * p[0]);
   return g * z / (z + 1);
 };
-constexpr auto kHardtanh = [](auto& p, auto a) { return a < p[0] ? p[0] : a > p[1] ? p[1] : a; };
+constexpr auto kHardtanh = [](auto& p, auto a) {
+  const auto low = a < p[0] ? p[0] : a;
+  return low > p[1] ? p[1] : low;
+};
 constexpr auto kHardtanhBackward = [](auto& p, double g, double a) {
   return a <= p[0] || a >= p[1] ? 0 : g;
 };

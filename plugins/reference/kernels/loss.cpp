@@ -29,16 +29,21 @@ Values spread_gradient(const Tensor& grad, int64_t n, int64_t reduction, double 
   return Values(n, reduction == kMean ? g.at(0) / divisor : g.at(0));
 }
 
-// ---- Of two tensors of one shape ----
+// ---- Of two tensors ----
+
+Shape broadcast_shape(const Shape& a, const Shape& b) {
+  Shape out = a.size() < b.size() ? b : a;
+  const Shape& other = a.size() < b.size() ? a : b;
+  for (std::size_t i = 1; i <= other.size(); ++i) {
+    int64_t& dim = out[out.size() - i];
+    if (dim == 1) dim = other[other.size() - i];
+  }
+  return out;
+}
 
 template <double (*kLoss)(double, double, const Frame&)>
 void run_pairwise(const Frame& f) {
-  Shape dims = f.in(0).dims;
-  const int64_t reduction = f.integer("reduction", kMean);
-  if (reduction == kEach)
-    dims = f.out().dims;
-  else if (f.in(1).elements() > f.in(0).elements())
-    dims = f.in(1).dims;
+  const Shape dims = broadcast_shape(f.in(0).dims, f.in(1).dims);
   const Values a = load<double>(f.in(0).broadcast(dims)), b = load<double>(f.in(1).broadcast(dims));
   Values out(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) out[i] = kLoss(a[i], b[i], f);
@@ -54,12 +59,13 @@ void run_pairwise_backward(const Frame& f) {
   const Shape dims = f.out().dims;
   const Values a = load<double>(f.in(1).broadcast(dims)), b = load<double>(f.in(2).broadcast(dims));
   const auto n = static_cast<int64_t>(a.size());
+  const auto given = static_cast<double>(f.in(1).elements());  // as PyTorch: before broadcasting
   const int64_t reduction = f.integer("reduction", kMean);
   Values g = reduction == kEach || f.in(0).elements() == n ? load<double>(f.in(0).broadcast(dims))
                                                            : Values(n, load<double>(f.in(0)).at(0));
   for (int64_t i = 0; i < n; ++i) {
     g[i] *= kSlope(a[i], b[i], f);
-    if (reduction == kMean) g[i] /= static_cast<double>(n);
+    if (reduction == kMean) g[i] /= given;
   }
   if (f.has(3)) {
     const Values w = load<double>(f.in(3).broadcast(dims));

@@ -17,14 +17,14 @@ void store_if(const Frame& f, int64_t i, const Values& v) {
 }
 
 struct Stat {
-  double mean, rstd;
+  double mean, rstd, squares;  // of the distances from the mean
 };
 Stat stat_of(const double* v, int64_t n, double eps) {
   double mean = 0, squares = 0;
   for (int64_t i = 0; i < n; ++i) mean += v[i];
   mean /= static_cast<double>(n);
   for (int64_t i = 0; i < n; ++i) squares += (v[i] - mean) * (v[i] - mean);
-  return {mean, 1 / std::sqrt(squares / static_cast<double>(n) + eps)};
+  return {mean, 1 / std::sqrt(squares / static_cast<double>(n) + eps), squares};
 }
 
 // ---- Layer norm: rows of n ----
@@ -71,7 +71,7 @@ void run_layer_norm_backward(const Frame& f) {
       gw[i] += gr[i] * (xr[i] - mean[r]) * rstd[r];
       gb[i] += gr[i];
     }
-    input_gradient(scaled.data(), xr, {mean[r], rstd[r]}, n, gx.data() + r * n);
+    input_gradient(scaled.data(), xr, {mean[r], rstd[r], 0}, n, gx.data() + r * n);
   }
   store_if(f, 0, gx);
   store_if(f, 1, gw);
@@ -156,7 +156,7 @@ void run_group_norm_backward(const Frame& f) {
       gw[c] += g[at] * (x[at] - mean[r]) * rstd[r];
       gb[c] += g[at];
     }
-    input_gradient(scaled.data(), x.data() + r * s.run, {mean[r], rstd[r]}, s.run,
+    input_gradient(scaled.data(), x.data() + r * s.run, {mean[r], rstd[r], 0}, s.run,
                    gx.data() + r * s.run);
   }
   store_if(f, 0, gx);
@@ -197,11 +197,8 @@ void run_batch_norm(const Frame& f) {
       mean[c] = s.mean;
       rstd[c] = s.rstd;
       if (kForm.running) {
-        const double variance = 1 / (s.rstd * s.rstd) - eps;
         running_mean[c] += momentum * (s.mean - running_mean[c]);
-        running_var[c] +=
-            momentum *
-            (variance * static_cast<double>(n) / static_cast<double>(n - 1) - running_var[c]);
+        running_var[c] += momentum * (s.squares / static_cast<double>(n - 1) - running_var[c]);
       }
     } else {
       mean[c] = running_mean[c];
@@ -243,7 +240,7 @@ void batch_norm_backward(const Frame& f, bool training) {
       gb[c] += g[at];
     }
     if (training)
-      input_gradient(scaled.data(), x.data() + c * n, {mean[c], rstd[c]}, n, gx.data() + c * n);
+      input_gradient(scaled.data(), x.data() + c * n, {mean[c], rstd[c], 0}, n, gx.data() + c * n);
     else
       for (int64_t i = 0; i < n; ++i) gx[c * n + i] = scaled[i] * rstd[c];
   }

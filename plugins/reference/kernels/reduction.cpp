@@ -153,7 +153,9 @@ void run_variance(const Frame& f) {
     all = reduce_runs<double>(r, [](const double* v, int64_t n) { return moments(v, n); });
   std::vector<double> variance;
   std::vector<Complex> mean;
-  const double divisor = std::fmax(0.0, static_cast<double>(r.length) - correction);
+  // Of nothing it is NaN, whatever the correction.
+  const double divisor =
+      r.length == 0 ? 0 : std::fmax(0.0, static_cast<double>(r.length) - correction);
   for (const Moments& m : all) {
     variance.push_back(kRoot ? std::sqrt(m.squares / divisor) : m.squares / divisor);
     mean.push_back(m.mean);
@@ -165,6 +167,7 @@ void run_variance(const Frame& f) {
 double norm_of(const std::vector<double>& v, double p) {
   if (p == 0)
     return static_cast<double>(v.size()) - static_cast<double>(std::count(v.begin(), v.end(), 0.0));
+  if (v.size() == 1) return v[0];  // no power of it overflows
   if (std::isinf(p)) {
     double best = p > 0 ? 0 : INFINITY;
     for (double x : v) {

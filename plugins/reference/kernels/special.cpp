@@ -163,14 +163,6 @@ constexpr auto kLogNdtr = [](auto&, double a) {
   const double t = a * kSqrtHalf;
   return a < -1 ? std::log(scaled_erfc(-t) / 2) - t * t : std::log1p(-std::erfc(t) / 2);
 };
-// d/da of the sample of a gamma distribution, by implicit differentiation: -(dP/da) / (dP/dx).
-constexpr auto kGammaGrad = [](auto&, double a, double x) {
-  const double h = 1e-5 * std::fmax(1.0, a);
-  const double slope =
-      (incomplete_gamma(a + h, x, false) - incomplete_gamma(a - h, x, false)) / (2 * h);
-  int sign = 0;
-  return -slope / std::exp((a - 1) * std::log(x) - x - ::lgamma_r(a, &sign));
-};
 
 constexpr PointwiseRow kRows[] = {
     unary("aten.lgamma", kLgamma),
@@ -182,7 +174,6 @@ constexpr PointwiseRow kRows[] = {
     binary("aten.special_zeta.self_scalar", kZeta),
     binary("aten.igamma", [](auto&, double a, double x) { return incomplete_gamma(a, x, false); }),
     binary("aten.igammac", [](auto&, double a, double x) { return incomplete_gamma(a, x, true); }),
-    pointwise<2>("aten._standard_gamma_grad", {"self", "output"}, {}, Compute::kResult, kGammaGrad),
     unary("aten.erfinv", [](auto&, double a) { return inverse_erf(a); }),
     unary("aten.special_erfcx", [](auto&, double a) { return scaled_erfc(a); }),
     unary("aten.special_entr", kEntr),

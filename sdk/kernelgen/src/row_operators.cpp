@@ -118,7 +118,8 @@ double correction(Emitter& m) {
 Expr variance(Emitter& m, Expr x, Expr center) {
   Expressions& e = m.e;
   const Expr d = e.sub(x, center);
-  const double n = static_cast<double>(m.s.row_length()) - correction(m);
+  const double length = static_cast<double>(m.s.row_length());
+  const double n = length > 0 ? length - correction(m) : 0;  // of nothing: NaN
   return e.div(sum(m, e.mul(d, d)), m.number(n > 0 ? n : 0));
 }
 template <bool kRoot, bool kMean>
@@ -144,6 +145,7 @@ Results vector_norm(Expressions& e, OperatorSource& s) {
   if (p == kInfinity) return {e.reduce(Reduction::kMax, a)};
   if (p == -kInfinity) return {e.reduce(Reduction::kMin, a)};
   if (p == 0) return {sum(m, e.cast(e.binary(Op::kNe, a, m.number(0)), m.type()))};
+  if (m.s.row_length() == 1) return {sum(m, a)};  // no power of it overflows
   if (p == 1) return {sum(m, a)};
   if (p == 2) return {e.unary(Op::kSqrt, sum(m, e.mul(a, a)))};
   return {e.binary(Op::kPow, sum(m, e.binary(Op::kPow, a, m.number(p))), m.number(1 / p))};
