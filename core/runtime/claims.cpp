@@ -1,6 +1,8 @@
 #include "core/runtime/claims.h"
 
 #include <algorithm>
+#include <string_view>
+#include <variant>
 
 #include "core/runtime/host_services.h"
 #include "core/runtime/plugin.h"
@@ -31,8 +33,49 @@ partition::DeviceModel model_of(const Device& device) {
 
 namespace {
 
+// ---- Integers divided by 0, for which PyTorch raises an error and kernels give anything
+
+bool has_zero(const ir::Value& divisor) {
+  if (divisor.is_host_scalar) return false;  // of an eager call, which knows it
+  if (!divisor.constant) return true;
+  const auto& bytes = divisor.constant->bytes;
+  const auto width = static_cast<std::size_t>(ir::dtype_bytes(divisor.type.dtype));
+  for (std::size_t i = 0; i < bytes.size(); i += width)
+    if (std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(i),
+                    bytes.begin() + static_cast<std::ptrdiff_t>(i + width),
+                    [](std::uint8_t byte) { return byte == 0; }))
+      return true;
+  return false;
+}
+
+bool has_zero(const ir::AttributeValue& divisor) {
+  if (const auto* number = std::get_if<ir::Dim>(&divisor)) return *number == ir::Dim(0);
+  const auto* flag = std::get_if<bool>(&divisor);
+  return flag && !*flag;
+}
+
+bool may_divide_by_zero(const ir::Graph& graph, const ir::Node& node) {
+  const std::string_view name = node.op->name;
+  const bool divides = name.starts_with("aten.div.") || name.starts_with("aten.floor_divide") ||
+                       name.starts_with("aten.remainder.") || name.starts_with("aten.fmod.");
+  if (!divides || node.results.empty() || node.results[0] == ir::kNone ||
+      !ir::is_integer(graph.values[node.results[0]].type.dtype))
+    return false;
+  const ir::Attribute* number = node.find_attribute("other");
+  return number ? has_zero(number->value) : has_zero(graph.values[node.operands.back()]);
+}
+
+std::string host_reason(const ir::Graph& graph, const ir::Node& node) {
+  if (!node.host_reason.empty()) return node.host_reason;
+  return may_divide_by_zero(graph, node) ? "integers may be divided by 0, which PyTorch refuses"
+                                         : std::string();
+}
+
 void keep_on_host(const ir::Graph& graph, partition::Target& target) {
-  const auto is_host = [&](ir::NodeId n) { return !graph.nodes[n].host_reason.empty(); };
+  std::vector<std::string> reasons;
+  reasons.reserve(graph.nodes.size());
+  for (const ir::Node& node : graph.nodes) reasons.push_back(host_reason(graph, node));
+  const auto is_host = [&](ir::NodeId n) { return !reasons[n].empty(); };
   for (partition::Claim& claim : target.claims)
     if (!claim.divisible && std::ranges::any_of(claim.nodes, is_host))
       claim.nodes.clear();
@@ -43,7 +86,7 @@ void keep_on_host(const ir::Graph& graph, partition::Target& target) {
     if (!is_host(n)) continue;
     std::erase_if(target.refusals,
                   [&](const partition::Refusal& given) { return given.node == n; });
-    target.refusals.push_back({n, BP_REFUSED_OTHER, graph.nodes[n].host_reason});
+    target.refusals.push_back({n, BP_REFUSED_OTHER, std::move(reasons[n])});
   }
 }
 

@@ -97,9 +97,18 @@ def eagerly(change):
 
 
 def wrong_operator(graph, args):
+    aten = torch.ops.aten
+    taken_for = {
+        aten.mul.Tensor: aten.add.Tensor,
+        aten.sub.Tensor: aten.add.Tensor,
+        aten.maximum.default: aten.minimum.default,
+        aten.fmax.default: aten.fmin.default,
+        aten.neg.default: aten.abs.default,
+        aten.sin.default: aten.cos.default,
+        aten.relu.default: aten.neg.default,
+    }
     for node in graph.graph.nodes:
-        if node.target is torch.ops.aten.mul.Tensor:
-            node.target = torch.ops.aten.add.Tensor
+        node.target = taken_for.get(node.target, node.target)
     graph.recompile()
     return graph(*args)
 

@@ -259,6 +259,14 @@ def _index_put(graph: Graph) -> str:
     return f"{value.name}, [{index.name}], {source.name}, True"
 
 
+@rule("put", "put_")
+def _put(graph: Graph) -> str:
+    value = graph.pick(least=1, dtype="same")
+    index = graph.index(min(value.tensor.numel(), 2), (graph.rng.choice((1, 3)),))
+    source = graph.input(index.tensor.shape, value.tensor.dtype)
+    return f"{value.name}, {index.name}, {source.name}, True"  # of several writes, any may win
+
+
 @rule("gather")
 def _gather(graph: Graph) -> str:
     value = graph.pick(least=1)
@@ -394,7 +402,9 @@ for _op in ("Scalar", "ScalarOther", "ScalarSelf"):
 
 def _ordered(op: str) -> Rule:
     def make(graph: Graph) -> str:
-        value = graph.input(graph.shape(graph.rng.choice((1, 2))))  # few equal elements
+        # Few equal elements, whose order a sort may choose; short floats have many.
+        short = graph.dtype.is_floating_point and graph.dtype.itemsize == 2
+        value = graph.input(graph.shape(graph.rng.choice((1, 2))), torch.float32 if short else None)
         size = value.tensor.shape[-1]
         count = graph.rng.randint(1, size)
         tail = {"topk": f", {count}", "kthvalue": f", {count}", "msort": ""}

@@ -200,6 +200,9 @@ def run_on_plugin(problem: Problem, plugin: str, result: Result) -> None:
     result.nodes = report["nodes"]
     for node in report["fallback"]:
         result.fallback.setdefault(node["op"], node["reason"] or "no plugin claimed it")
+    if broken := [r for r in result.fallback.values() if r.startswith("compile failed")]:
+        result.status, result.reason = "error", f"claimed, then given back: {broken[0]}"
+        return
     arguments = problem.arguments()
     before = [entries.copy_tensor(a) for a in arguments]
     entries.seed()

@@ -92,3 +92,19 @@ def test_results_that_do_not_fit_what_is_written() -> None:
                 )
                 comparison.add(f"{name_of(op)} into {written}", op.inplace_variant, given)
     comparison.check(200)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu_onednn", "opencl"])
+def test_integers_divided_by_zero(backend: str) -> None:
+    """Kernels give anything; PyTorch says so. Numbers other than 0 stay with the plugin."""
+    comparison = Comparison(backend)
+    for dtype in (torch.uint8, torch.int32, torch.int64):
+        one, other = torch.tensor([5, 7, 0], dtype=dtype), torch.tensor([0, 2, 0], dtype=dtype)
+        for function in (torch.remainder, torch.fmod, torch.floor_divide):
+            comparison.add(function.__name__, function, (one, (other,), {}))
+            comparison.add(f"{function.__name__} of a number", function, (one, (0,), {}))
+        comparison.add("div", torch.div, (one, (other,), {"rounding_mode": "trunc"}))
+        comparison.add("remainder of 1", lambda other: torch.remainder(1, other), (other, (), {}))
+    comparison.check(20)
+    compiled = torch_backplane.compile(lambda x: x // 2 + x % 3, backend=backend, strict=True)
+    assert compiled(torch.tensor([7, -7])).tolist() == [4, -2]

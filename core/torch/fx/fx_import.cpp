@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/ir/view.h"
 #include "core/torch/bridge/dtype.h"
 #include "core/torch/bridge/number.h"
 #include "core/torch/fx/sym_expression.h"
@@ -196,9 +197,6 @@ class Importer {
       BP_ASSIGN_OR_RETURN(ir::TensorType type, type_of(value));
       argument.index = static_cast<std::uint32_t>(out_.graph.inputs.size());
       const ir::ValueId id = out_.graph.add_input(name, std::move(type));
-      if (const auto offset = THPVariable_Unpack(value.ptr()).sym_storage_offset().maybe_as_int();
-          offset && *offset != 0)
-        base_offsets_.emplace(id, *offset);
       out_.graph.values[id].is_static = static_inputs_.contains(name);
       out_.inputs_on_device.push_back(is_on_device(value));
       values_.emplace(node.ptr(), std::vector<ir::ValueId>{id});
@@ -358,7 +356,8 @@ class Importer {
     } else {
       return unsupported(name + " has no recorded result");
     }
-    if (name == "aten.as_strided") make_offset_relative(operands[0], attributes);
+    if (name.starts_with("aten.as_strided"))
+      BP_RETURN_IF_ERROR(make_offset_relative(name, args, operands[0], attributes));
     widen_statistics(name, operands, types);
     const ir::NodeId id =
         out_.graph.add_node(ir::find_or_intern_op(name), std::move(operands), std::move(attributes),
@@ -409,14 +408,21 @@ class Importer {
     }
   }
 
-  // Values carry no storage offset; the attribute counts from the base's own start.
-  void make_offset_relative(ir::ValueId base, std::vector<ir::Attribute>& attributes) const {
-    const auto offset = base_offsets_.find(base);
-    if (offset == base_offsets_.end()) return;
-    for (ir::Attribute& a : attributes)
-      if (a.name == "storage_offset")
-        if (auto* d = std::get_if<ir::Dim>(&a.value); d && !d->is_class())
-          *d = ir::Dim(d->number() - offset->second);
+  // Values carry no storage offset: the attribute counts from the base's own start. Where an
+  // argument starts no guard of TorchDynamo's says.
+  Status make_offset_relative(const std::string& name, const py::tuple& args, ir::ValueId base,
+                              std::vector<ir::Attribute>& attributes) const {
+    for (ir::Attribute& a : attributes) {
+      auto* const absolute = std::get_if<ir::Dim>(&a.value);
+      if (a.name != "storage_offset" || absolute == nullptr) continue;
+      if (out_.graph.values[ir::view_root(out_.graph, base)].kind == ir::ValueKind::kInput)
+        return unsupported(name + " counts from the start of an argument's storage");
+      const py::object meta = meta_value(args[0]);
+      const auto start = THPVariable_Unpack(meta.ptr()).sym_storage_offset().maybe_as_int();
+      if (!start || absolute->is_class()) return unsupported(name + " at an offset of its own");
+      *absolute = ir::Dim(absolute->number() - *start);
+    }
+    return {};
   }
 
   // As operand(), but a Python number becomes a constant. It takes part in type promotion as
@@ -585,7 +591,6 @@ class Importer {
   std::unordered_map<PyObject*, std::vector<ir::ValueId>> values_;  // borrowed FX nodes
   std::unordered_map<PyObject*, ir::Dim> dims_;
   std::unordered_map<std::string, std::uint32_t> classes_;  // by expression text
-  std::unordered_map<ir::ValueId, std::int64_t> base_offsets_;
   py::object module_, sym_int_, sym_float_, sym_bool_, dtype_, device_, memory_format_, layout_;
   py::object op_overload_, fx_node_, getitem_;
 };

@@ -97,7 +97,10 @@ at::Tensor drawn_like(const at::Tensor& like, double probability) {
 
 at::Tensor& bernoulli_(at::Tensor& self, double probability,
                        std::optional<at::Generator> generator) {
-  if (generator) return self.copy_(at::bernoulli(self, probability, std::move(generator)));
+  if (generator || !g_draws_as_memory_lies || self.is_contiguous()) {
+    const c10::impl::ExcludeDispatchKeyGuard as_pytorch(kDecomposeKey);
+    return self.bernoulli_(probability, std::move(generator));
+  }
   return self.copy_(drawn_like(self, probability));
 }
 

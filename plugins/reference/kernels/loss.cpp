@@ -200,10 +200,12 @@ void run_multi_margin_backward(const Frame& f) {
       const double z = margin - row[target[n]] + row[c];
       if (c == target[n] || z <= 0) continue;
       const double h = (p == 1 ? 1 : 2 * z) * weight[target[n]] / static_cast<double>(s.classes);
-      out[n * s.classes + c] = h * g[n];
+      out[n * s.classes + c] = h;
       at_target -= h;
     }
-    out[n * s.classes + target[n]] = at_target * g[n];
+    out[n * s.classes + target[n]] = at_target;
+    // The 0s too: a gradient may be NaN.
+    for (int64_t c = 0; c < s.classes; ++c) out[n * s.classes + c] *= g[n];
   }
   store(f.out(), out);
 }
@@ -254,10 +256,11 @@ void run_multilabel_margin_backward(const Frame& f) {
     for (int64_t t = 0; t < s.classes && target[at + t] >= 0; ++t)
       for (int64_t c = 0; c < s.classes; ++c) {
         if (is_target[at + c] != 0 || 1 - x[at + target[at + t]] + x[at + c] <= 0) continue;
-        const double h = g[n] / static_cast<double>(s.classes);
+        const double h = 1 / static_cast<double>(s.classes);
         out[at + target[at + t]] -= h;
         out[at + c] += h;
       }
+    for (int64_t c = 0; c < s.classes; ++c) out[at + c] *= g[n];
   }
   store(f.out(), out);
 }

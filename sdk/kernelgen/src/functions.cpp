@@ -242,6 +242,7 @@ constexpr std::string_view kOpenClPrelude = R"(
 #define BP_IOTA_16 ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15))
 #define BP_LANES_16(T, f) ((T)(f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), \
   f(a), f(b), f(c), f(d), f(e), f(f)))
+typedef char schar;  // vload takes no signed char
 #define BP_F16_LOAD(p, i) vload_half(i, p)
 #define BP_F16_STORE(p, i, v) vstore_half_rte(v, i, p)
 #define BP_BITS_F32(s) as_float((int)(s))
@@ -281,6 +282,7 @@ constexpr std::string_view kC11Prelude = R"(
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+typedef signed char schar;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
@@ -311,6 +313,7 @@ typedef _Float16 bp_half;
 constexpr std::string_view kCudaPrelude =
     "\n#"
     R"(include <cuda_fp16.h>
+typedef signed char schar;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
@@ -401,7 +404,7 @@ std::string_view element_type(Storage storage) {
     case Storage::kI16:
       return "short";
     case Storage::kI8:
-      return "signed char";
+      return "schar";
     default:
       return "uchar";
   }
