@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ import torch_backplane
 from device.agreement import assert_refused_alike, name_of, outcome
 from torch.testing._internal.common_methods_invocations import op_db
 
+TESTS = Path(__file__).resolve().parents[1]
 # What is written, and what the other operands are.
 WRITTEN = (
     (torch.int64, torch.float32),
@@ -108,3 +112,40 @@ def test_integers_divided_by_zero(backend: str) -> None:
     comparison.check(20)
     compiled = torch_backplane.compile(lambda x: x // 2 + x % 3, backend=backend, strict=True)
     assert compiled(torch.tensor([7, -7])).tolist() == [4, -2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "backend",
+    ("reference", *(pytest.param(b, marks=pytest.mark.long) for b in ("cpu_onednn", "opencl"))),
+)
+def test_indices_out_of_range(backend: str) -> None:
+    command = [sys.executable, "-m", "opinfo.indices_suite", backend]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+ZERO_DIM = {
+    "gather": lambda x, i: torch.gather(x, 0, i),
+    "index_select": lambda x, i: torch.index_select(x, 0, i),
+    "scatter": lambda x, i: torch.scatter(x, 0, i, 2.0),
+    "index_fill": lambda x, i: torch.index_fill(x, 0, i, 2.0),
+    "take": torch.take,
+}
+
+
+@pytest.mark.parametrize("backend", ("reference", "cpu_onednn", "opencl"))
+@pytest.mark.parametrize("name", ZERO_DIM)
+@pytest.mark.parametrize("rank", (0, 1))
+def test_indices_of_one_element(backend: str, name: str, rank: int) -> None:
+    program = ZERO_DIM[name]
+    for x in (torch.tensor(3.0), torch.tensor([3.0])):
+        for index in (0, 5):
+            given = torch.tensor(index).reshape((1,) * rank)
+            expected, refused = outcome(lambda: program(x, given))  # noqa: B023
+            compiled = torch_backplane.compile(program, backend=backend)
+            actual, error = outcome(lambda: compiled(x, given))  # noqa: B023
+            if refused is not None:
+                assert_refused_alike(error, refused)
+            else:
+                torch.testing.assert_close(actual, expected)

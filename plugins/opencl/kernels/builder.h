@@ -36,6 +36,13 @@ struct TensorView {
   Shape dims, strides;
 };
 
+// A 0-d tensor is one element.
+inline TensorView at_least_1d(TensorView tensor) {
+  if (tensor.dims.empty())
+    for (Shape* s : {&tensor.dims, &tensor.strides}) s->assign(1, 1);
+  return tensor;
+}
+
 class Builder {
  public:
   // `families`: of an executable whose sizes may change; else null. `shared`: where launches wait

@@ -30,36 +30,22 @@ Status embedding(Builder& b) {  // weight, indices
   return d.finish();
 }
 
-Status index_select(Builder& b) {  // self, index
-  auto self = b.operand(0), index = b.operand(1);
-  if (!self.ok()) return self.status();
-  if (!index.ok()) return index.status();
-  const TensorView out = b.result();
+// self, index: `slices` of self at a 1-d index, or elements at an index of the result's shape.
+Status select_along_dim(Builder& b, bool slices) {
+  auto given = b.operand(0), given_index = b.operand(1);
+  if (!given.ok()) return given.status();
+  if (!given_index.ok()) return given_index.status();
+  const TensorView self = at_least_1d(*given), index = at_least_1d(*given_index);
+  const TensorView out = at_least_1d(b.result());
   Draft d(b, out.dims);
-  if (self->dims.empty()) {
-    d.store(out, d.outer(), d.load(*self, {}));
-    return d.finish();
-  }
-  const auto dim = static_cast<std::size_t>(wrap_dim(b.step().int_or("dim", 0), self->dims.size()));
+  const auto dim = static_cast<std::size_t>(wrap_dim(b.step().int_or("dim", 0), self.dims.size()));
   Indices at = d.outer();
-  const Indices where = index->dims.empty() ? Indices{} : Indices{at[dim]};
-  at[dim] = position(d, d.load(*index, where), self->dims[dim]);
-  d.store(out, d.outer(), d.load(*self, at));
+  at[dim] = position(d, d.load(index, slices ? Indices{at[dim]} : at), self.dims[dim]);
+  d.store(out, d.outer(), d.load(self, at));
   return d.finish();
 }
-
-Status gather(Builder& b) {  // self, index
-  auto self = b.operand(0), index = b.operand(1);
-  if (!self.ok()) return self.status();
-  if (!index.ok()) return index.status();
-  const TensorView out = b.result();
-  Draft d(b, out.dims);
-  const auto dim = static_cast<std::size_t>(wrap_dim(b.step().int_or("dim", 0), self->dims.size()));
-  Indices at = d.outer();
-  if (!self->dims.empty()) at[dim] = position(d, d.load(*index, d.outer()), self->dims[dim]);
-  d.store(out, d.outer(), d.load(*self, at));
-  return d.finish();
-}
+Status index_select(Builder& b) { return select_along_dim(b, true); }
+Status gather(Builder& b) { return select_along_dim(b, false); }
 
 Status take(Builder& b) {
   auto self = b.operand(0), index = b.operand(1);

@@ -57,11 +57,8 @@ Status along_dim(Builder& b, Mode mode, bool index_is_vector) {
     if (!view.ok()) return view.status();
     source = std::move(*view);
   }
-  TensorView out = b.result();
+  const TensorView out = at_least_1d(b.result());
   Shape walked = index_is_vector && source ? source->dims : index->dims;
-  if (out.dims.empty()) {  // a 0-d tensor is one element
-    for (Shape* s : {&out.dims, &out.strides}) s->assign(1, 1);
-  }
   if (walked.empty()) walked.assign(1, 1);
   const auto dim = static_cast<std::size_t>(wrap_dim(b.step().int_or("dim", 0), out.dims.size()));
   Shape outer = walked;

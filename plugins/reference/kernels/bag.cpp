@@ -19,6 +19,7 @@ Indices bags_of(const Indices& offsets, int64_t count, int64_t bags) {
   Indices out(count, 0);
   for (int64_t b = 0; b < bags; ++b) {
     const int64_t end = b + 1 < static_cast<int64_t>(offsets.size()) ? offsets[b + 1] : count;
+    if (offsets[b] < 0 || end > count) throw KernelError("embedding_bag: an offset out of range");
     for (int64_t i = offsets[b]; i < end; ++i) out[i] = b;
   }
   return out;
@@ -84,12 +85,14 @@ void bag_backward(const BagGradient& b) {
   Indices bag = load<int64_t>(f.in(b.offset2bag));
   if (static_cast<int64_t>(bag.size()) != count && b.offsets >= 0)
     bag = bags_of(load<int64_t>(f.in(b.offsets)), count, bags);
+  for (const int64_t one : bag) checked_index(one, bags);
   Values gw(out.elements());
   if (mode == kMax) {
     const Indices best = load<int64_t>(f.in(b.max_indices)),
                   sizes = load<int64_t>(f.in(b.bag_size));
     for (int64_t i = 0; i < bags * width; ++i)
-      if (sizes.empty() || sizes[i / width] > 0) gw[best[i] * width + i % width] += g[i];
+      if (sizes.empty() || sizes[i / width] > 0)
+        gw[checked_index(best[i], out.dims[0]) * width + i % width] += g[i];
     return store(out, gw);
   }
   const Values scale = f.has(b.scale) ? load<double>(f.in(b.scale)) : Values(count, 1.0);
@@ -118,6 +121,7 @@ void run_bag_scale_backward(const Frame& f) {
   Indices bag = load<int64_t>(f.in(4));
   if (static_cast<int64_t>(bag.size()) != count)
     bag = bags_of(load<int64_t>(f.in(3)), count, f.in(0).dims[0]);
+  for (const int64_t one : bag) checked_index(one, f.in(0).dims[0]);
   Values out(count);
   const int64_t width = weight.dims[1], padding = f.integer("padding_idx", -1);
   for (int64_t i = 0; i < count; ++i) {
@@ -166,6 +170,7 @@ struct Segments {
       starts = load<int64_t>(f.in(offsets));
       count = f.in(offsets).dims.back() - 1;
     }
+    for (const int64_t start : starts) checked_index(start, length + 1);
   }
   int64_t begin(int64_t o, int64_t s) const { return starts[o * (count + 1) + s]; }
   int64_t axis, outer = 1, inner = 1, length, count;

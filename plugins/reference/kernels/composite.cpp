@@ -160,8 +160,10 @@ void run_matmul(const Frame& f) {
 void run_repeat_interleave(const Frame& f) {
   const std::vector<int64_t> repeats = load<int64_t>(f.in(0));
   std::vector<int64_t> out;
-  for (std::size_t i = 0; i < repeats.size(); ++i)
+  for (std::size_t i = 0; i < repeats.size(); ++i) {
+    if (repeats[i] < 0) throw KernelError("repeats can not be negative");
     out.insert(out.end(), static_cast<std::size_t>(repeats[i]), static_cast<int64_t>(i));
+  }
   store(f.out(), out);
 }
 

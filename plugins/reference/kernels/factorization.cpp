@@ -46,7 +46,8 @@ template <class T>
 Matrix<T> permutation(const std::vector<int64_t>& pivots, int64_t rows) {
   std::vector<int64_t> order(rows);
   for (int64_t i = 0; i < rows; ++i) order[i] = i;
-  for (std::size_t i = 0; i < pivots.size(); ++i) std::swap(order[i], order[pivots[i] - 1]);
+  for (std::size_t i = 0; i < pivots.size(); ++i)
+    std::swap(order[i], order[checked_index(pivots[i] - 1, rows)]);
   Matrix<T> p(rows, rows);
   for (int64_t i = 0; i < rows; ++i) p(order[i], i) = T(1);
   return p;

@@ -54,7 +54,10 @@ void run_embedding_backward(const Frame& f) {
 void run_index_select(const Frame& f) {
   const Tensor in = f.in(0), out = f.out();
   const Offsets index = load<int64_t>(f.in(1));
-  if (in.rank() == 0) return copy(out, in);
+  if (in.rank() == 0) {
+    for (const int64_t i : index) checked_index(i, 1);
+    return copy(out, in);
+  }
   const int64_t dim = wrap_dim(f.integer("dim", 0), in.rank());
   for (std::size_t i = 0; i < index.size(); ++i)
     copy(out.select(dim, static_cast<int64_t>(i)),

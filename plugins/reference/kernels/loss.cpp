@@ -179,6 +179,23 @@ void run_nll_backward(const Frame& f) {
 
 // ---- Margins over classes: self [N, C] or [C] ----
 
+int64_t checked_target(int64_t target, int64_t classes) {
+  if (target < 0 || target >= classes) throw KernelError("margin loss: target out of range");
+  return target;
+}
+// The targets of multilabel_margin_loss, which end at the first -1.
+std::vector<int64_t> checked_labels(const Tensor& t, int64_t classes) {
+  std::vector<int64_t> labels = load<int64_t>(t);
+  for (const int64_t label : labels)
+    if (label != -1) checked_target(label, classes);
+  return labels;
+}
+std::vector<int64_t> checked_targets(const Tensor& t, int64_t classes) {
+  std::vector<int64_t> targets = load<int64_t>(t);
+  for (const int64_t target : targets) checked_target(target, classes);
+  return targets;
+}
+
 struct Rows2 {
   explicit Rows2(const Tensor& t)
       : classes(t.rank() ? t.dims.back() : 1), count(t.rank() < 2 ? 1 : t.dims[0]) {}
@@ -187,7 +204,7 @@ struct Rows2 {
 void run_multi_margin_backward(const Frame& f) {
   const Rows2 s(f.in(1));
   const Values x = load<double>(f.in(1));
-  const std::vector<int64_t> target = load<int64_t>(f.in(2));
+  const std::vector<int64_t> target = checked_targets(f.in(2), s.classes);
   const Values weight = f.has(3) ? load<double>(f.in(3)) : Values(s.classes, 1.0);
   const double p = f.real("p", 1), margin = f.real("margin", 1);
   const Values g = spread_gradient(f.in(0), s.count, f.integer("reduction", kMean),
@@ -212,7 +229,7 @@ void run_multi_margin_backward(const Frame& f) {
 void run_multi_margin(const Frame& f) {
   const Rows2 s(f.in(0));
   const Values x = load<double>(f.in(0));
-  const std::vector<int64_t> target = load<int64_t>(f.in(1));
+  const std::vector<int64_t> target = checked_targets(f.in(1), s.classes);
   const Values weight = f.has(2) ? load<double>(f.in(2)) : Values(s.classes, 1.0);
   const double p = f.real("p", 1), margin = f.real("margin", 1);
   Values each(s.count);
@@ -229,7 +246,7 @@ void run_multi_margin(const Frame& f) {
 void run_multilabel_margin(const Frame& f) {
   const Rows2 s(f.in(0));
   const Values x = load<double>(f.in(0));
-  const std::vector<int64_t> target = load<int64_t>(f.in(1));
+  const std::vector<int64_t> target = checked_labels(f.in(1), s.classes);
   Values each(s.count), is_target(x.size());
   for (int64_t n = 0; n < s.count; ++n) {
     const int64_t at = n * s.classes;
@@ -247,7 +264,7 @@ void run_multilabel_margin(const Frame& f) {
 void run_multilabel_margin_backward(const Frame& f) {
   const Rows2 s(f.in(1));
   const Values x = load<double>(f.in(1)), is_target = load<double>(f.in(3));
-  const std::vector<int64_t> target = load<int64_t>(f.in(2));
+  const std::vector<int64_t> target = checked_labels(f.in(2), s.classes);
   const Values g = spread_gradient(f.in(0), s.count, f.integer("reduction", kMean),
                                    static_cast<double>(s.count));
   Values out(x.size());
@@ -294,6 +311,13 @@ struct Alignment {
     for (int64_t b = 0; b < batch; ++b) {
       starts.push_back(padded ? b * f.in(first + 1).dims[1] : at);
       at += lengths[b];
+      const int64_t end = starts.back() + lengths[b];
+      if (inputs[b] < 0 || inputs[b] > time || lengths[b] < 0 ||
+          end > static_cast<int64_t>(targets.size()))
+        throw KernelError("ctc_loss: a length out of range");
+      for (int64_t i = starts.back(); i < end; ++i)
+        if (targets[i] < 0 || targets[i] >= classes)
+          throw KernelError("ctc_loss: target out of range");
     }
   }
   double log_prob(int64_t t, int64_t b, int64_t label) const {

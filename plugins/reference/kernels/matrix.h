@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/frame.h"
+#include "kernels/indexing.h"
 
 namespace backplane::reference {
 
@@ -40,6 +41,7 @@ struct Matrix {
     return out;
   }
   void swap_rows(int64_t a, int64_t b) {
+    checked_index(b, rows);  // a pivot may come from outside
     if (a != b)
       for (int64_t c = 0; c < columns; ++c) std::swap((*this)(a, c), (*this)(b, c));
   }

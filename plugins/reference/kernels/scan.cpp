@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernel_registry.h"
+#include "kernels/indexing.h"
 #include "kernels/pointwise.h"
 
 namespace backplane::reference {
@@ -77,7 +78,8 @@ void run_extreme_backward(const Frame& f) {
     const std::vector<T> g = load<T>(grad);
     const std::vector<int64_t> at = load<int64_t>(f.in(2).moved_last(dim));
     std::vector<T> out(g.size(), T(0));
-    for (int64_t i = 0; i < static_cast<int64_t>(g.size()); ++i) out[i / n * n + at[i]] += g[i];
+    for (int64_t i = 0; i < static_cast<int64_t>(g.size()); ++i)
+      out[i / n * n + checked_index(at[i], n)] += g[i];
     store(f.out().moved_last(dim), out);
   });
 }

@@ -323,6 +323,7 @@ void run_ldl_solve(const Frame& f) {
       const int64_t* p = orders.data() + i * n;
       for (int64_t k = 0; k < n;) {  // L and D
         const int64_t step = p[k] > 0 ? 1 : 2;
+        checked_index(k + step - 1, n);
         b.swap_rows(k + step - 1, std::abs(p[k]) - 1);
         for (int64_t c = 0; c < b.columns; ++c) {
           for (int64_t r = k + step; r < n; ++r) {
@@ -341,7 +342,7 @@ void run_ldl_solve(const Frame& f) {
         k += step;
       }
       for (int64_t k = n - 1; k >= 0;) {  // L^H
-        const int64_t step = p[k] > 0 ? 1 : 2, first = k - step + 1;
+        const int64_t step = p[k] > 0 ? 1 : 2, first = checked_index(k - step + 1, n);
         for (int64_t c = 0; c < b.columns; ++c)
           for (int64_t q = first; q <= k; ++q)
             for (int64_t r = k + 1; r < n; ++r) b(q, c) -= flipped(a(r, q), hermitian) * b(r, c);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernel_registry.h"
+#include "kernels/indexing.h"
 #include "kernels/pointwise.h"
 
 namespace backplane::reference {
@@ -143,6 +144,7 @@ void search(const Frame& f, int64_t boundaries, int64_t values, int64_t sorter) 
         given ? load<T>(f.in(values)) : std::vector<T>{f.scalar<T>("self", T(0))};
     const Order order = sorter >= 0 && f.has(sorter) ? load<int64_t>(f.in(sorter)) : Order{};
     const int64_t n = sorted.dims.empty() ? 1 : sorted.dims.back();
+    for (const int64_t one : order) checked_index(one, n);
     const int64_t rows = n ? static_cast<int64_t>(s.size()) / n : 1;
     const int64_t per_row = sorted.rank() <= 1
                                 ? static_cast<int64_t>(v.size())
