@@ -1,8 +1,10 @@
 // Calls: Python functions are interpreted, functions in C run where that is known to be harmless.
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "core/torch/capture/c_functions.h"
 #include "core/torch/capture/interpreter.h"
@@ -18,13 +20,20 @@ using cpython::Ref;
 PyTypeObject* g_wrapper = nullptr;
 PyObject* (*g_unwrap)(PyObject*) = nullptr;
 
+PyTypeObject* find_type(const char* module_name, const char* name) {
+  const Ref module = Ref::steal(PyImport_ImportModule(module_name));
+  return reinterpret_cast<PyTypeObject*>(module ? PyObject_GetAttrString(module.get(), name)
+                                                : nullptr);
+}
 PyTypeObject* partial_type() {
-  static PyTypeObject* const type = [] {
-    const Ref module = Ref::steal(PyImport_ImportModule("functools"));
-    return reinterpret_cast<PyTypeObject*>(module ? PyObject_GetAttrString(module.get(), "partial")
-                                                  : nullptr);
-  }();
+  static PyTypeObject* const type = find_type("functools", "partial");
   return type;
+}
+// torch.ops.<library>.<name>, with or without its overload.
+bool is_operator_object(PyTypeObject* type) {
+  static PyTypeObject* const overload = find_type("torch._ops", "OpOverload");
+  static PyTypeObject* const packet = find_type("torch._ops", "OpOverloadPacket");
+  return type == overload || type == packet;
 }
 
 std::size_t keyword_count(PyObject* names) {
@@ -217,6 +226,14 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
   if (g_wrapper && type == g_wrapper) {
     const Ref inner = Ref::steal(world_.read_constant(g_unwrap(callable)));
     return inner ? call(inner.get(), arguments, count, keyword_names) : nullptr;
+  }
+  if (is_operator_object(type)) {
+    world_.guards().guard_identity(world_.source_of(callable), callable);
+    const Ref function = Ref::steal(PyObject_GetAttrString(callable, "_op"));
+    // Kernels in Python are the library's: what they record is what the operator does.
+    const bool outer = std::exchange(in_operator_, true);
+    const auto leave = c10::make_scope_exit([&] { in_operator_ = outer; });
+    return function ? call_operator(function.get(), arguments, count, keyword_names) : nullptr;
   }
   if (is_cache_wrapper(type)) return call_cached(callable, arguments, count, keyword_names);
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");

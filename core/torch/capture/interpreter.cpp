@@ -167,7 +167,8 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
 }
 
 PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
-  if (is_below_dispatcher()) return cpython::evaluate_by_default(thread, frame, throwing);
+  if (in_operator_ || is_below_dispatcher())
+    return cpython::evaluate_by_default(thread, frame, throwing);
   if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
   const Taker taker = taker_;
   const TakerScope scope(*this, Taker::kReader);

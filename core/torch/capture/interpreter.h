@@ -185,6 +185,7 @@ class Interpreter final : public cpython::Evaluator {
 
   World& world_;
   Taker taker_ = Taker::kReader;
+  bool in_operator_ = false;  // within a call of torch.ops.<library>.<name>
   std::unordered_map<PyCodeObject*, std::unique_ptr<DecodedCode>> codes_;
   std::uint64_t instruction_count_ = 0, frame_count_ = 0;
   std::string stop_location_;
