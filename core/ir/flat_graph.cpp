@@ -56,8 +56,12 @@ class Flattening {
     add(text.size());
     add(hash_bytes(text.data(), text.size()));
   }
+  static bool is_empty(const TensorType& type) {
+    return std::ranges::any_of(type.dims, [](Dim d) { return d.number() == 0; });
+  }
   void add_type(const TensorType& type) {
     add(static_cast<std::uint64_t>(type.dtype) << 32U | type.rank());
+    add(is_empty(type));
   }
 
   void add_constant(ValueId v) {
@@ -120,11 +124,10 @@ class Flattening {
 
   void collect(Dim dim) { out_.numbers.push_back(dim.number()); }
   void collect(const TensorType& type) {
-    const bool is_empty =
-        std::any_of(type.dims.begin(), type.dims.end(), [](Dim d) { return d.number() == 0; });
+    const bool empty = is_empty(type);
     for (const Dim d : type.dims) collect(d);
     for (std::size_t i = 0; i < type.strides.size(); ++i) {
-      if (is_empty || type.dims[i].number() == 1)
+      if (empty || type.dims[i].number() == 1)
         out_.numbers.push_back(kAnyNumber);
       else
         collect(type.strides[i]);

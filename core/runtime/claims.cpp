@@ -65,10 +65,20 @@ bool may_divide_by_zero(const ir::Graph& graph, const ir::Node& node) {
   return number ? has_zero(number->value) : has_zero(graph.values[node.operands.back()]);
 }
 
+// Layer, RMS and group norms of runs without elements: their statistics follow from no formula.
+bool normalizes_nothing(const ir::Node& node) {
+  if (const ir::Attribute* shape = node.find_attribute("normalized_shape"))
+    if (const auto* dims = std::get_if<std::vector<ir::Dim>>(&shape->value))
+      return std::ranges::find(*dims, ir::Dim(0)) != dims->end();
+  const ir::Attribute* area = node.find_attribute("HxW");
+  const auto* number = area ? std::get_if<ir::Dim>(&area->value) : nullptr;
+  return number && *number == ir::Dim(0);
+}
+
 std::string host_reason(const ir::Graph& graph, const ir::Node& node) {
   if (!node.host_reason.empty()) return node.host_reason;
-  return may_divide_by_zero(graph, node) ? "integers may be divided by 0, which PyTorch refuses"
-                                         : std::string();
+  if (may_divide_by_zero(graph, node)) return "integers may be divided by 0, which PyTorch refuses";
+  return normalizes_nothing(node) ? "a norm of no elements" : std::string();
 }
 
 void keep_on_host(const ir::Graph& graph, partition::Target& target) {

@@ -10,6 +10,7 @@ import torch
 import torch_backplane
 from device.helpers import PLUGINS, counting
 from models import zoo
+from models.choice import representative_names
 from models.compare import FLOAT32, assert_as_good, to_float64
 from models.test_models import (
     OPTIMIZERS,
@@ -26,7 +27,10 @@ from torch import nn
 # All models compiled on one plugin; some of them on the others, and operator by operator where that
 # needs no compiler.
 SOME = ("bert", "resnet")
-RUNS = [("cpu_onednn", True, name) for name in zoo.names()]
+RUNS = [
+    pytest.param("cpu_onednn", True, *case.values, marks=case.marks)
+    for case in representative_names()
+]
 RUNS += [(plugin, True, name) for plugin in PLUGINS if plugin != "cpu_onednn" for name in SOME]
 RUNS += [(plugin, False, name) for plugin in ("reference", "cpu_onednn") for name in SOME]
 

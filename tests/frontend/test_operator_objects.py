@@ -49,7 +49,7 @@ def by_keywords(x: torch.Tensor) -> torch.Tensor:
 
 
 def without_an_overload(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return torch.ops.aten.max(x, 1) + (torch.ops.aten.sub(x, 1, alpha=2),)
+    return *torch.ops.aten.max(x, 1), torch.ops.aten.sub(x, 1, alpha=2)
 
 
 def several_results(x: torch.Tensor) -> torch.Tensor:

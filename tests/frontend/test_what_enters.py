@@ -302,7 +302,7 @@ def test_partial() -> None:
     run_cases(
         lambda x: functools.partial(torch.add, x, **keywords)(x), lambda: keywords.update(alpha=7)
     )
-    run_cases(lambda x: functools.partial(held)(x), lambda: held.keywords.update(alpha=9))
+    run_cases(lambda x: functools.partial(held)(x) + 0, lambda: held.keywords.update(alpha=9))
     first = functools.partial(operator.mul, 3)
     run_cases(
         lambda x: functools.partial(first, 2)() * x,

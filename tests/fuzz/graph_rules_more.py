@@ -267,6 +267,13 @@ def _put(graph: Graph) -> str:
     return f"{value.name}, {index.name}, {source.name}, True"  # of several writes, any may win
 
 
+@rule("rrelu_with_noise", "rrelu_with_noise_")
+def _rrelu(graph: Graph) -> str:
+    value = graph.pick(least=1, dtype="same")
+    # Written: what it gives where it is the value itself depends on the order of two stores.
+    return f"{value.name}, torch.zeros_like({value.name}), training={graph.rng.random() < 0.5}"
+
+
 @rule("gather")
 def _gather(graph: Graph) -> str:
     value = graph.pick(least=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch_backplane
 
 from fuzz.graph_check import check_graph, make
 
@@ -161,3 +162,35 @@ def test_nothing(graph, grad, plugin):
 
     sizes = ({"n": 5, "m": 7}, {"n": 0, "m": 7})
     assert check_graph(graph, inputs, sizes, plugin, grad) is None
+
+
+def layer_norm_of_all(x):
+    return torch.nn.functional.layer_norm(x, list(x.shape)), torch.native_layer_norm(
+        x, list(x.shape), None, None, 1e-3
+    )
+
+
+def group_norm_of_pictures(x):
+    return torch.native_group_norm(
+        x.expand(2, 4, *x.shape).contiguous(), torch.ones(4), None, 2, 4, x.numel(), 2, 1e-5
+    )
+
+
+def pooled_rows(x):
+    return torch.nn.functional.adaptive_avg_pool2d(x[None], 2)
+
+
+@pytest.mark.parametrize("plugin", ("reference", "cpu_onednn", "opencl"))
+@pytest.mark.parametrize("program", (layer_norm_of_all, group_norm_of_pictures, pooled_rows))
+def test_none_after_some(program, plugin):
+    """A size of 0, met when the others are generalised."""
+    compiled = torch_backplane.compile(program, backend=plugin)
+    for rows in (3, 5, 0, 4, 0):
+        x = torch.randn(rows, 7)
+        try:
+            expected = program(x)
+        except RuntimeError as error:
+            with pytest.raises(type(error)):
+                compiled(x)
+            continue
+        torch.testing.assert_close(compiled(x), expected, equal_nan=True)

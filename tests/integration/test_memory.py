@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 from models import zoo
+from models.choice import representative_names
 from torch import nn
 from torch_backplane import _C, cli, memory, picture
 
@@ -113,7 +114,7 @@ def test_results_of_fallback_nodes_go_early() -> None:
     assert peak <= 4 * x.nbytes
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", representative_names())
 def test_no_more_than_eager_and_pytorch(name: str) -> None:
     case = zoo.case(name)
     assert case.available(), f"install requirements/test.txt: {case.requires}"

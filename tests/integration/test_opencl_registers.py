@@ -50,7 +50,9 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("floats", [4, 8, 16])
+@pytest.mark.parametrize(
+    "floats", [8, *(pytest.param(floats, marks=pytest.mark.long) for floats in (4, 16))]
+)
 def test_products_at_each_width(floats: int, tmp_path) -> None:
     ran = run_python(
         PROGRAM,

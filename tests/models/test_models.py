@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch_backplane
 from models import zoo
+from models.choice import representative_names
 from models.compare import BFLOAT16, FLOAT32, Tolerance, assert_as_good, to_float64
 from models.steps import autocast, gradient_step, tensors_of
 from torch import nn
@@ -106,8 +107,16 @@ def check_gradients(name: str, plugin: str, bf16: bool, tolerance: Tolerance) ->
         assert_on_plugin(graphs)
 
 
-@pytest.mark.parametrize("name", zoo.names())
-@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize(
+    ("plugin", "name"),
+    [("cpu_onednn", name) for name in zoo.names()]
+    + [
+        pytest.param(plugin, *case.values, marks=case.marks)
+        for plugin in PLUGINS
+        if plugin != "cpu_onednn"
+        for case in representative_names()
+    ],
+)
 def test_inference(plugin: str, name: str) -> None:
     check_inference(name, plugin, bf16=False, tolerance=FLOAT32)
 
@@ -189,7 +198,7 @@ def check_training(name: str, plugin: str) -> None:
             assert not wrong, f"{optimizer}, steps {wrong}: {actual} instead of {expected}"
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", representative_names())
 def test_training_follows_eager(name: str) -> None:
     check_training(name, "cpu_onednn")
 
@@ -199,6 +208,7 @@ def test_training_on_opencl(name: str) -> None:
     check_training(name, "opencl")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bert", "resnet"])
 def test_training_on_reference(name: str) -> None:
     check_training(name, "reference")
