@@ -29,6 +29,14 @@ std::uint64_t bits_of(double value) {
   return bits;
 }
 
+// Whether an integer attribute of this name is a place or a choice, not an amount: which axis,
+// which mode. What it is belongs to the structure.
+bool is_choice(std::string_view name) {
+  return name.starts_with("dim") || name.ends_with("dim") || name.ends_with("axis") ||
+         name.ends_with("mode") || name.starts_with("expand") || name == "reduction" ||
+         name == "groups" || name == "normalization";
+}
+
 class Flattening {
  public:
   explicit Flattening(const Graph& graph) : graph_(graph) {}
@@ -87,6 +95,7 @@ class Flattening {
       add_text(a.name);
       add(a.value.index());
       std::visit([&](const auto& value) { add_value(value); }, a.value);
+      if (is_choice(a.name)) add_choice(a.value);
     }
     add(node.results.size());
     for (const ValueId v : node.results) {
@@ -109,6 +118,13 @@ class Flattening {
   void add_value(const std::vector<bool>& list) {
     add(list.size());
     for (const bool value : list) add(value);
+  }
+
+  void add_choice(const AttributeValue& value) {
+    if (const auto* single = std::get_if<Dim>(&value))
+      add(static_cast<std::uint64_t>(single->number()));
+    if (const auto* list = std::get_if<std::vector<Dim>>(&value))
+      for (const Dim d : *list) add(static_cast<std::uint64_t>(d.number()));
   }
 
   void collect_numbers() {

@@ -133,6 +133,31 @@ TEST(Generalize, NumberThatVariesStaysWhereNoOverloadTakesIt) {
   EXPECT_FALSE(GeneralGraph::build(first, samples).ok());
 }
 
+// Sizes of one are summed over or not as the other operand broadcasts: which dim is no size.
+TEST(Generalize, AnotherDimIsAnotherProgram) {
+  const auto sum = [](std::int64_t rows, std::int64_t columns, std::int64_t dim) {
+    const auto parsed = parse("graph @g(%x: f32[" + number(rows) + ", " + number(columns) +
+                              "]) -> (f32[1, 1]) {\n  %s = aten.sum.dim_IntList(%x, dim=[" +
+                              number(dim) + "], keepdim=true) : f32[1, 1]\n  return %s\n}\n");
+    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+    return flatten(*parsed).structure;
+  };
+  EXPECT_NE(sum(1, 7, 1), sum(8, 1, 0));
+  EXPECT_EQ(sum(1, 7, 1), sum(1, 9, 1));
+}
+
+TEST(Generalize, NoElementsAreAnotherProgram) {
+  const auto relu = [](std::int64_t rows) {
+    const auto parsed =
+        parse("graph @g(%x: f32[" + number(rows) + ", 3]) -> (f32[" + number(rows) +
+              ", 3]) {\n  %r = aten.relu(%x) : f32[" + number(rows) + ", 3]\n  return %r\n}\n");
+    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+    return flatten(*parsed).structure;
+  };
+  EXPECT_NE(relu(4), relu(0));
+  EXPECT_EQ(relu(4), relu(1));
+}
+
 TEST(Generalize, AnotherStructureIsAnotherProgram) {
   const FlatGraph a = flatten(program(2, 3));
   Graph other = program(2, 3);

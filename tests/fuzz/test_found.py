@@ -194,3 +194,13 @@ def test_none_after_some(program, plugin):
                 compiled(x)
             continue
         torch.testing.assert_close(compiled(x), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("plugin", ("reference", "cpu_onednn", "opencl"))
+def test_dims_that_are_summed_differ_with_the_sizes(plugin):
+    compiled = torch_backplane.compile(torch.kron, backend=plugin)
+    for sizes in ((1, 7), (8, 1), (5, 3), (1, 1), (7, 1), (1, 6)):
+        x, y = torch.randn(sizes), torch.randn(1, requires_grad=True)
+        expected = torch.autograd.grad(torch.kron(x, y).square().sum(), y)[0]
+        actual = torch.autograd.grad(compiled(x, y).square().sum(), y)[0]
+        torch.testing.assert_close(actual, expected)
