@@ -91,7 +91,7 @@ Matrix<T> pseudo_inverse(const Matrix<T>& a, double absolute, double relative, i
 
 void run_pinv(const Frame& f) {
   const Tensor a = f.in(0);
-  const Shape batch = batch_of(a);
+  const Shape batch = batch_of(f.out());  // tolerances broadcast with the matrices
   const double default_relative =
       epsilon_of(a.type) * static_cast<double>(std::max(a.size(-1), a.size(-2)));
   const std::vector<double> absolute =
