@@ -38,7 +38,7 @@ Builder::Builder(Context& context, const sdk::StepContext& step, KernelFamilies*
       static_cast<std::int64_t>(std::min<std::size_t>(256, context.facts().group_limit));
   Work work;
   for (const std::uint32_t n : step.step().nodes) {
-    const sdk::NodeView node = step.graph()[n];
+    const sdk::NodeView node = step.node_at(n);
     work.nodes.push_back(node.id());
     if (!label_.empty()) label_ += " + ";
     label_ += std::string(node.op()) + " (node " + std::to_string(node.id()) + ")";

@@ -135,7 +135,7 @@ class Source final : public kernelgen::OperatorSource {
 Status Lowering::find_space() {
   sdk::PointSpace space;
   for (const std::uint32_t n : nodes_) {
-    const sdk::PointSpace one = space_of(step_.graph()[n]);
+    const sdk::PointSpace one = space_of(step_.node_at(n));
     if (one.has_rows || space.wide.empty()) {
       if (!space.has_rows) space = one;
     }
@@ -144,7 +144,7 @@ Status Lowering::find_space() {
   is_row_.assign(wide_.size(), false);
   for (const std::size_t d : space.rows) is_row_[d] = true;
   for (const std::uint32_t n : nodes_) {
-    const NodeView node = step_.graph()[n];
+    const NodeView node = step_.node_at(n);
     if (kernelgen::find_operator(node.op())->kind != Operator::kFold) continue;
     for (std::size_t r = 0; r < node.result_count(); ++r)
       if (node.result_index(r) != BP_NONE && node.result(r).rank() != wide_.size())
@@ -175,7 +175,7 @@ Status Lowering::find_accesses() {
 
 Shape Lowering::strides_of(std::uint32_t value, const TensorView& view) const {
   for (const std::uint32_t n : step_.step().nodes) {
-    const NodeView node = step_.graph()[n];
+    const NodeView node = step_.node_at(n);
     for (std::size_t i = 0; i < node.operand_count(); ++i) {
       if (!node.has_operand(i) || node.operand_index(i) != value || !is_channel_operand(node, i))
         continue;
@@ -273,7 +273,7 @@ Expr Lowering::value(Draft& draft, std::uint32_t index) {
 }
 
 void Lowering::emit(Draft& draft, std::uint32_t n) {
-  const NodeView node = step_.graph()[n];
+  const NodeView node = step_.node_at(n);
   Source source(*this, draft, node);
   const std::vector<Expr> results = kernelgen::find_operator(node.op())->emit(draft.e(), source);
   for (std::size_t r = 0; r < results.size() && r < node.result_count(); ++r)
@@ -296,7 +296,7 @@ void Lowering::store(Draft& draft, std::uint32_t value, const Access& access) {
     flat.dims.assign(flat.strides.size(), 2);  // indices are the axes': none is of size 1
     return draft.store(flat, at, found->second);
   }
-  const NodeView node = step_.graph()[join->second];
+  const NodeView node = step_.node_at(join->second);
   const std::size_t dim = wrap_dim(node.int_or("dim", 0), wide_.size());
   flat.strides.push_back(access.view.strides[dim] * wide_[dim]);
   flat.dims.assign(flat.strides.size(), 2);
@@ -310,7 +310,7 @@ void Lowering::store(Draft& draft, std::uint32_t value, const Access& access) {
 
 Status Lowering::run() {
   for (const std::uint32_t n : step_.step().nodes) {
-    const NodeView node = step_.graph()[n];
+    const NodeView node = step_.node_at(n);
     if (joins_points(node))
       joins_[node.result_index()] = n;
     else
@@ -332,7 +332,7 @@ Status Lowering::run() {
   const bool has_rows = std::find(is_row_.begin(), is_row_.end(), true) != is_row_.end();
   bool reduces = has_rows;
   for (const std::uint32_t n : nodes_)
-    reduces = reduces || is_row_op(*kernelgen::find_operator(step_.graph()[n].op()));
+    reduces = reduces || is_row_op(*kernelgen::find_operator(step_.node_at(n).op()));
   if (reduces && loop.empty()) {
     loop.push_back(1);
     for (auto* accesses : {&inputs_, &outputs_})

@@ -134,7 +134,13 @@ inline Claims claim_where(const GraphView& graph, const Decide& decide) {
   Claims::Set all;
   for (std::size_t i = 0; i < graph.size(); ++i) {
     const NodeView node = graph[i];
-    if (auto refusal = decide(node)) {
+    std::optional<Refusal> refusal;
+    try {
+      refusal = decide(node);
+    } catch (const UnknownNumber& unknown) {
+      refusal = Refusal{0, BP_REFUSED_ATTRIBUTE, unknown.what()};
+    }
+    if (refusal) {
       refusal->node = node.id();
       claims.refused.push_back(std::move(*refusal));
     } else {

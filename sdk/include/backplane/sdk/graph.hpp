@@ -6,6 +6,8 @@
 #include <cassert>
 #include <memory>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace backplane::sdk {
@@ -54,6 +56,14 @@ class ValueView {
   std::uint32_t index_;
 };
 
+// A number that follows from sizes was asked for where they are not known: a claim refuses the
+// node, a compile fails.
+class UnknownNumber : public std::runtime_error {
+ public:
+  explicit UnknownNumber(const std::string& attribute)
+      : std::runtime_error("'" + attribute + "' differs with the sizes") {}
+};
+
 class NodeView {
  public:
   NodeView(const bp_graph& graph, std::size_t index)
@@ -99,15 +109,16 @@ class NodeView {
     const bp_attribute* a = attribute(name);
     return a && a->kind == BP_ATTRIBUTE_INT && a->is_class != 0;
   }
+  // Numbers. One that follows from sizes is known at known sizes only: see at().
   std::int64_t int_or(std::string_view name, std::int64_t fallback) const {
     const bp_attribute* a = attribute(name);
-    return a ? (a->kind == BP_ATTRIBUTE_FLOAT ? static_cast<std::int64_t>(a->real) : a->integer)
-             : fallback;
+    if (!a) return fallback;
+    return a->kind == BP_ATTRIBUTE_FLOAT ? static_cast<std::int64_t>(a->real) : integer_of(*a);
   }
   double real_or(std::string_view name, double fallback) const {
     const bp_attribute* a = attribute(name);
-    return a ? (a->kind == BP_ATTRIBUTE_FLOAT ? a->real : static_cast<double>(a->integer))
-             : fallback;
+    if (!a) return fallback;
+    return a->kind == BP_ATTRIBUTE_FLOAT ? a->real : static_cast<double>(integer_of(*a));
   }
   bool bool_or(std::string_view name, bool fallback) const {
     const bp_attribute* a = attribute(name);
@@ -117,8 +128,22 @@ class NodeView {
     const bp_attribute* a = attribute(name);
     return a ? view(a->text) : fallback;
   }
+  // The node where its graph's dim classes have these values, which must outlive it.
+  NodeView at(std::span<const std::int64_t> class_values) const {
+    NodeView resolved = *this;
+    resolved.class_values_ = class_values;
+    return resolved;
+  }
 
  private:
+  std::int64_t integer_of(const bp_attribute& a) const {
+    if (a.kind != BP_ATTRIBUTE_INT || a.is_class == 0) return a.integer;
+    const auto index = static_cast<std::size_t>(-1 - a.integer);
+    if (index >= class_values_.size()) throw UnknownNumber(std::string(view(a.name)));
+    return class_values_[index];
+  }
+
+  std::span<const std::int64_t> class_values_;
   const bp_graph* graph_;
   const bp_node* node_;
   std::size_t index_;

@@ -88,7 +88,9 @@ class StepContext {
       : graph_(graph), step_(step), specs_(specs), dims_(dims) {}
   const GraphView& graph() const { return graph_; }
   const Step& step() const { return step_; }
-  NodeView node(std::size_t i = 0) const { return graph_[step_.nodes[i]]; }
+  NodeView node(std::size_t i = 0) const { return node_at(step_.nodes[i]); }
+  // A node of the graph, with the numbers that it has at these sizes.
+  NodeView node_at(std::uint32_t index) const { return graph_[index].at(dims_.values()); }
   const Dims& dims() const { return dims_; }
   const TensorSpec& value(std::uint32_t index) const { return specs_[index]; }
   bool has_operand(std::size_t i) const {
