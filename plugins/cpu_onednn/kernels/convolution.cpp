@@ -435,8 +435,8 @@ std::optional<sdk::Refusal> refuse_convolution(const NodeView& node) {
 }
 
 bool is_input_padding(const NodeView& pad, const NodeView& node) {
-  if (pad.op() != "aten.constant_pad_nd" || pad.real_or("value", 0) != 0 ||
-      node.bool_or("transposed", false))
+  if (pad.op() != "aten.constant_pad_nd" || pad.is_dim_class("value") ||
+      pad.real_or("value", 0) != 0 || node.bool_or("transposed", false))
     return false;
   const bp_attribute* sizes = pad.attribute("pad");
   if (sizes == nullptr) return false;

@@ -44,6 +44,14 @@ bool same_place(const sdk::ValueView& a, const sdk::ValueView& b) {
          sdk::operator==(a.dtype(), b.dtype());
 }
 
+// Groups are formed before sizes are known.
+bool differs_with_sizes(const sdk::NodeView& node) {
+  for (const std::string_view name :
+       {"alpha", "beta", "scale", "negative_slope", "min_val", "max_val", "threshold", "lambd"})
+    if (node.is_dim_class(name)) return true;
+  return false;
+}
+
 // The other operand of an add or mul; BP_NONE where the node is not one of two equal tensors.
 std::uint32_t other_operand(const sdk::NodeView& node, std::uint32_t chained) {
   if (!node.has_operand(0) || !node.has_operand(1)) return BP_NONE;
@@ -55,7 +63,7 @@ std::uint32_t other_operand(const sdk::NodeView& node, std::uint32_t chained) {
 }  // namespace
 
 bool is_post_op(const sdk::NodeView& node, std::uint32_t chained) {
-  if (node.result_count() != 1) return false;
+  if (node.result_count() != 1 || differs_with_sizes(node)) return false;
   const auto type = type_of(node.result().dtype());
   if (type != Type::kF32 && type != Type::kBF16) return false;
   if (unary(node))

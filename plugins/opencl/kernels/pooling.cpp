@@ -194,8 +194,8 @@ Status max_pool_backward(Builder& b) {  // grad, self, indices
 Expr divisor(Builder& b, Draft& d, const Window& w, const Shape& in_dims, const Indices& axes,
              kernelgen::Type t) {
   Expressions& e = d.e();
-  const bp_attribute* fixed = b.step().node().attribute("divisor_override");
-  if (fixed != nullptr) return e.constant(t, static_cast<double>(fixed->integer));
+  if (b.step().node().attribute("divisor_override") != nullptr)
+    return e.constant(t, static_cast<double>(b.step().int_or("divisor_override", 1)));
   const bool padded = b.step().node().bool_or("count_include_pad", true);
   Expr count = d.index(1);
   for (std::size_t i = 0; i < w.rank(); ++i) {
