@@ -36,7 +36,7 @@ SAMPLES = (
 Samples = dict[torch.dtype, int]
 
 
-@pytest.fixture(params=(pytest.param("reference", marks=pytest.mark.long), "opencl"))
+@pytest.fixture(params=("reference", pytest.param("opencl", marks=pytest.mark.long)))
 def npu(request: pytest.FixtureRequest) -> torch.device:
     return torch_backplane.device(request.param, 0)
 
