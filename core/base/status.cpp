@@ -32,6 +32,8 @@ std::string_view code_name(Code code) {
       return "parse error";
     case Code::kVerifyError:
       return "verify error";
+    case Code::kEagerOnly:
+      return "eager only";
   }
   return "unknown code";
 }

@@ -28,9 +28,15 @@ enum class Code : std::uint32_t {
   kVersionMismatch = 101,
   kParseError = 102,
   kVerifyError = 103,
+  kEagerOnly = 104,  // no graph of values says what the program does
 };
 
 std::string_view code_name(Code code);
+
+// No fault, and PyTorch does it instead.
+constexpr bool is_unsupported(Code code) {
+  return code == Code::kUnsupported || code == Code::kEagerOnly;
+}
 
 // Success is a null pointer; a failure owns its code and message. The message is one full sentence
 // without trailing newline; `with_context` puts "while ..." lines below it.

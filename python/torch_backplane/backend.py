@@ -185,7 +185,10 @@ class FrameCompiler:
                 role == "inference" if pack is None else pack,
             )
         except _C.StatusError as error:
-            return self._run_eagerly(graph_module, role, error)
+            from torch._functorch.aot_autograd import make_boxed_func
+
+            self.note_eager(role, error)
+            return make_boxed_func(graph_module.forward)
         self.accept(function, role)
         return Compiled(function)
 
@@ -218,11 +221,11 @@ class FrameCompiler:
             f"{self.plugin!r}:" + "".join(lines),
         )
 
-    def _run_eagerly(self, graph_module: Any, role: str, error: Any) -> Callable[..., Any]:
+    def note_eager(self, role: str, error: Any) -> None:
+        """Counts a graph that PyTorch itself runs, in each call; ``strict`` raises."""
         kind, message = error.args
-        code = "BP-0105" if kind == "unsupported" else "BP-0106"
         if self.options.strict:
-            _raise(code, error)
+            _raise(_code_of(kind), error)
         with STATE.lock:
             STATE.totals.eager_graphs += 1
         log.warning(
@@ -240,9 +243,6 @@ class FrameCompiler:
         }
         for listener in list(STATE.listeners):
             listener(report)
-        from torch._functorch.aot_autograd import make_boxed_func
-
-        return make_boxed_func(graph_module.forward)
 
     def note_aot(self) -> None:
         """Counts a graph that PyTorch's AOTAutograd traces, because the recorder refused it."""
@@ -255,7 +255,7 @@ class FrameCompiler:
         """Runs one call with PyTorch: its sizes could not be recorded. Counted; ``strict`` raises."""
         kind, message = error.args
         if self.options.strict:
-            _raise("BP-0105" if kind == "unsupported" else "BP-0106", error)
+            _raise(_code_of(kind), error)
         with STATE.lock:
             STATE.totals.eager_calls += 1
         log.warning("%s: a call runs with PyTorch itself: %s (%s)", self.plugin, message, kind)
@@ -281,6 +281,10 @@ class FrameCompiler:
             listener(report)
         if self.options.report:
             log.info("%s", coverage_line(report))
+
+
+def _code_of(kind: str) -> str:
+    return "BP-0105" if kind in ("unsupported", "eager only") else "BP-0106"
 
 
 class RecordedFrame:
@@ -497,6 +501,9 @@ def compile_frame(
         try:
             return RecordedFrame(compiler, graph_module, example_inputs)
         except _C.StatusError as error:
+            if error.args[0] == "eager only":  # AOTAutograd would give wrong numbers
+                compiler.note_eager("frame's", error)
+                return graph_module.forward
             compiler.aot_reason = error.args[1]
     from torch._functorch.aot_autograd import aot_module_simplified
 

@@ -146,7 +146,7 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   }
   if (made.status().code() == Code::kCancelled) return nullptr;
   const std::string& reason = made.status().message();
-  const bool has_failed = made.status().code() != Code::kUnsupported;
+  const bool has_failed = !is_unsupported(made.status().code());
   if (options_.strict) {
     const char* what = has_failed ? " cannot be compiled: " : " cannot be captured as a whole: ";
     bridge::set_error(

@@ -293,7 +293,7 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
   auto captured = capture::capture(as_code.get(), call, options, &stop);
   bool breaks = false;
   if (!captured.ok()) {
-    if (captured.status().code() != Code::kUnsupported || stop.instruction < 0)
+    if (!is_unsupported(captured.status().code()) || stop.instruction < 0)
       return captured.take_status();
     entry->break_reason = captured.status().message();
     const std::int32_t at = stop.instruction - code.own.base;
@@ -305,7 +305,7 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
     prefix = {};
     captured = capture::capture(as_code.get(), call, options);
     if (!captured.ok()) {
-      if (captured.status().code() != Code::kUnsupported) return captured.take_status();
+      if (!is_unsupported(captured.status().code())) return captured.take_status();
       return unsupported(entry->break_reason + "; no break there: " + captured.status().message());
     }
   }

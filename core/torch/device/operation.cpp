@@ -238,7 +238,7 @@ OperationResult find_operation(const std::string& key,
   }
   OperationResult made = make();
   // What the plugin does not take it will never take; other failures may pass.
-  if (!made.ok() && made.status().code() != Code::kUnsupported) return made;
+  if (!made.ok() && !is_unsupported(made.status().code())) return made;
   const std::unique_lock<std::shared_mutex> lock(all.mutex);
   const auto [entry, is_new] = all.by_key.try_emplace(key);
   if (is_new) entry->second = std::make_unique<const OperationResult>(std::move(made));

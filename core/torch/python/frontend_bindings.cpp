@@ -323,7 +323,7 @@ py::object break_code(const py::object& function, int offset, int number) {
     return cpython::ResumePoint{std::move(made), resume.arguments};
   };
   Result<cpython::Ref> made = cpython::make_broken_code(*original, frame, plan);
-  if (!made.ok() && made.status().code() == Code::kUnsupported) return py::none();
+  if (!made.ok() && is_unsupported(made.status().code())) return py::none();
   if (!made.ok()) throw py::value_error(made.status().message());
   return py::reinterpret_steal<py::object>(made->release());
 }

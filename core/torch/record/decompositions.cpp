@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/torch/record/program_tape.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::record {
@@ -104,6 +105,25 @@ at::Tensor& bernoulli_(at::Tensor& self, double probability,
   return self.copy_(drawn_like(self, probability));
 }
 
+// Functionalization adds what was written through an expanded view to its base, rounded. One that
+// repeats nothing is a view without it.
+void expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const std::size_t base = stack->size() - handle.schema().arguments().size();
+  const at::Tensor self = (*stack)[base].toTensor();
+  const std::vector<std::int64_t> sizes = (*stack)[base + 1].toIntVector();
+  const std::size_t rank = static_cast<std::size_t>(self.dim());
+  const std::size_t added = sizes.size() - std::min(rank, sizes.size());
+  bool repeats = sizes.size() < rank;
+  for (std::size_t d = 0; d < sizes.size() && !repeats; ++d)
+    repeats = d < added ? sizes[d] != 1
+                        : sizes[d] != -1 && sizes[d] != self.size(static_cast<int>(d - added));
+  if (repeats) return note_call(handle, keys, stack);
+  at::Tensor view = at::alias(self);
+  for (std::size_t d = 0; d < added; ++d) view = view.unsqueeze(0);
+  stack->resize(base);
+  stack->emplace_back(std::move(view));
+}
+
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double probability,
@@ -120,6 +140,7 @@ void register_decompositions(torch::Library& library) {
   library.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   library.impl("native_dropout", TORCH_FN(dropout));
   library.impl("bernoulli_.float", TORCH_FN(bernoulli_));
+  library.impl("expand", torch::CppFunction::makeFromBoxedFunction<&expand>());
   g_draws_as_memory_lies = draws_as_memory_lies();
 }
 

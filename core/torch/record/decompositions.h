@@ -1,5 +1,6 @@
 // Operators taken apart above autograd, so that forward and backward see the parts: those whose
-// only form is private to one CPU library, and those that write arguments without saying so.
+// only form is private to one CPU library, those that write arguments without saying so, and views
+// through which functionalization cannot write as PyTorch does.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -127,6 +127,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
     out_count += argument.is_out();
     writes = writes || (argument.alias_info() && argument.alias_info()->isWrite());
   }
+  changes_layout = handle.hasTag(at::Tag::inplace_view);
   is_identity = name == "aten.detach" || name == "aten.alias" || name == "aten.lift" ||
                 name == "aten.lift_fresh";
   const auto has = [&](c10::DispatchKey key) { return handle.hasKernelForDispatchKey(key); };

@@ -51,6 +51,7 @@ struct OperatorInfo {
   std::size_t out_count = 0;      // arguments that are written as results of an out= overload
   bool writes = false;            // an argument is written
   bool refuses_casts = false;     // writes a result, of a dtype that can be cast to the written one
+  bool changes_layout = false;    // resizes, transposes or replaces an argument itself
   bool is_identity = false;       // detach, alias, lift: another name of the same value
   bool is_composite = false;      // has only a CompositeImplicitAutograd kernel
   bool gives_new_values = false;  // no draws, no views

@@ -1,10 +1,16 @@
 #include "core/torch/record/overlap.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/FunctionalTensorWrapper.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
+
+#include "core/torch/record/dispatch.h"
+#include "core/torch/record/layout.h"
 
 namespace backplane::record {
 
@@ -99,6 +105,32 @@ bool keeps_size(const at::Tensor& written, const std::vector<Operand>& operands)
   });
 }
 
+bool shows_element_twice(const at::Tensor& tensor) {
+  return !tensor.is_non_overlapping_and_dense() &&
+         has_element_twice({tensor.storage_offset(), tensor.sizes(), tensor.strides()});
+}
+
+// A write goes into the base through the inverse of each view between the two. Where an element of
+// the base is shown twice, or left out by windows, functionalization has no inverse that is right.
+bool has_no_inverse(const at::Tensor& tensor) {
+  namespace functional = at::functionalization::impl;
+  if (!functional::isFunctionalTensor(tensor)) return false;
+  const at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(tensor);
+  if (wrapper->view_metas().empty()) return false;
+  const BelowRecording below;
+  const at::Tensor& base = functional_storage(tensor).base();
+  at::Tensor view =
+      at::detail::empty_strided_meta(base.sizes(), base.strides(), base.scalar_type());
+  return std::ranges::any_of(wrapper->view_metas(), [&](const auto& step) {
+    const at::Tensor whole = std::exchange(view, step->forward(view));
+    // Of all views with one more dimension unfold alone leaves elements out, between its windows;
+    // its inverse takes them for zeros.
+    const bool has_gaps = !step->is_as_strided && view.dim() > whole.dim() &&
+                          view.scalar_type() == whole.scalar_type() && view.numel() < whole.numel();
+    return shows_element_twice(whole) || has_gaps;
+  });
+}
+
 // Offsets and strides count elements, whose sizes may differ.
 bool may_share_element(const Operand& a, const Operand& b) {
   return a.tensor.element_size() != b.tensor.element_size() ||
@@ -148,8 +180,9 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
   }
   for (const Operand& written : operands) {
     if (!written.is_written) continue;
-    if (!written.tensor.is_non_overlapping_and_dense() && has_element_twice(written.elements()))
-      return info.name + " writes an element twice";
+    if (has_no_inverse(written.tensor))
+      return info.name + " writes through a view that shows an element twice or leaves some out";
+    if (shows_element_twice(written.tensor)) return info.name + " writes an element twice";
     for (const Operand& other : operands) {
       if (&other == &written || !other.tensor.is_alias_of(written.tensor)) continue;
       const bool is_same = is_same_view(other.tensor, written.tensor);

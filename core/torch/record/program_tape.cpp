@@ -8,6 +8,7 @@
 #include <array>
 #include <utility>
 
+#include "core/torch/record/layout.h"
 #include "core/torch/record/overlap.h"
 #include "core/torch/record/session.h"
 #include "core/torch/record/value_tensor.h"
@@ -233,10 +234,14 @@ void note_call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   if (!session) return handle.redispatchBoxed(next, stack);
   const OperatorInfo& info = operator_info(handle);
   if (std::string overlap = find_overlap(info, *stack); !overlap.empty())
-    session->refuse(std::move(overlap));
+    session->refuse(std::move(overlap), Code::kEagerOnly);
+  if (std::string moved = find_moved(*session, info, *stack); !moved.empty())
+    session->refuse(std::move(moved), Code::kEagerOnly);
+  const Layouts layouts(info, *stack);
   const std::size_t call_count = session->tape.calls.size();
   const auto call = [&] {
     handle.redispatchBoxed(next, stack);
+    layouts.note_moves(*session);
     if (info.refuses_casts) check_dtype_written(*session, info, call_count);
   };
   ProgramTape* const tape = session->in_backward ? nullptr : session->program.get();

@@ -180,11 +180,16 @@ class Recording {
       if (options_.with_backward) run_backward();
     }
     // A refusal that the program caught and went on from.
-    if (!session_->refusal().empty()) return unsupported(session_->refusal());
+    if (Status status = refused(); !status.ok()) return status;
     return finish();
   }
 
-  const std::string& refusal() const { return session_->refusal(); }
+  // Ok where nothing was refused.
+  Status refused() const {
+    if (session_->refusal().empty()) return {};
+    return Status(session_->has_moved() ? Code::kEagerOnly : session_->refusal_code(),
+                  session_->refusal());
+  }
 
  private:
   at::Tensor hand_argument(std::size_t index) {
@@ -241,8 +246,9 @@ class Recording {
       const std::string who = argument_text(handed.first_argument);
       auto* wrapper = functional::unsafeGetFunctionalWrapper(handed.given);
       if (handed.given.sizes() != argument.sizes() ||
-          handed.given.strides() != argument.strides() || wrapper->has_metadata_mutation() ||
-          storage_of(handed.given) != handed.storage || wrapper->was_inductor_storage_resized())
+          (handed.given.strides() != argument.strides() && !session_->has_moved()) ||
+          wrapper->has_metadata_mutation() || storage_of(handed.given) != handed.storage ||
+          wrapper->was_inductor_storage_resized())
         return unsupported("the program changes the shape or storage of " + who);
       if (handed.leaf.grad().defined())
         return unsupported("the program calls backward() and so writes the gradient of " + who);
@@ -298,10 +304,11 @@ class Recording {
     const at::Tensor& tensor = result.toTensor();
     output_values_.push_back(value_of(tensor, "an output"));
     output_tensors_.push_back(tensor);
-    info.dtype = tensor.scalar_type();
-    info.sizes = tensor.sizes().vec();
-    info.strides = tensor.strides().vec();
-    info.storage_offset = tensor.storage_offset();
+    const at::Tensor& lies = meta_of(index);
+    info.dtype = lies.scalar_type();
+    info.sizes = lies.sizes().vec();
+    info.strides = lies.strides().vec();
+    info.storage_offset = lies.storage_offset();
     info.requires_grad = tensor.requires_grad();
     // A call makes no history where gradients are off.
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor))
@@ -310,6 +317,11 @@ class Recording {
     info.pending = find_pending(tensor);
     recorded_.outputs.push_back(std::move(info));
     return {};
+  }
+
+  // As its graph output lies, which need not be as the program's tensor does (layout.h).
+  const at::Tensor& meta_of(std::uint32_t output) const {
+    return session_->tape.values[output_values_[output]].meta;
   }
 
   static bool contains(const at::Tensor& whole, const at::Tensor& part) {
@@ -336,6 +348,16 @@ class Recording {
     return false;
   }
 
+  // As the argument lies, not as its new value does.
+  void show_memory_of(const Handed& handed, const at::Tensor& view, OutputInfo& info) const {
+    const at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(view);
+    const BelowRecording below;
+    const at::Tensor shown = functional::apply_view_meta_sequence(
+        session_->tape.values[handed.value].meta, wrapper->view_metas());
+    info.strides = shown.strides().vec();
+    info.storage_offset = shown.storage_offset();
+  }
+
   void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) {
     const c10::StorageImpl* storage = storage_of(tensor);
     if (!storage) return;
@@ -346,6 +368,7 @@ class Recording {
       info.kind =
           tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
       info.base = static_cast<std::uint32_t>(handed.first_argument);
+      if (info.kind == OutputKind::kViewOfArgument) show_memory_of(handed, tensor, info);
       return;
     }
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
@@ -355,7 +378,9 @@ class Recording {
         continue;
       if (info.base == kAbsent) info.base = earlier;
       info.kind = OutputKind::kSharedWithOutput;
-      if (other.requires_grad() != tensor.requires_grad() || !contains(other, tensor)) continue;
+      if (other.requires_grad() != tensor.requires_grad() ||
+          !contains(meta_of(earlier), meta_of(index)))
+        continue;
       info.base = earlier;
       info.kind = OutputKind::kViewOfOutput;
       return;
@@ -533,8 +558,8 @@ Result<Recorded> record(const Program& program, std::span<const at::Tensor> argu
   try {
     result.emplace(recording.run());
   } catch (const std::exception& error) {
-    result.emplace(
-        unsupported(recording.refusal().empty() ? reason_of(error) : recording.refusal()));
+    Status refused = recording.refused();
+    result.emplace(refused.ok() ? unsupported(reason_of(error)) : std::move(refused));
   }
   // It would keep casts of the recording's tensors alive, and no others are lost that matter.
   if (at::autocast::is_autocast_enabled(at::kCUDA) || at::autocast::is_autocast_enabled(at::kCPU))

@@ -120,8 +120,11 @@ std::optional<at::Tensor> Session::evaluate(ValueNumber number) {
   return constant(number);
 }
 
-void Session::refuse(std::string reason) {
-  if (refusal_.empty()) refusal_ = reason;
+void Session::refuse(std::string reason, Code code) {
+  if (refusal_.empty()) {
+    refusal_ = reason;
+    refusal_code_ = code;
+  }
   throw Refusal(reason);
 }
 

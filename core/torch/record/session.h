@@ -16,6 +16,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/base/status.h"
+#include "core/torch/record/layout.h"
 #include "core/torch/record/program_tape.h"
 #include "core/torch/record/tape.h"
 
@@ -46,6 +48,10 @@ class Session final : public c10::DebugInfoBase {
   ShapeCounts shapes;
   std::shared_ptr<ProgramTape> program;  // while the program runs, where it may be differentiated
   bool in_backward = false;
+  std::unordered_map<const c10::TensorImpl*, Moved> moved;
+  bool has_turned = false;  // and with its dimensions in another order: so may what follows from it
+  bool has_moved() const { return has_turned || !moved.empty(); }
+  std::unordered_set<const void*> strided;  // storages of which as_strided has taken strides
   bool reads_offsets = false;  // where an argument starts in its storage may show in the program
   Locate locate;               // may be empty
   std::unordered_set<const OperatorInfo*> python_shapes;  // those that shapes.python counts
@@ -74,13 +80,15 @@ class Session final : public c10::DebugInfoBase {
 
   // Remembers the reason and throws it: the program may catch the exception, and what it would do
   // then is not what it does with real tensors.
-  [[noreturn]] void refuse(std::string reason);
+  [[noreturn]] void refuse(std::string reason, Code code = Code::kUnsupported);
   void note_error(const char* text);
   const std::string& refusal() const { return refusal_; }
+  Code refusal_code() const { return refusal_code_; }
 
  private:
   std::uint64_t number_;
   std::string refusal_;
+  Code refusal_code_ = Code::kUnsupported;
   // By autograd's sequence number, which a node of the backward has from its forward.
   std::unordered_map<std::uint64_t, const std::string*> locations_;
 };

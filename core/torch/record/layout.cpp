@@ -1,0 +1,125 @@
+#include "core/torch/record/layout.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <unordered_set>
+#include <utility>
+
+#include "core/torch/record/session.h"
+
+namespace backplane::record {
+
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+template <class Visit>
+void for_each_functional(const OperatorInfo& info, const torch::jit::Stack& stack,
+                         const Visit& visit) {
+  const std::size_t base = stack.size() - info.argument_count();
+  for (std::size_t i = 0; i < info.argument_count(); ++i) {
+    const c10::IValue& value = stack[base + i];
+    const c10::AliasInfo* alias = info.handle.schema().arguments()[i].alias_info();
+    const bool is_written = alias && alias->isWrite();
+    const auto take = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && functional::isFunctionalTensor(tensor)) visit(tensor, is_written);
+    };
+    if (value.isTensor()) {
+      take(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
+    } else if (info.arguments[i] == ArgumentKind::kOptionalTensorList && value.isList()) {
+      for (const c10::IValue& item : value.toListRef())
+        if (item.isTensor()) take(item.toTensor());
+    }
+  }
+}
+
+// Whether how its operand lies decides what it gives: a view or a copy, and of which elements.
+bool depends_on_layout(const OperatorInfo& info) {
+  static const std::unordered_set<std::string> names{
+      "aten.as_strided", "aten.contiguous", "aten.flatten.using_ints", "aten.ravel",
+      "aten.reshape",    "aten.reshape_as", "aten.to.dtype",           "aten.to.dtype_layout",
+      "aten.view",       "aten.view_as"};
+  return names.contains(info.name);
+}
+
+// The dimensions from the one with the longest steps on, without those of one element.
+std::vector<std::size_t> order_of(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  std::vector<std::size_t> order;
+  for (std::size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] > 1) order.push_back(d);
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t d) { return strides[d]; });
+  return order;
+}
+
+// Whether a tensor over the memory of this one lies otherwise than in the program, also once it is
+// taken from the base anew: a view of dense memory is the new value itself until then.
+bool still_moved(Session& session, const at::Tensor& tensor) {
+  for (auto it = session.moved.begin(); it != session.moved.end();) {
+    const Moved& moved = it->second;
+    if (!moved.tensor.storage().is_alias_of(tensor.storage())) {
+      ++it;
+      continue;
+    }
+    at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(moved.tensor);
+    wrapper->apply_updates();
+    wrapper->regenerate_from_base();
+    if (moved.tensor.strides() != moved.strides) return true;
+    it = session.moved.erase(it);
+  }
+  return false;
+}
+
+}  // namespace
+
+at::functionalization::FunctionalStorageImpl& functional_storage(const at::Tensor& tensor) {
+  return static_cast<at::functionalization::FunctionalStorageImpl&>(
+      *tensor.storage().unsafeGetStorageImpl());
+}
+
+Layouts::Layouts(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (info.changes_layout) return;
+  for_each_functional(info, stack, [&](const at::Tensor& tensor, bool is_written) {
+    if (is_written || functional_storage(tensor).generation() > 0)
+      seen_.push_back({tensor, tensor.sizes().vec(), tensor.strides().vec()});
+  });
+}
+
+void Layouts::note_moves(Session& session) const {
+  for (const Seen& seen : seen_) {
+    if (seen.tensor.sizes() != seen.sizes) continue;
+    const c10::TensorImpl* const impl = seen.tensor.unsafeGetTensorImpl();
+    const auto known = session.moved.find(impl);
+    const auto& strides = known == session.moved.end() ? seen.strides : known->second.strides;
+    if (seen.tensor.strides() == strides) {
+      session.moved.erase(impl);
+      continue;
+    }
+    session.has_turned = session.has_turned || order_of(seen.sizes, strides) !=
+                                                   order_of(seen.sizes, seen.tensor.strides());
+    if (known == session.moved.end()) session.moved.emplace(impl, Moved{seen.tensor, strides});
+  }
+}
+
+std::string find_moved(Session& session, const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const bool takes_strides = info.name == "aten.as_strided";
+  const bool matters = depends_on_layout(info);
+  std::string found;
+  if (!matters && (!info.writes || session.strided.empty())) return found;
+  for_each_functional(info, stack, [&](const at::Tensor& tensor, bool is_written) {
+    auto& storage = functional_storage(tensor);
+    if (matters && (session.has_turned || still_moved(session, tensor)))
+      found = info.name + " after a write to memory that is not contiguous";
+    if (takes_strides)
+      session.strided.insert(&storage);
+    else if (is_written && session.strided.contains(&storage) && !storage.base().is_contiguous())
+      found = info.name + " writes memory of which as_strided has taken strides";
+  });
+  return found;
+}
+
+}  // namespace backplane::record
