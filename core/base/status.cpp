@@ -34,6 +34,8 @@ std::string_view code_name(Code code) {
       return "verify error";
     case Code::kEagerOnly:
       return "eager only";
+    case Code::kProgramError:
+      return "program error";
   }
   return "unknown code";
 }

@@ -28,14 +28,15 @@ enum class Code : std::uint32_t {
   kVersionMismatch = 101,
   kParseError = 102,
   kVerifyError = 103,
-  kEagerOnly = 104,  // no graph of values says what the program does
+  kEagerOnly = 104,     // no graph of values says what the program does
+  kProgramError = 105,  // PyTorch raises for what the program was given
 };
 
 std::string_view code_name(Code code);
 
 // No fault, and PyTorch does it instead.
 constexpr bool is_unsupported(Code code) {
-  return code == Code::kUnsupported || code == Code::kEagerOnly;
+  return code == Code::kUnsupported || code == Code::kEagerOnly || code == Code::kProgramError;
 }
 
 // Success is a null pointer; a failure owns its code and message. The message is one full sentence

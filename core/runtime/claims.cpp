@@ -75,9 +75,17 @@ bool normalizes_nothing(const ir::Node& node) {
   return number && *number == ir::Dim(0);
 }
 
+// Kernels that find nothing to do look at no index; PyTorch refuses one into no elements.
+bool indexes_nothing(const ir::Graph& graph, const ir::Node& node) {
+  if (node.op->op_class != ir::OpClass::kIndexing || node.operands[0] == ir::kNone) return false;
+  const auto& dims = graph.values[node.operands[0]].type.dims;
+  return std::ranges::find(dims, ir::Dim(0)) != dims.end();
+}
+
 std::string host_reason(const ir::Graph& graph, const ir::Node& node) {
   if (!node.host_reason.empty()) return node.host_reason;
   if (may_divide_by_zero(graph, node)) return "integers may be divided by 0, which PyTorch refuses";
+  if (indexes_nothing(graph, node)) return "indexes a tensor of no elements";
   return normalizes_nothing(node) ? "a norm of no elements" : std::string();
 }
 

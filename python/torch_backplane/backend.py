@@ -252,8 +252,13 @@ class FrameCompiler:
             log.info("%s: AOTAutograd traces a graph: %s", self.plugin, self.aot_reason)
 
     def call_eagerly(self, graph_module: Any, arguments: tuple[Any, ...], error: Any) -> Any:
-        """Runs one call with PyTorch: its sizes could not be recorded. Counted; ``strict`` raises."""
+        """Runs one call with PyTorch: its sizes could not be recorded. Counted; ``strict`` raises.
+
+        A program that PyTorch is expected to raise for raises its own error before that.
+        """
         kind, message = error.args
+        raised = kind == "program error"
+        results = graph_module.forward(*arguments) if raised else None
         if self.options.strict:
             _raise(_code_of(kind), error)
         with STATE.lock:
@@ -267,7 +272,7 @@ class FrameCompiler:
         }
         for listener in list(STATE.listeners):
             listener(report)
-        return graph_module.forward(*arguments)
+        return results if raised else graph_module.forward(*arguments)
 
     def _record(self, function: Any, report: dict[str, Any]) -> None:
         with STATE.lock:
@@ -284,7 +289,7 @@ class FrameCompiler:
 
 
 def _code_of(kind: str) -> str:
-    return "BP-0105" if kind in ("unsupported", "eager only") else "BP-0106"
+    return "BP-0105" if kind in ("unsupported", "eager only", "program error") else "BP-0106"
 
 
 class RecordedFrame:
@@ -315,7 +320,12 @@ class RecordedFrame:
             _dynamic_sizes(placeholders),
             _numbers(placeholders),
         )
-        self._add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
+        try:
+            self._add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
+        except _C.StatusError as error:
+            # The call itself is to raise, and the next one may be better.
+            if error.args[0] != "program error":
+                raise
 
     def _add(self, arguments: list[Any] | tuple[Any, ...]) -> None:
         try:
@@ -388,7 +398,13 @@ class TracedFrame:
                 what = "a tensor of zeros without memory or a dual tensor of forward-mode AD"
                 reason = _C.StatusError("unsupported", f"an argument is {what}")
                 return self.compiler.call_eagerly(self.graph_module, arguments, reason)
-        return self.compiled(*arguments)
+        try:
+            return self.compiled(*arguments)
+        except BackplaneDataError as error:
+            if self.compiler.options.strict:
+                raise
+            refusal = _C.StatusError("invalid argument", str(error))
+            return self.compiler.call_eagerly(self.graph_module, arguments, refusal)
 
 
 class _Refused:

@@ -64,7 +64,29 @@ def no_shape_function(x):
     return [*aten._aminmax.default(x), aten._masked_softmax.default(x, x > 0, 1)]
 
 
+def polynomials_of_no_degree(x):
+    degree = aten.div.Tensor(x * 0, x * 0)  # NaN
+    return [
+        aten.special_shifted_chebyshev_polynomial_v.default(x, degree),
+        aten.special_hermite_polynomial_h.default(x, degree + float("inf")),
+        aten.special_chebyshev_polynomial_t.default(x * 0 + 1, degree),
+    ]
+
+
+def roots_beside_a_branch_cut(x):
+    return [aten.float_power.Tensor_Scalar(aten.fft_ihfft(x, 2), 0.5)]
+
+
+def zeros_through_two_views(x):
+    rows = aten.permute.default(x, [0, 1])
+    parts = aten.split_with_sizes.default(rows, [3, x.size(1) - 3], -1)
+    return [aten.zero_.default(rows), parts[0]]
+
+
 FOUND = (
+    (polynomials_of_no_degree, SINGLE, "plain"),
+    (roots_beside_a_branch_cut, SINGLE, "sliced"),
+    (zeros_through_two_views, SINGLE, "sliced"),
     (limits_in_the_wrong_order, SINGLE, "plain"),
     (loss_of_a_row, SINGLE, "plain"),
     (draws_into_turned_memory, SINGLE, "transposed"),

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 LEAST_REFUSED = 80
 OUTSIDE = (10**6, -(10**6))
+UNCHECKED_BY_PYTORCH = {"_segment_reduce.offsets"}  # reads memory far outside, and may die of it
 SAMPLES = 12  # looked through for one with indices
 
 
@@ -46,29 +47,36 @@ def sample_with_indices(op: Any) -> Any:
     return None
 
 
-def judge(place: int) -> tuple[int, list[str]]:
-    """How many calls of an operator PyTorch refuses, and which are not refused alike."""
+def judge_call(op: Any, given: Any) -> str | None:
+    """Empty where a call is refused as PyTorch refuses it, else how not; None where it is taken."""
     import torch_backplane
 
+    def program(given: Any) -> Any:
+        return op.op(given[0], *given[1], **given[2])
+
+    _, expected = outcome(lambda: program(copy.deepcopy(given)))
+    if expected is None:
+        return None
+    compiled = torch_backplane.compile(program, backend=sys.argv[1])
+    _, actual = outcome(lambda: compiled(copy.deepcopy(given)))
+    try:
+        assert_refused_alike(actual, expected)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def judge(place: int) -> tuple[int, list[str]]:
+    """How many calls of an operator PyTorch refuses, and which are not refused alike."""
     op = op_db[place]
     refused, wrong = 0, []
-    sample = sample_with_indices(op)
+    sample = None if name_of(op) in UNCHECKED_BY_PYTORCH else sample_with_indices(op)
     for index in OUTSIDE if sample is not None else ():
         given = (sample.input, with_last(sample.args, index), with_last(sample.kwargs, index))
-
-        def program(given: Any) -> Any:
-            return op.op(given[0], *given[1], **given[2])
-
-        _, expected = outcome(lambda: program(copy.deepcopy(given)))  # noqa: B023
-        if expected is None:
-            continue
-        refused += 1
-        compiled = torch_backplane.compile(program, backend=sys.argv[1])
-        _, actual = outcome(lambda: compiled(copy.deepcopy(given)))  # noqa: B023
-        try:
-            assert_refused_alike(actual, expected)
-        except AssertionError as error:
-            wrong.append(f"{name_of(op)}, index {index}: {error}")
+        said = judge_call(op, given)
+        refused += said is not None
+        if said:
+            wrong.append(f"{name_of(op)}, index {index}: {said}")
     return refused, wrong
 
 

@@ -138,7 +138,8 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
   const auto finish_as_constant = [&] {
     return finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
   };
-  if (is_primitive(object) || is_fixed(object)) return finish_as_constant();
+  if (is_primitive(object) || is_fixed(object) || world.is_shared(object))
+    return finish_as_constant();
   // A value of the same content may be another object in the next call.
   if (const SourceId source = world.place_of(object); source != kNoSource) {
     world.guards().load(source);

@@ -134,7 +134,7 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
       std::swap(state.peek(1), state.peek(argument));
       return Flow::kNext;
     case LOAD_CONST:
-      state.world.own(state.constant(argument));
+      state.world.share(state.constant(argument));
       state.push(Py_NewRef(state.constant(argument)));
       return Flow::kNext;
     case LOAD_FAST:

@@ -90,7 +90,7 @@ Flow run_version_instruction(FrameState& state, const Instruction& it, bool& out
     case LOAD_FAST_AND_CLEAR:
       return load_and_clear(state, it.argument);
     case RETURN_CONST:
-      state.world.own(state.constant(it.argument));
+      state.world.share(state.constant(it.argument));
       state.push(Py_NewRef(state.constant(it.argument)));
       return Flow::kReturn;
     case POP_JUMP_IF_FALSE:

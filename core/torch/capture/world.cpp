@@ -81,6 +81,16 @@ void World::own(PyObject* object) {
   if (!is_primitive(object)) know(object, kNoSource);
 }
 
+void World::share(PyObject* object) {
+  if (is_primitive(object)) return;
+  if (const SourceId source = source_of(object); source != kNoSource)
+    guards_.guard_identity(source, object);
+  else if (shared_.insert(object).second)
+    own(object);
+  if (!PyTuple_CheckExact(object)) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) share(PyTuple_GET_ITEM(object, i));
+}
+
 bool World::is_own(PyObject* object) const {
   const auto found = known_.find(object);
   return found != known_.end() && found->second.source == kNoSource;
@@ -102,7 +112,11 @@ SourceId World::path_of(PyObject* object) const {
 }
 
 void World::guard_identity_of(PyObject* a, PyObject* b) {
-  const SourceId first = path_of(a), second = path_of(b);
+  const auto identity_of = [this](PyObject* object) {
+    if (!shared_.contains(object)) return path_of(object);
+    return guards_.sources().add(SourceKind::kConstant, kNoSource, object);
+  };
+  const SourceId first = identity_of(a), second = identity_of(b);
   if (first == kNoSource || second == kNoSource || first == second) return;
   if (a == b)
     guards_.guard_same(first, second);
@@ -180,6 +194,7 @@ PyObject* World::read(PyObject* object, SourceId source) {
     return Py_NewRef(object);
   }
   if (const auto found = known_.find(object); found != known_.end()) {
+    if (shared_.contains(object)) guards_.guard_identity(source, object);
     if (found->second.source == kNoSource) return Py_NewRef(object);
     if (found->second.source != source) guards_.guard_same(source, found->second.source);
     return Py_NewRef(object);
@@ -247,11 +262,11 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
   }
   if (is_fixed(object)) return read_constant(object);
   if (is_module_function(object)) return read_constant(object);
-  if (guards::is_immutable_value(object)) {  // made of what is guarded, shared or not
-    own(object);
+  const bool is_new = Py_REFCNT(object) <= owner_count;
+  if (guards::is_immutable_value(object)) {  // made of what is guarded
+    is_new ? own(object) : share(object);
     return held.release();
   }
-  const bool is_new = Py_REFCNT(object) <= owner_count;
   if (PyTuple_Check(object)) return admit_tuple(held.release(), giver, is_new);
   if (!is_new)
     return stop(std::string(giver) + " gave an object of class " + Py_TYPE(object)->tp_name +

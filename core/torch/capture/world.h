@@ -66,6 +66,11 @@ class World {
   // The program made it.
   void own(PyObject* object);
 
+  // An object of the program's code, or of some cache: the same in every call. It may be in a place
+  // outside as well, which must hold this one then, not one that is equal.
+  void share(PyObject* object);
+  bool is_shared(PyObject* object) const { return shared_.contains(object); }
+
   bool is_own(PyObject* object) const;
   // kNoSource for what is not from outside.
   SourceId source_of(PyObject* object) const;
@@ -165,6 +170,7 @@ class World {
   std::unordered_set<PyObject*> iterated_;
   std::string reason_;
   std::unordered_map<PyObject*, Known> known_;
+  std::unordered_set<PyObject*> shared_;
   std::unordered_map<PyObject*, SourceId> values_;  // ranges and devices from outside
   std::vector<cpython::Ref> alive_;                 // so that no address comes twice
   std::vector<InputTensor> inputs_;

@@ -92,6 +92,17 @@ std::int64_t last_element(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return last;
 }
 
+void check_as_strided(Arguments in) {  // self, size, stride, storage_offset
+  const at::Tensor& self = in[0].toTensor();
+  const auto sizes = in[1].toIntVector(), strides = in[2].toIntVector();
+  const std::int64_t first = in[3].isNone() ? self.storage_offset() : in[3].toInt();
+  const std::int64_t last = last_element(sizes, strides);
+  const auto bytes = static_cast<std::int64_t>(self.storage().nbytes());
+  TORCH_CHECK(last < 0 || (first + last + 1) * static_cast<std::int64_t>(self.itemsize()) <= bytes,
+              "setStorage: sizes ", at::IntArrayRef(sizes), ", strides ", at::IntArrayRef(strides),
+              ", storage offset ", first, " are out of bounds for storage of size ", bytes);
+}
+
 // self, src, size, stride, storage_offset
 void check_as_strided_scatter(Arguments in) {
   const at::Tensor& self = in[0].toTensor();
@@ -122,6 +133,8 @@ ArgumentCheck find_argument_check(std::string_view name) {
       {"aten.median.dim", check_reduced_dim},
       {"aten.nanmedian.dim", check_reduced_dim},
       {"aten.mode", check_reduced_dim},
+      {"aten.as_strided", check_as_strided},
+      {"aten.as_strided_copy", check_as_strided},
       {"aten.as_strided_scatter", check_as_strided_scatter},
   };
   const auto found = table.find(name);

@@ -268,6 +268,11 @@ class Recorder {
 
 }  // namespace
 
+Code code_of(const c10::Error& error) {
+  return dynamic_cast<const c10::NotImplementedError*>(&error) ? Code::kUnsupported
+                                                               : Code::kProgramError;
+}
+
 void record_call(const c10::OperatorHandle& handle, c10::DispatchKeySet /*keys*/,
                  torch::jit::Stack* stack) {
   const OperatorInfo& called = operator_info(handle);
@@ -282,7 +287,7 @@ void record_call(const c10::OperatorHandle& handle, c10::DispatchKeySet /*keys*/
   try {
     Recorder(*session, info, *stack).run();
   } catch (const c10::Error& error) {
-    session->note_error(error.what_without_backtrace());
+    session->note_error(error.what_without_backtrace(), code_of(error));
     throw;
   } catch (const std::exception& error) {
     session->note_error(error.what());

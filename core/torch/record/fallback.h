@@ -3,8 +3,14 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/util/Exception.h>
+
+#include "core/base/status.h"
 
 namespace backplane::record {
+
+// kProgramError, but for an operator without a kernel that gives shapes.
+Code code_of(const c10::Error& error);
 
 // Finds the shapes of the results, appends the call to the thread's session and leaves value
 // tensors on the stack. Throws Refusal for what a graph cannot say.

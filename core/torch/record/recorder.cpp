@@ -22,6 +22,7 @@
 
 #include "core/torch/bridge/tangent.h"
 #include "core/torch/record/dispatch.h"
+#include "core/torch/record/fallback.h"
 #include "core/torch/record/lower.h"
 #include "core/torch/record/session.h"
 
@@ -555,11 +556,16 @@ Result<Recorded> record(const Program& program, std::span<const at::Tensor> argu
     BP_RETURN_IF_ERROR(check_argument(arguments[i], i));
   Recording recording(program, arguments, options);
   std::optional<Result<Recorded>> result;
+  const auto refuse = [&](Code code, const std::exception& error) {
+    Status refused = recording.refused();
+    result.emplace(refused.ok() ? Status(code, reason_of(error)) : std::move(refused));
+  };
   try {
     result.emplace(recording.run());
+  } catch (const c10::Error& error) {
+    refuse(code_of(error), error);
   } catch (const std::exception& error) {
-    Status refused = recording.refused();
-    result.emplace(refused.ok() ? unsupported(reason_of(error)) : std::move(refused));
+    refuse(Code::kUnsupported, error);
   }
   // It would keep casts of the recording's tensors alive, and no others are lost that matter.
   if (at::autocast::is_autocast_enabled(at::kCUDA) || at::autocast::is_autocast_enabled(at::kCPU))

@@ -121,15 +121,14 @@ std::optional<at::Tensor> Session::evaluate(ValueNumber number) {
 }
 
 void Session::refuse(std::string reason, Code code) {
-  if (refusal_.empty()) {
-    refusal_ = reason;
-    refusal_code_ = code;
-  }
+  note_error(reason.c_str(), code);
   throw Refusal(reason);
 }
 
-void Session::note_error(const char* text) {
-  if (refusal_.empty()) refusal_ = text;
+void Session::note_error(const char* text, Code code) {
+  if (!refusal_.empty()) return;
+  refusal_ = text;
+  refusal_code_ = code;
 }
 
 }  // namespace backplane::record

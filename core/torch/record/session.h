@@ -81,7 +81,8 @@ class Session final : public c10::DebugInfoBase {
   // Remembers the reason and throws it: the program may catch the exception, and what it would do
   // then is not what it does with real tensors.
   [[noreturn]] void refuse(std::string reason, Code code = Code::kUnsupported);
-  void note_error(const char* text);
+  // Of an exception on its way to the program.
+  void note_error(const char* text, Code code = Code::kUnsupported);
   const std::string& refusal() const { return refusal_; }
   Code refusal_code() const { return refusal_code_; }
 

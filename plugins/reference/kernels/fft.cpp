@@ -1,4 +1,5 @@
 // Discrete Fourier transforms, by the definition.
+#include <array>
 #include <cmath>
 
 #include "kernel_registry.h"
@@ -10,11 +11,16 @@ using std::int64_t;
 
 constexpr double kTwoPi = 6.28318530717958647693;
 
+// Exact on the axes: what two points give has no imaginary part.
 std::vector<Complex> roots(int64_t n, bool forward) {
+  constexpr std::array<Complex, 4> kAxes{Complex(1, 0), Complex(0, 1), Complex(-1, 0),
+                                         Complex(0, -1)};
   std::vector<Complex> out(n);
   for (int64_t k = 0; k < n; ++k) {
     const double angle = kTwoPi * static_cast<double>(k) / static_cast<double>(n);
-    out[k] = {std::cos(angle), forward ? -std::sin(angle) : std::sin(angle)};
+    const Complex root = 4 * k % n == 0 ? kAxes[static_cast<std::size_t>(4 * k / n)]
+                                        : Complex(std::cos(angle), std::sin(angle));
+    out[k] = forward ? std::conj(root) : root;
   }
   return out;
 }

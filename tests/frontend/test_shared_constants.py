@@ -1,0 +1,106 @@
+"""Python makes one object of equal constants in a file, so an argument, a default, an attribute or
+a global may be the very object that the program's code holds. Another object there, in a later
+call, is none of the program's constants."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch_backplane
+
+steps = deque(range(1000))
+pair = (2, 1)
+several = frozenset({4, 5})
+holder = SimpleNamespace(pair=(2, 1), nested=((2, 1), 3))
+
+
+def overwritten(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    a = (2, 1)
+    steps.popleft()
+    return x * sum(a)
+
+
+def beside_the_argument(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    b = (2, 1)
+    steps.popleft()
+    return x * sum(b) + len(a)
+
+
+def constant_first(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    b = (2, 1)
+    y = x * b[0]
+    steps.popleft()
+    return y + sum(a)
+
+
+def of_an_attribute(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    b = (2, 1)
+    y = x * b[0] + sum(holder.pair)
+    steps.popleft()
+    return y * sum(holder.pair) + b[0] + len(a)
+
+
+def of_a_global(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    b = (2, 1)
+    steps.popleft()
+    return x * sum(b) + sum(pair) + len(a)
+
+
+def nested(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    total = x
+    for b in ((2, 1), (7, 8, 9)):
+        steps.popleft()
+        total = total * sum(b)
+    return total + sum(a)
+
+
+def inside_of_an_attribute(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    b = (2, 1)
+    c = holder.nested[0]
+    steps.popleft()
+    return x * sum(b) + sum(c) + len(a)
+
+
+def compared(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    b = (2, 1)
+    steps.popleft()
+    return x + 1 if a is b else x - sum(a)
+
+
+def of_a_set(x: torch.Tensor, a: Any = (2, 1)) -> torch.Tensor:
+    steps.popleft()
+    return x + 1 if len(a) in {4, 5} else x - int(4 in several)
+
+
+PROGRAMS = [
+    overwritten,
+    beside_the_argument,
+    constant_first,
+    of_an_attribute,
+    of_a_global,
+    nested,
+    inside_of_an_attribute,
+    compared,
+    of_a_set,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_an_equal_constant_is_not_the_argument(
+    program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = torch_backplane.compile(program, backend="eager")
+    x = torch.arange(4.0)
+    other = tuple([2, 1])  # noqa: C409 - equal, and another object
+    for a in ((2, 1), (2, 1), other, (1, 2, 3), (5,), (2, 1)):
+        torch.testing.assert_close(compiled(x, a), program(x, a), rtol=0, atol=0)
+    torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+    for value in ((1, 2, 3), other, (9, 9), (2, 1)):
+        monkeypatch.setattr(holder, "pair", value)
+        monkeypatch.setattr(holder, "nested", (value, 3))
+        monkeypatch.setitem(globals(), "pair", value)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)

@@ -1,0 +1,68 @@
+"""Calls that PyTorch itself refuses raise its own error at both doors, and the next call that is good
+runs on the plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_backplane
+
+INDEX = torch.ones(1, 7, dtype=torch.long)
+ROW = torch.ones(1, 7)
+ONE = torch.tensor([1])
+# Of tensors [n, 7]: refused where n is 0.
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "scatter_add": lambda x: x.scatter_add(-2, INDEX, ROW),
+    "scatter": lambda x: x.scatter(0, INDEX, ROW),
+    "scatter of a number": lambda x: x.scatter(0, INDEX, 2.0),
+    "scatter_reduce": lambda x: x.scatter_reduce(0, INDEX, ROW, "sum"),
+    "gather": lambda x: x.gather(0, INDEX),
+    "index": lambda x: x[ONE],
+    "index_put": lambda x: x.index_put((ONE,), ROW),
+    "index_select": lambda x: x.index_select(0, ONE),
+    "index_copy": lambda x: x.index_copy(0, ONE, ROW),
+    "take": lambda x: torch.take(x, ONE),
+    "put": lambda x: x.put(ONE, torch.tensor([2.0])),
+    "embedding": lambda x: torch.nn.functional.embedding(ONE, x),
+    "max": lambda x: x.max(),
+    "max along rows": lambda x: x.max(0),
+    "mode": lambda x: x.mode(0),
+    "as_strided_copy": lambda x: torch.as_strided_copy(x, (2, 3), (3, 1)),
+}
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@pytest.mark.parametrize("door", ["own", "torch"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_refused_call_raises_pytorchs_error(name: str, door: str, plugin: str) -> None:
+    program = PROGRAMS[name]
+    torch._dynamo.reset()
+    if door == "own":
+        compiled = torch_backplane.compile(program, backend=plugin)
+    else:
+        compiled = torch.compile(program, backend=f"plugin:{plugin}", dynamic=False)
+    empty, rows = torch.empty(0, 7), torch.arange(21.0).view(3, 7)
+    for _ in range(2):
+        with pytest.raises((RuntimeError, IndexError)) as expected:
+            program(empty)
+        with pytest.raises((RuntimeError, IndexError)) as found:
+            compiled(empty)
+        assert type(found.value) is type(expected.value)
+        assert str(found.value).startswith(str(expected.value))  # TorchDynamo may add a place
+    torch.testing.assert_close(compiled(rows), program(rows))
+
+
+def test_a_frame_whose_first_call_failed_is_recorded_at_the_next() -> None:
+    def program(x: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.as_strided_copy(x, (2, 3), (3, 1)) * sizes
+
+    compiled = torch.compile(program, backend="plugin:reference", dynamic=True)
+    short, long, one = torch.ones(2), torch.ones(9), torch.ones(())
+    with pytest.raises(RuntimeError, match="out of bounds for storage"):
+        compiled(short, one)
+    before = torch_backplane.stats()["structures"]
+    torch.testing.assert_close(compiled(long, one), program(long, one))
+    assert torch_backplane.stats()["structures"] == before + 1
