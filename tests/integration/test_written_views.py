@@ -143,6 +143,8 @@ ONLY_EAGER: dict[str, Program] = {
     "reshape of what follows": lambda x: flatten_written(add_product(x) + 1, torch.Tensor.zero_),
     "strides after a write": lambda x: add_product(x).as_strided((2,), (2,)).add_(1),
     "strides before a write": write_seen_with_strides,
+    "a question after a write": lambda x: x.zero_() + (1 if x.is_contiguous() else 2),
+    "strides asked for after a write": lambda x: add_product(x) + x.stride(0),
 }
 ARGUMENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "an expanded argument": lambda x: x.expand(3, 4),
@@ -152,6 +154,8 @@ ARGUMENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "reshape of what follows": transposed,
     "strides after a write": transposed,
     "strides before a write": transposed,
+    "a question after a write": lambda x: x.repeat(3, 1)[:, 1:3],
+    "strides asked for after a write": transposed,
 }
 
 

@@ -7,6 +7,7 @@
 #include "core/cpython/bytecode/class_dict.h"
 #include "core/torch/capture/interpreter.h"
 #include "core/torch/guards/content.h"
+#include "core/torch/record/layout.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::capture {
@@ -126,6 +127,9 @@ bool Interpreter::knows_fact(std::string_view method, PyObject* tensor) const {
   if (method == "is_inference" && world_.began_in_inference()) return false;
   if (method == "_is_view" || method == "is_inference" || method == "_is_zerotensor")
     return !world_.is_input_tensor(tensor);
+  if (method == "stride" || method == "is_contiguous" || method == "storage_offset" ||
+      method == "dim_order")
+    return record::lies_as_in_program(THPVariable_Unpack(tensor));
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/torch/record/dispatch.h"
+#include "core/torch/record/operands.h"
 #include "core/torch/record/operator_info.h"
 #include "core/torch/record/session.h"
 #include "core/torch/record/shape.h"
@@ -46,17 +47,7 @@ class Recorder {
  private:
   template <class Visit>
   void for_each_tensor(const Visit& visit) {
-    for (std::size_t i = 0; i < info_.argument_count(); ++i) {
-      const IValue& value = stack_[base_ + i];
-      if (value.isTensor()) {
-        visit(value.toTensor());
-      } else if (info_.arguments[i] == ArgumentKind::kTensorList && value.isTensorList()) {
-        for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-      } else if (info_.arguments[i] == ArgumentKind::kOptionalTensorList && value.isList()) {
-        for (const IValue& item : value.toListRef())
-          if (item.isTensor()) visit(item.toTensor());
-      }
-    }
+    for_each_operand(info_, stack_, base_, [&](const at::Tensor& tensor, bool) { visit(tensor); });
   }
 
   // Functionalize tries each in-place operator on meta tensors of its own first, to raise errors.

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <unordered_set>
 #include <utility>
 
+#include "core/torch/record/operands.h"
 #include "core/torch/record/session.h"
 
 namespace backplane::record {
@@ -19,32 +19,11 @@ namespace functional = at::functionalization::impl;
 template <class Visit>
 void for_each_functional(const OperatorInfo& info, const torch::jit::Stack& stack,
                          const Visit& visit) {
-  const std::size_t base = stack.size() - info.argument_count();
-  for (std::size_t i = 0; i < info.argument_count(); ++i) {
-    const c10::IValue& value = stack[base + i];
-    const c10::AliasInfo* alias = info.handle.schema().arguments()[i].alias_info();
-    const bool is_written = alias && alias->isWrite();
-    const auto take = [&](const at::Tensor& tensor) {
-      if (tensor.defined() && functional::isFunctionalTensor(tensor)) visit(tensor, is_written);
-    };
-    if (value.isTensor()) {
-      take(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
-    } else if (info.arguments[i] == ArgumentKind::kOptionalTensorList && value.isList()) {
-      for (const c10::IValue& item : value.toListRef())
-        if (item.isTensor()) take(item.toTensor());
-    }
-  }
-}
-
-// Whether how its operand lies decides what it gives: a view or a copy, and of which elements.
-bool depends_on_layout(const OperatorInfo& info) {
-  static const std::unordered_set<std::string> names{
-      "aten.as_strided", "aten.contiguous", "aten.flatten.using_ints", "aten.ravel",
-      "aten.reshape",    "aten.reshape_as", "aten.to.dtype",           "aten.to.dtype_layout",
-      "aten.view",       "aten.view_as"};
-  return names.contains(info.name);
+  for_each_operand(info, stack, stack.size() - info.argument_count(),
+                   [&](const at::Tensor& tensor, bool is_written) {
+                     if (tensor.defined() && functional::isFunctionalTensor(tensor))
+                       visit(tensor, is_written);
+                   });
 }
 
 // The dimensions from the one with the longest steps on, without those of one element.
@@ -56,9 +35,10 @@ std::vector<std::size_t> order_of(at::IntArrayRef sizes, at::IntArrayRef strides
   return order;
 }
 
-// Whether a tensor over the memory of this one lies otherwise than in the program, also once it is
-// taken from the base anew: a view of dense memory is the new value itself until then.
-bool still_moved(Session& session, const at::Tensor& tensor) {
+// Whether how this tensor lies says nothing of the program. One over its memory may have moved, and
+// may be back once it is taken from the base anew: a view is the new value itself until then.
+bool has_moved(Session& session, const at::Tensor& tensor) {
+  if (session.has_turned) return true;
   for (auto it = session.moved.begin(); it != session.moved.end();) {
     const Moved& moved = it->second;
     if (!moved.tensor.storage().is_alias_of(tensor.storage())) {
@@ -107,12 +87,11 @@ void Layouts::note_moves(Session& session) const {
 
 std::string find_moved(Session& session, const OperatorInfo& info, const torch::jit::Stack& stack) {
   const bool takes_strides = info.name == "aten.as_strided";
-  const bool matters = depends_on_layout(info);
   std::string found;
-  if (!matters && (!info.writes || session.strided.empty())) return found;
+  if (!info.depends_on_layout && (!info.writes || session.strided.empty())) return found;
   for_each_functional(info, stack, [&](const at::Tensor& tensor, bool is_written) {
     auto& storage = functional_storage(tensor);
-    if (matters && (session.has_turned || still_moved(session, tensor)))
+    if (info.depends_on_layout && has_moved(session, tensor))
       found = info.name + " after a write to memory that is not contiguous";
     if (takes_strides)
       session.strided.insert(&storage);
@@ -120,6 +99,12 @@ std::string find_moved(Session& session, const OperatorInfo& info, const torch::
       found = info.name + " writes memory of which as_strided has taken strides";
   });
   return found;
+}
+
+bool lies_as_in_program(const at::Tensor& tensor) {
+  Session* session = Session::current();
+  return !session || !session->has_moved() || !functional::isFunctionalTensor(tensor) ||
+         !has_moved(*session, tensor);
 }
 
 }  // namespace backplane::record

@@ -45,4 +45,8 @@ class Layouts {
 // where it can. Notes in the session of which memory strides are taken.
 std::string find_moved(Session& session, const OperatorInfo& info, const torch::jit::Stack& stack);
 
+// Whether strides and offset of a tensor of the current recording are those that it has in the
+// program.
+bool lies_as_in_program(const at::Tensor& tensor);
+
 }  // namespace backplane::record

@@ -42,6 +42,21 @@ std::string ir_name(const c10::FunctionSchema& schema) {
   return name;
 }
 
+constexpr std::array kDependOnLayout{
+    std::string_view("aten.as_strided"),
+    std::string_view("aten.contiguous"),
+    std::string_view("aten.flatten.using_ints"),
+    std::string_view("aten.ravel"),
+    std::string_view("aten.reshape"),
+    std::string_view("aten.reshape_as"),
+    std::string_view("aten.to.device"),
+    std::string_view("aten.to.dtype"),
+    std::string_view("aten.to.dtype_layout"),
+    std::string_view("aten.to.other"),
+    std::string_view("aten.view"),
+    std::string_view("aten.view_as"),
+};
+
 // Their shape depends on the shapes and numbers given alone, zeros are valid values for them, and
 // what PyTorch has for their shape is wrong or refuses.
 constexpr std::array kRunOnZeros{
@@ -128,6 +143,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
     writes = writes || (argument.alias_info() && argument.alias_info()->isWrite());
   }
   changes_layout = handle.hasTag(at::Tag::inplace_view);
+  depends_on_layout =
+      std::find(kDependOnLayout.begin(), kDependOnLayout.end(), name) != kDependOnLayout.end();
   is_identity = name == "aten.detach" || name == "aten.alias" || name == "aten.lift" ||
                 name == "aten.lift_fresh";
   const auto has = [&](c10::DispatchKey key) { return handle.hasKernelForDispatchKey(key); };

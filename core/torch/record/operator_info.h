@@ -45,16 +45,17 @@ struct OperatorInfo {
   std::string name;                   // as the IR writes it: "aten.add.Tensor", "aten.relu"
   const ir::OpInfo* op = nullptr;
   std::vector<ArgumentKind> arguments;
-  std::size_t list_count = 0;     // tensor lists among the arguments
-  int device_argument = -1;       // position, -1: none
-  int generator_argument = -1;    // position, -1: none
-  std::size_t out_count = 0;      // arguments that are written as results of an out= overload
-  bool writes = false;            // an argument is written
-  bool refuses_casts = false;     // writes a result, of a dtype that can be cast to the written one
-  bool changes_layout = false;    // resizes, transposes or replaces an argument itself
-  bool is_identity = false;       // detach, alias, lift: another name of the same value
-  bool is_composite = false;      // has only a CompositeImplicitAutograd kernel
-  bool gives_new_values = false;  // no draws, no views
+  std::size_t list_count = 0;   // tensor lists among the arguments
+  int device_argument = -1;     // position, -1: none
+  int generator_argument = -1;  // position, -1: none
+  std::size_t out_count = 0;    // arguments that are written as results of an out= overload
+  bool writes = false;          // an argument is written
+  bool refuses_casts = false;   // writes a result, of a dtype that can be cast to the written one
+  bool changes_layout = false;  // resizes, transposes or replaces an argument itself
+  bool depends_on_layout = false;  // how an operand lies decides between view and copy
+  bool is_identity = false;        // detach, alias, lift: another name of the same value
+  bool is_composite = false;       // has only a CompositeImplicitAutograd kernel
+  bool gives_new_values = false;   // no draws, no views
   bool depends_on_values = false;  // numbers or shapes of results come from values
   bool is_random = false;
   bool reads_offset = false;  // takes a storage offset as a number, or refuses some

@@ -11,6 +11,7 @@
 
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/layout.h"
+#include "core/torch/record/operands.h"
 
 namespace backplane::record {
 
@@ -162,24 +163,12 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
   // Where its result is taken from a base anew, PyTorch reads an operand that is not there.
   if (info.name == "aten.slice_inverse") return info.name + " is for functionalization alone";
   if (!info.writes) return {};
-  const std::size_t base = stack.size() - info.argument_count();
   std::vector<Operand> operands;
-  for (std::size_t i = 0; i < info.argument_count(); ++i) {
-    const c10::IValue& value = stack[base + i];
-    const c10::AliasInfo* alias = info.handle.schema().arguments()[i].alias_info();
-    const bool is_written = alias && alias->isWrite();
-    const auto add = [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.has_storage()) operands.push_back({tensor, is_written});
-    };
-    if (value.isTensor()) {
-      add(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
-    } else if (info.arguments[i] == ArgumentKind::kOptionalTensorList && value.isList()) {
-      for (const c10::IValue& item : value.toListRef())
-        if (item.isTensor()) add(item.toTensor());
-    }
-  }
+  for_each_operand(info, stack, stack.size() - info.argument_count(),
+                   [&](const at::Tensor& tensor, bool is_written) {
+                     if (tensor.defined() && tensor.has_storage())
+                       operands.push_back({tensor, is_written});
+                   });
   for (const Operand& written : operands) {
     if (!written.is_written) continue;
     if (has_no_inverse(written.tensor))

@@ -58,13 +58,22 @@ double hurwitz_zeta(double s, double q) {
   return sum;
 }
 
+// As PyTorch's, which is exact to ten digits.
+double trigamma(double x) {
+  if (x < 0.5) {  // reflection
+    const double s = std::sin(kPi * x);
+    return kPi * kPi / (s * s) - trigamma(1 - x);
+  }
+  double sum = 0;
+  for (int i = 0; i < 6; ++i, x += 1) sum += 1 / (x * x);
+  const double y = 1 / (x * x);
+  return sum + (1 + 1 / (2 * x) + y * (1. / 6 - y * (1. / 30 - y * (1. / 42)))) / x;
+}
+
 double polygamma(std::int64_t n, double x) {
   if (n == 0) return digamma(x);
+  if (n == 1) return trigamma(x);
   const double sign = n % 2 ? 1 : -1;
-  if (x < 0 && n == 1) {  // reflection
-    const double s = std::sin(kPi * x);
-    return -polygamma(1, 1 - x) + kPi * kPi / (s * s);
-  }
   return sign * std::tgamma(static_cast<double>(n) + 1) *
          hurwitz_zeta(static_cast<double>(n) + 1, x);
 }
