@@ -64,6 +64,7 @@ def through(options: dict[str, Any]) -> Compile:
 
         return frontend.compile(function, **options)
 
+    compile.__qualname__ = plain.__qualname__  # a program may show what it was given
     return compile
 
 
