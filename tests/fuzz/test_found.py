@@ -77,6 +77,10 @@ def roots_beside_a_branch_cut(x):
     return [aten.float_power.Tensor_Scalar(aten.fft_ihfft(x, 2), 0.5)]
 
 
+def mask_of_nothing(x):
+    return [*aten.native_dropout.default(x[:0], 0.5, True)]
+
+
 def zeros_through_two_views(x):
     rows = aten.permute.default(x, [0, 1])
     parts = aten.split_with_sizes.default(rows, [3, x.size(1) - 3], -1)
@@ -87,6 +91,7 @@ FOUND = (
     (polynomials_of_no_degree, SINGLE, "plain"),
     (roots_beside_a_branch_cut, SINGLE, "sliced"),
     (zeros_through_two_views, SINGLE, "sliced"),
+    (mask_of_nothing, torch.float64, "plain"),
     (limits_in_the_wrong_order, SINGLE, "plain"),
     (loss_of_a_row, SINGLE, "plain"),
     (draws_into_turned_memory, SINGLE, "transposed"),

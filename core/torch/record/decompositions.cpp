@@ -128,6 +128,7 @@ void expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::
 
 std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double probability,
                                            std::optional<bool> train) {
+  if (input.numel() == 0) return {input.clone(), at::empty_like(input)};  // as PyTorch: no bools
   const at::TensorOptions as_mask = input.options().dtype(at::kBool);
   if (train && !*train) return {input.clone(), at::ones_like(input, as_mask)};
   const double kept = 1.0 - probability;
