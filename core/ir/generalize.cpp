@@ -183,6 +183,8 @@ constexpr NumberForm kNumberForms[]{
 
 // A number that is a tensor becomes an attribute: the overload that takes a number.
 Status make_scalar(Graph& graph, ValueId constant, Dim dim) {
+  if (std::ranges::find(graph.outputs, constant) != graph.outputs.end())
+    return Status(Code::kUnsupported, "a number that varies with the sizes is a result");
   for (Node& node : graph.nodes)
     for (std::size_t i = 0; i < node.operands.size(); ++i) {
       if (node.operands[i] != constant) continue;

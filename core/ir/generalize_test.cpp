@@ -133,6 +133,19 @@ TEST(Generalize, NumberThatVariesStaysWhereNoOverloadTakesIt) {
   EXPECT_FALSE(GeneralGraph::build(first, samples).ok());
 }
 
+TEST(Generalize, NumberThatVariesIsNoResult) {
+  const auto program = [](const std::string& value) {
+    const auto parsed = parse("graph @g(%x: f32[3]) -> (f32[]) {\n  constant %n: f32[] = [" +
+                              value + "]\n  return %n\n}\n");
+    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+    return *parsed;
+  };
+  const Graph first = program("3.0");
+  const FlatGraph a = flatten(first), b = flatten(program("4.0"));
+  const FlatGraph* samples[] = {&a, &b};
+  EXPECT_FALSE(GeneralGraph::build(first, samples).ok());
+}
+
 // Sizes of one are summed over or not as the other operand broadcasts: which dim is no size.
 TEST(Generalize, AnotherDimIsAnotherProgram) {
   const auto sum = [](std::int64_t rows, std::int64_t columns, std::int64_t dim) {

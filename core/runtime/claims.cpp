@@ -82,10 +82,25 @@ bool indexes_nothing(const ir::Graph& graph, const ir::Node& node) {
   return std::ranges::find(dims, ir::Dim(0)) != dims.end();
 }
 
+// Images without elements, other than those of an empty batch: PyTorch refuses some, by dtype.
+bool has_empty_images(const ir::Graph& graph, const ir::Node& node) {
+  const bool has_images = node.op->op_class == ir::OpClass::kConvolution ||
+                          node.op->op_class == ir::OpClass::kPooling ||
+                          node.op->name.find("upsample") != std::string_view::npos;
+  const auto is_empty = [&](ir::ValueId value) {
+    if (value == ir::kNone || graph.values[value].type.dims.empty()) return false;
+    const auto& dims = graph.values[value].type.dims;
+    return std::find(dims.begin() + 1, dims.end(), ir::Dim(0)) != dims.end();
+  };
+  return has_images && (std::ranges::any_of(node.operands, is_empty) ||
+                        std::ranges::any_of(node.results, is_empty));
+}
+
 std::string host_reason(const ir::Graph& graph, const ir::Node& node) {
   if (!node.host_reason.empty()) return node.host_reason;
   if (may_divide_by_zero(graph, node)) return "integers may be divided by 0, which PyTorch refuses";
   if (indexes_nothing(graph, node)) return "indexes a tensor of no elements";
+  if (has_empty_images(graph, node)) return "images of no elements";
   return normalizes_nothing(node) ? "a norm of no elements" : std::string();
 }
 

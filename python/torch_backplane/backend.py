@@ -187,6 +187,8 @@ class FrameCompiler:
         except _C.StatusError as error:
             from torch._functorch.aot_autograd import make_boxed_func
 
+            if error.args[0] == "eager only":  # not the graph that AOTAutograd made either
+                raise
             self.note_eager(role, error)
             return make_boxed_func(graph_module.forward)
         self.accept(function, role)
@@ -523,17 +525,27 @@ def compile_frame(
             compiler.aot_reason = error.args[1]
     from torch._functorch.aot_autograd import aot_module_simplified
 
-    # It may ask TorchDynamo to capture the frame anew, with floats as constants.
-    compiled = aot_module_simplified(
-        graph_module,
-        example_inputs,
-        fw_compiler=compiler.forward,
-        # Backward may run inside of code that TorchDynamo traces; this is not for it.
-        bw_compiler=torch._dynamo.disable(compiler.backward),
-        inference_compiler=compiler.inference,
-        decompositions=decompositions.table(),
-        keep_inference_input_mutations=False,
-    )
+    try:
+        compiled = aot_module_simplified(
+            graph_module,
+            example_inputs,
+            fw_compiler=compiler.forward,
+            # Backward may run inside of code that TorchDynamo traces; this is not for it.
+            bw_compiler=torch._dynamo.disable(compiler.backward),
+            inference_compiler=compiler.inference,
+            decompositions=decompositions.table(),
+            keep_inference_input_mutations=False,
+        )
+    # TorchDynamo's own may ask it to capture the frame anew, with floats as constants.
+    except (BackplaneError, torch._dynamo.exc.TorchDynamoException):
+        raise
+    except _C.StatusError as error:
+        compiler.note_eager("frame's", error)
+        return graph_module.forward
+    except Exception as error:  # of PyTorch's tracing: sizes that depend on data, a program's error
+        text = f"AOTAutograd does not take it: {type(error).__name__}: {error}".splitlines()[0]
+        compiler.note_eager("frame's", _C.StatusError("unsupported", text))
+        return graph_module.forward
     if compiler.aot_reason:
         compiler.note_aot()
     return TracedFrame(compiler, graph_module, compiled)

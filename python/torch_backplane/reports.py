@@ -141,7 +141,8 @@ def record() -> Iterator[list[Report]]:
     ``cut`` (of a forward: what it saves for its backward, and what is computed twice),
     ``partitions`` (with ``operators``: name and Python line),
     ``fallback`` (the nodes that no plugin took: ``op``, ``location``, ``reason``) and ``function``,
-    whose ``report()`` is the current state: calls, measured times.
+    whose ``report()`` is the current state: calls, measured times, and of a backward its ``parts``:
+    the same of those that were compiled since for calls that differentiate some outputs only.
     """
     reports: list[Report] = []
 
@@ -245,6 +246,11 @@ def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
         times = "" if len(places) == 1 else f" ({len(places)} times)"
         lines.append(f"  on the CPU: {op}{times}: {reason}")
         lines += [f"      {place}" for place in dict.fromkeys(p for p in places if p)]
+    lines += [
+        f"  where some outputs are not differentiated: {part['plugin_nodes']} of {part['nodes']} "
+        f"nodes on {graph['plugin']}, {part['calls']} calls"
+        for part in graph.get("parts", ())
+    ]
     return lines
 
 

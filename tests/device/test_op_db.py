@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 # Samples of an operator, and the types beside float32.
 SAMPLES = (1, pytest.param(3, marks=pytest.mark.long))
 TYPES = (
-    "int64,bfloat16",
-    pytest.param("float64,bool,float16", marks=pytest.mark.long),
+    "bfloat16",
+    pytest.param("int64,float64,bool,float16", marks=pytest.mark.long),
 )
 
 

@@ -97,7 +97,7 @@ DEFINITIONS.update(
     Doubled=(
         "class Doubled(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n"
         "        ctx.save_for_backward(t)\n        return t * 2\n    @staticmethod\n"
-        "    def backward(ctx, g):\n        (t,) = ctx.saved_tensors\n        return g * 2 + t"
+        "    def backward(ctx, g):\n        (t,) = ctx.saved_tensors\n        return g * (2 + t)"
     ),
 )
 NEEDS["Derived"] = ("Base",)

@@ -53,26 +53,30 @@ class Noise(TorchDispatchMode):
 
     def disturb(self, tensor):
         eps = epsilon(tensor.dtype)
-        if eps == 0.0 or tensor.numel() == 0 or tensor.layout != torch.strided:
+        if eps == 0.0 or tensor.numel() == 0:
             return
         noise = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
         wide = torch.complex128 if tensor.dtype.is_complex else torch.float64
         changed = (tensor.to(wide) * (1 + noise * (ULPS * eps))).to(tensor.dtype)
+        if not tensor.dtype.is_complex:  # the sign of NaN is nobody's
+            changed = torch.where(changed.isnan() & (noise < 0), -changed, changed)
         if torch._debug_has_internal_overlap(tensor) == 0:
             tensor.copy_(changed)
 
+    @staticmethod
+    def with_memory(values):
+        return [
+            t
+            for t in pytree.tree_leaves(values)
+            if isinstance(t, torch.Tensor) and t.layout == torch.strided and not t._is_zerotensor()
+        ]
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        given = {
-            t.untyped_storage().data_ptr()
-            for t in pytree.tree_leaves((args, kwargs))
-            if isinstance(t, torch.Tensor) and t.layout == torch.strided
-        }
+        given = {t.untyped_storage().data_ptr() for t in self.with_memory((args, kwargs))}
         name = func._schema.name.rpartition("::")[2]
         written = func._schema.is_mutable and name not in EXACT
-        for tensor in pytree.tree_leaves(out):
-            if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-                continue
+        for tensor in self.with_memory(out):
             if written or tensor.untyped_storage().data_ptr() not in given:
                 self.disturb(tensor)
         return out

@@ -189,9 +189,16 @@ rule("rms_norm", "_fused_rms_norm")(_row_norm(False))
 
 @rule("_weight_norm", "_weight_norm_interface")
 def _weight_norm(graph: Graph) -> str:
-    value = graph.pick(least=1, dtype="same")
+    # Of one dim PyTorch's shape function says another size than its kernel gives.
+    value = graph.pick(least=2, dtype="same")
     ones = [1] * (value.tensor.dim() - 1)
     return f"{value.name}, {graph.input((value.tensor.shape[0], *ones)).name}, 0"
+
+
+@rule("_pdist_forward")
+def _pdist(graph: Graph) -> str:
+    # Of more dims the kernel reads what it likes; its caller refuses them.
+    return f"{graph.pick(rank=2, dtype='same').name}, {graph.rng.choice((0.0, 1.0, 2.0, 3.0))}"
 
 
 @rule("_masked_softmax")

@@ -176,6 +176,8 @@ class Graph:
         except Exception as error:
             raise Refused(str(error)) from None
         tensors = [t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
+        if self.writes_unseen(before):
+            raise Refused
         if any(t.layout != torch.strided or t.numel() > MOST_ELEMENTS for t in tensors):
             raise Refused
         if not tensors and any(v.tensor._version != before[v.name] for v in self.values):
@@ -195,6 +197,17 @@ class Graph:
                     out.append(Value(f"{name}[{i}]", item))
         self.values += out
         return out
+
+    def writes_unseen(self, before: dict[str, int]) -> bool:
+        """Whether memory was written that a value shows whose version did not change: of what
+        unsafe_split and its like give, PyTorch says that nobody writes it."""
+        written, kept = set(), set()
+        for value in self.values:
+            if value.tensor._is_zerotensor():
+                continue
+            changed = value.tensor._version != before[value.name]
+            (written if changed else kept).add(value.tensor.untyped_storage().data_ptr())
+        return bool(written & kept - {0})
 
     def call(self, op: str) -> list[Value]:
         """One more call of this operator. Raises Refused."""

@@ -509,7 +509,12 @@ KINDS: tuple[Kind, ...] = (
         ints=("@.dim()", "@.numel()", "int(@)"),
         floats=("@.item()",),
         bools=("bool(@ > 2)", "@.is_floating_point()", "@.requires_grad"),
-        writes=("@.add_(1)", "@.mul_(x.sum().detach())", "@.fill_(2)", "@.data = @.data + 1"),
+        writes=(
+            "@.add_(1)",
+            "@.mul_(x.sum().detach())",
+            "@.fill_(2)",
+            "if not x.requires_grad: @.data = @.data + 1",
+        ),
         changes=("@.add_(1)", "@.data = torch.tensor(7.0)", "@.detach().numpy()[...] = 4"),
     ),
     Kind(

@@ -24,8 +24,9 @@ import torch
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 PLAIN = (int, str, bytes, bool, bytearray, range, slice, decimal.Decimal, fractions.Fraction)
 PLAIN += (datetime.date, datetime.timedelta, torch.dtype, torch.device, array.array, complex)
-# Addresses, and names of nodes of autograd, which a compiled graph has one of.
-UNSTABLE = re.compile(r"0x[0-9a-f]+|grad_fn=<\w+>")
+# Addresses, names of nodes of autograd, which a compiled graph has one of, and which tensor it was
+# that autograd finds written.
+UNSTABLE = re.compile(r"0x[0-9a-f]+|grad_fn=<\w+>|(?<=by an inplace operation: ).*", re.DOTALL)
 
 
 def text_of(value):

@@ -247,7 +247,8 @@ class Writer:
             (
                 "@ += {T}", "@ *= {F}", "@.add_({T})", "@.mul_({F})", "@.view(-1)[0] = {F}",
                 "@.view(-1)[:{I}] = {T}.sum()", "@.view(-1)[{I}:].add_(1)", "@.zero_()",
-                "@.copy_({T})", "@[...] = {T}", "@.t_()", "@.data = @.data * 2", "@.neg_()",
+                "@.copy_({T})", "@[...] = {T}", "@.t_()", "@.neg_()",
+                "if not @.requires_grad: @.data = @.data * 2",
                 "@.detach()[...] = {F}", "@.clamp_(min={F})", "@[@ > 0] = {F}", "@.unsqueeze_(0)",
                 "torch.add(@, {T}, out=@)", "@.masked_fill_(@ > {F}, {F})",
             )

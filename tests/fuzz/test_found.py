@@ -81,6 +81,20 @@ def mask_of_nothing(x):
     return [*aten.native_dropout.default(x[:0], 0.5, True)]
 
 
+def parts_of_a_row_shown_often(x):
+    row = x[:1].expand(4, x.size(1))
+    return torch.ops.aten.unsafe_split.Tensor(row, 2), torch.ops.aten.unsafe_chunk(row, 3, 1)
+
+
+def zeros_without_memory(x):
+    """Behind what the recorder does not take: AOTAutograd makes a constant of them."""
+    return aten._sample_dirichlet(x.abs()).isnan(), aten._efficientzerotensor([2, 3]).view(-1)
+
+
+def bounds_that_changed_places(x):
+    return torch.special.logit(x, 0.7), torch.special.logit(x, 1.0)
+
+
 def zeros_through_two_views(x):
     rows = aten.permute.default(x, [0, 1])
     parts = aten.split_with_sizes.default(rows, [3, x.size(1) - 3], -1)
@@ -90,6 +104,10 @@ def zeros_through_two_views(x):
 FOUND = (
     (polynomials_of_no_degree, SINGLE, "plain"),
     (roots_beside_a_branch_cut, SINGLE, "sliced"),
+    (parts_of_a_row_shown_often, SINGLE, "plain"),
+    (parts_of_a_row_shown_often, SINGLE, "sliced"),
+    (bounds_that_changed_places, SINGLE, "plain"),
+    (zeros_without_memory, SINGLE, "plain"),
     (zeros_through_two_views, SINGLE, "sliced"),
     (mask_of_nothing, torch.float64, "plain"),
     (limits_in_the_wrong_order, SINGLE, "plain"),

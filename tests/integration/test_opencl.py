@@ -133,7 +133,7 @@ print("kept", before, "new", files() - before)
 """
 
 
-@pytest.mark.parametrize("model", ["bert 8", "resnet 16"])
+@pytest.mark.parametrize("model", ["bert 8", pytest.param("resnet 16", marks=pytest.mark.long)])
 def test_new_batch_sizes_build_no_kernels(model: str, tmp_path: pathlib.Path) -> None:
     """Kernels take what changes with the batch as arguments; every build leaves a file."""
     tmp_path.chmod(0o700)

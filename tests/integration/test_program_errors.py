@@ -66,3 +66,59 @@ def test_a_frame_whose_first_call_failed_is_recorded_at_the_next() -> None:
     before = torch_backplane.stats()["structures"]
     torch.testing.assert_close(compiled(long, one), program(long, one))
     assert torch_backplane.stats()["structures"] == before + 1
+
+
+def windows_of_nothing(x):
+    parts = x.sign().unfold(-1, 2, 1)
+    parts.mul_(2)
+    return parts + 1
+
+
+def filled_where_nobody_says(x):
+    return x.index_fill(0, torch.tensor([], dtype=torch.int64), x.sum())
+
+
+@pytest.mark.parametrize("program", (windows_of_nothing, filled_where_nobody_says))
+def test_what_pytorch_s_tracing_refuses_runs_with_pytorch(program):
+    """Its functionalization raises for the first, its gradient's shape depends on data."""
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="plugin:reference")
+    for sizes in ((0, 7), (3, 7), (0, 7)):
+        x = torch.randn(sizes)
+        inputs = [x.clone().requires_grad_(program is filled_where_nobody_says) for _ in range(2)]
+        results = [f(i) for f, i in zip((compiled, program), inputs, strict=True)]
+        torch.testing.assert_close(*results)
+        if results[0].requires_grad:
+            for result in results:
+                result.sum().backward()
+            torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
+
+
+@pytest.mark.parametrize("plugin", ("reference", "cpu_onednn"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_images_of_no_elements(plugin, dtype):
+    """The kernels of PyTorch refuse them in some types."""
+
+    def program(x, weight):
+        return torch.nn.functional.conv_transpose2d(x, weight, padding=1)
+
+    compiled = torch_backplane.compile(program, backend=f"plugin:{plugin}")
+    for sizes in ((2, 4, 4, 4), (2, 4, 4, 1), (0, 4, 4, 4)):
+        arguments = [torch.ones(sizes, dtype=dtype), torch.ones(4, 2, 3, 2, dtype=dtype)]
+        try:
+            expected = program(*arguments)
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError, match=str(error)[:30].replace("(", ".")):
+                compiled(*arguments)
+            continue
+        torch.testing.assert_close(compiled(*arguments), expected)
+
+
+def test_a_copy_of_what_is_larger():
+    def program(x, y):
+        return torch.ops.aten.copy(x, y)
+
+    compiled = torch_backplane.compile(program, backend="plugin:reference")
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        compiled(torch.ones(1, 1), torch.ones(5, 5))
+    assert torch.equal(compiled(torch.ones(5, 5), torch.zeros(1, 5)), torch.zeros(5, 5))

@@ -26,6 +26,11 @@ WRITTEN = (
 )
 
 
+# Of a library of operators, which recordings do not run; and of a kernel that has a dtype where
+# the one that PyTorch runs without gradients lacks it.
+TAKEN = ("nn.functional.linear_cross_entropy.chunked", "nn.functional.max_pool1d")
+
+
 Given = tuple[Any, Any, Any]
 
 
@@ -60,7 +65,8 @@ class Comparison:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "backend", ("eager", pytest.param("reference", marks=pytest.mark.long), "cpu_onednn")
+    "backend",
+    (*(pytest.param(b, marks=pytest.mark.long) for b in ("eager", "reference")), "cpu_onednn"),
 )
 def test_error_inputs(backend: str) -> None:
     warnings.simplefilter("ignore")
@@ -96,6 +102,43 @@ def test_results_that_do_not_fit_what_is_written() -> None:
                 )
                 comparison.add(f"{name_of(op)} into {written}", op.inplace_variant, given)
     comparison.check(200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "backend",
+    ("eager", *(pytest.param(b, marks=pytest.mark.long) for b in ("reference", "opencl"))),
+)
+def test_operands_of_several_dtypes(backend: str) -> None:
+    """Shape functions let through what kernels refuse: also where the result is not used."""
+    warnings.simplefilter("ignore")
+    comparison = Comparison(backend)
+    for op in op_db:
+        if not op.supports_dtype(torch.float32, "cpu") or name_of(op).startswith(TAKEN):
+            continue
+        for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 2):
+            leaves, spec = torch.utils._pytree.tree_flatten(
+                (sample.input, sample.args, sample.kwargs)
+            )
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            if any(tensor.layout != torch.strided for tensor in tensors):
+                continue
+            for i, leaf in enumerate(leaves):
+                if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+                    continue
+                for dtype in (torch.float64, torch.int64):
+                    changed = [*leaves[:i], leaf.detach().to(dtype), *leaves[i + 1 :]]
+                    given = torch.utils._pytree.tree_unflatten(changed, spec)
+                    comparison.add(f"{name_of(op)}, operand {i} of {dtype}", unused(op.op), given)
+    comparison.check(500)
+
+
+def unused(function: Callable[..., Any]) -> Callable[..., Any]:
+    def program(*args: Any, **kwargs: Any) -> int:
+        function(*args, **kwargs)
+        return 1
+
+    return program
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu_onednn", "opencl"])

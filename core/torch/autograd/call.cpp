@@ -19,6 +19,7 @@
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
 #include "core/torch/bridge/borrowed_tensors.h"
+#include "core/torch/bridge/writable.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/memory.h"
 
@@ -254,8 +255,9 @@ std::vector<std::uint32_t> counted_arguments(const Signature& signature, const S
   return counted;
 }
 
+namespace {
+
 bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor> arguments) {
-  if (signature.mutated.empty()) return false;
   const auto storage = [&](std::uint32_t input) -> const c10::StorageImpl* {
     const at::Tensor& tensor = arguments[signature.argument_of_input[input]];
     return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
@@ -268,6 +270,19 @@ bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor
     if (own != nullptr && writer != written.end() && writer->second != input) return true;
   }
   return false;
+}
+
+}  // namespace
+
+bool may_write(const Signature& signature, std::span<const at::Tensor> arguments) {
+  if (signature.mutated.empty()) return true;
+  for (const std::uint32_t input : signature.mutated) {
+    const std::uint32_t argument = signature.argument_of_input[input];
+    if (signature.arguments[argument].tangent != kAbsent &&
+        !bridge::is_writable_by_autograd(arguments[argument]))
+      return false;
+  }
+  return !writes_shared_memory(signature, arguments);
 }
 
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,

@@ -61,7 +61,8 @@ class CutProgram {
   // thread, without the GIL. ATen's exceptions pass.
   virtual Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                                   const SizeRecord& sizes) = 0;
-  // Inputs: saved values, then tangents.
+  // Inputs: saved values, then tangents, undefined for outputs that nobody differentiates.
+  // Gradients that come of such alone are undefined.
   virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                                    const SizeRecord& sizes) = 0;
   // The program run by PyTorch, whose autograd then knows its history. Where it is repeatable.
@@ -74,9 +75,11 @@ class CutProgram {
 // the others it only reads the memory.
 std::vector<std::uint32_t> counted_arguments(const Signature& signature, const SizeRecord& sizes);
 
-// Whether the program writes a tensor that shares its memory with another: a graph holds for apart
-// ones only. `arguments`: the program's tensors.
-bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor> arguments);
+// False where a call is PyTorch's own to make. The program writes a tensor that shares its memory
+// with another: a graph holds for apart ones only. Or one that autograd lets nobody write, such as
+// a leaf or a view of it: the program raises there, not after all that it computes. `arguments`:
+// the program's tensors; in the caller's grad mode.
+bool may_write(const Signature& signature, std::span<const at::Tensor> arguments);
 
 // One call: runs the forward, writes changed arguments back, hangs the backward on the outputs.
 // Alive as long as an output's history: `program` and `sizes`.

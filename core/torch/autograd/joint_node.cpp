@@ -113,9 +113,9 @@ variable_list JointNode::apply(variable_list&& tangents) {
   }
   if (at::GradMode::is_enabled()) return differentiate_again(tangents);
   std::vector<bool> is_given;
-  for (std::size_t i = 0; i < tangents.size(); ++i) {
-    is_given.push_back(tangents[i].defined());
-    inputs.push_back(is_given[i] ? std::move(tangents[i]) : input_metadata(i).zeros_like());
+  for (at::Tensor& tangent : tangents) {
+    is_given.push_back(tangent.defined());
+    inputs.push_back(std::move(tangent));
   }
 
   Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);

@@ -31,4 +31,9 @@ void raise_error(std::string_view code, const Status& status) {
   throw raised;
 }
 
+PyObject* checked(PyObject* result) {
+  if (!result) throw python_error();
+  return result;
+}
+
 }  // namespace backplane::bridge

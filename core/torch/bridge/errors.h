@@ -1,6 +1,8 @@
 // Failures of calls as Python sees them: the same class and code wherever a call was made.
 #pragma once
 
+#include <Python.h>
+
 #include <string_view>
 
 #include "core/base/status.h"
@@ -16,5 +18,10 @@ inline bool refuses_data(const Status& status) { return status.code() == Code::k
 void set_error(std::string_view code, const Status& status);
 // Throws the same, with or without the GIL.
 [[noreturn]] void raise_error(std::string_view code, const Status& status);
+
+// For what stands between HANDLE_TH_ERRORS and its end, with the GIL: throws the Python error that
+// is set where `result` is null. Only then do warnings that wait go out beside the error; raised on
+// top of it they are a SystemError.
+PyObject* checked(PyObject* result);
 
 }  // namespace backplane::bridge

@@ -4,6 +4,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -98,6 +100,34 @@ ScalarType number_type(ScalarType number, std::optional<ScalarType> beside) {
   return is_float ? default_float : number;
 }
 
+// "mul" of "aten.mul_.Scalar"
+std::string_view base_name(std::string_view op) {
+  if (const std::size_t dot = op.find('.'); dot != std::string_view::npos)
+    op.remove_prefix(dot + 1);
+  op = op.substr(0, op.find('.'));
+  if (op.ends_with('_')) op.remove_suffix(1);
+  return op;
+}
+
+template <std::size_t kCount>
+bool is_one_of(std::string_view name, const std::array<std::string_view, kCount>& names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+constexpr std::array<std::string_view, 3> kScales{"mul", "div", "floor_divide"};
+constexpr std::array<std::string_view, 3> kSums{"add", "sub", "rsub"};
+constexpr std::array<std::string_view, 3> kThresholds{"hardshrink", "hardshrink_backward",
+                                                      "softshrink_backward"};
+
+bool is_scale(std::string_view op, std::string_view argument) {
+  return argument == "other" && is_one_of(base_name(op), kScales);
+}
+
+double round_to(double value, ScalarType dtype) {
+  if (dtype == ScalarType::Half) return c10::Half(static_cast<float>(value));
+  return c10::BFloat16(static_cast<float>(value));
+}
+
 // "300 is no Byte"
 std::string misfit_text(const Scalar& number, ScalarType dtype) {
   std::ostringstream text;
@@ -111,11 +141,30 @@ bool holds(const Scalar& number, ScalarType dtype) {
   return fits(number, dtype) || is_small_for(number, dtype);
 }
 
-NumberOperand number_operand(const Scalar& number, std::optional<ScalarType> beside,
-                             ScalarType result) {
+bool is_rounded(std::string_view op, std::string_view argument) {
+  if (argument == "other" || argument == "self" || argument == "exponent")
+    return !is_scale(op, argument) && base_name(op) != "float_power";
+  if (argument == "alpha") return is_one_of(base_name(op), kSums);
+  return argument == "lambd" && is_one_of(base_name(op), kThresholds);
+}
+
+Scalar rounded_number(std::string_view op, std::string_view argument, const Scalar& number,
+                      std::optional<ScalarType> beside) {
+  if (!beside || !c10::isReducedFloatingType(*beside) || number.isComplex() || number.isBoolean() ||
+      !holds(number, *beside) || !is_rounded(op, argument))
+    return number;
+  const double exact = number.toDouble(), rounded = round_to(exact, *beside);
+  if (rounded == exact || std::isnan(exact)) return number;
+  return number.isFloatingPoint() ? Scalar(rounded) : Scalar(static_cast<std::int64_t>(rounded));
+}
+
+NumberOperand number_operand(std::string_view op, std::string_view argument, const Scalar& number,
+                             std::optional<ScalarType> beside, ScalarType result) {
   const ScalarType dtype = number_type(number.type(), beside);
-  if (fits(number, dtype)) return {dtype, {}};
-  if (is_small_for(number, dtype)) return {ScalarType::Float, {}};
+  const bool is_short = c10::isReducedFloatingType(dtype);
+  if (is_short && is_scale(op, argument) && fits(number, ScalarType::Float) && holds(number, dtype))
+    return {ScalarType::Float, {}};
+  if (fits(number, dtype) || (is_short && is_small_for(number, dtype))) return {dtype, {}};
   if (c10::isFloatingType(result) && !c10::isFloatingType(dtype) && fits(number, result))
     return {result, {}};
   return {number.type(), misfit_text(number, dtype)};

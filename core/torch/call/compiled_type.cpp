@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "core/torch/bridge/errors.h"
 #include "core/torch/call/compiled.h"
 #include "core/torch/call/type_slot.h"
 #include "core/torch/capture/interpreter.h"
@@ -31,7 +32,7 @@ PyObject* call_compiled(PyObject* self, PyObject* const* values, std::size_t fla
   HANDLE_TH_ERRORS
   // The call may drop the last reference to its own object.
   const cpython::Ref held = cpython::Ref::borrow(self);
-  return as_compiled(self)->state->call({values, count, keyword_names});
+  return bridge::checked(as_compiled(self)->state->call({values, count, keyword_names}));
   END_HANDLE_TH_ERRORS
 }
 

@@ -71,7 +71,7 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
   if (recorded.reads_offsets)
     for (std::size_t i = 0; i < tensors.size(); ++i)
       if (tensors[i].storage_offset() != recorded.arguments[i].storage_offset) return false;
-  return signature.mutated.empty() || !autograd::writes_shared_memory(signature, tensors);
+  return autograd::may_write(signature, tensors);
 }
 
 namespace {
@@ -126,7 +126,7 @@ PyObject* Entry::run(const guards::Registers& registers) {
     wrapped.push_back(cpython::Ref::steal(THPVariable_Wrap(std::move(result).toTensor())));
     tensors.push_back(wrapped.back().get());
   }
-  return captured_->recipe.make(registers, tensors);
+  return bridge::checked(captured_->recipe.make(registers, tensors));
   END_HANDLE_TH_ERRORS
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/torch/bridge/errors.h"
 #include "core/torch/call/type_slot.h"
 
 namespace backplane::call {
@@ -32,8 +33,8 @@ PyObject* call(PyObject* self, PyObject* const* values, std::size_t flagged_coun
     return nullptr;
   }
   HANDLE_TH_ERRORS
-  return as_callable(self)->state->function(
-      values, static_cast<std::size_t>(PyVectorcall_NARGS(flagged_count)));
+  return bridge::checked(as_callable(self)->state->function(
+      values, static_cast<std::size_t>(PyVectorcall_NARGS(flagged_count))));
   END_HANDLE_TH_ERRORS
 }
 

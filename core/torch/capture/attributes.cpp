@@ -174,13 +174,16 @@ PyObject* Interpreter::bind(PyObject* descriptor, PyObject* owner, PyTypeObject*
     if (written.value) return Py_NewRef(written.value);
   }
   const TakerScope scope(*this, is_slot ? Taker::kReader : Taker::kInterpreter);
+  const SourceId source = world_.source_of(owner);
   Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
-  if (!value) return nullptr;
+  if (!value) {
+    if (is_slot && source != kNoSource) world_.guards().guard_empty_slot(source, descriptor);
+    return nullptr;
+  }
   if (is_method) {
     world_.own(value.get());
     return value.release();
   }
-  const SourceId source = world_.source_of(owner);
   if (kind == &PyGetSetDescr_Type) {
     const std::string_view name =
         reinterpret_cast<PyGetSetDescrObject*>(descriptor)->d_getset->name;
@@ -207,13 +210,14 @@ PyObject* Interpreter::class_attribute(PyObject* owner, PyObject* name) {
   if (meta != &PyType_Type) guards.guard_type_attribute(meta, name, of_meta);
   if (of_meta && is_data_descriptor(of_meta)) {
     const Ref value = Ref::steal(PyObject_GetAttr(owner, name));
-    if (!value) return nullptr;
     // Its name, bases and such: of a class of C as fixed as it is.
-    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(of_meta) == &PyGetSetDescr_Type)
-      return world_.read(
-          value.get(), guards.sources().add(
-                           SourceKind::kSlot,
-                           guards.sources().add(SourceKind::kConstant, kNoSource, owner), of_meta));
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(of_meta) == &PyGetSetDescr_Type) {
+      const SourceId of_class = guards.sources().add(SourceKind::kConstant, kNoSource, owner);
+      if (value)
+        return world_.read(value.get(), guards.sources().add(SourceKind::kSlot, of_class, of_meta));
+      guards.guard_empty_slot(of_class, of_meta);
+    }
+    if (!value) return nullptr;
     if (!is_primitive(value.get()) && !PyTuple_Check(value.get()))
       return world_.read_constant(value.get());
     world_.own(value.get());

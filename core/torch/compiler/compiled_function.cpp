@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <unordered_map>
 
@@ -62,6 +63,22 @@ at::Tensor make_tensor(const ir::TensorType& type, std::span<const std::int64_t>
   return at::detail::empty_strided_cpu(dims, strides, bridge::to_scalar_type(type.dtype));
 }
 
+// `from`, of the same size and dtype, in the memory of `laid`, where several indices may show one
+// element: ATen writes no such tensor.
+void copy_elements(at::Tensor from, at::Tensor laid) {
+  if (laid.numel() == 0) return;
+  if (has_strides(from, laid.strides(), laid.sizes()) && !from.is_conj() && !from.is_neg()) {
+    std::memcpy(laid.data_ptr(), from.const_data_ptr(), laid.storage().nbytes());
+    return;
+  }
+  for (std::int64_t d = 0; d < laid.dim(); ++d) {
+    if (laid.size(d) < 2 || laid.stride(d) != 0) continue;
+    laid = laid.narrow(d, 0, 1);
+    from = from.narrow(d, 0, 1);
+  }
+  laid.copy_(from);
+}
+
 }  // namespace
 
 // Runs fallback nodes and holds what they made until the call ends.
@@ -96,7 +113,7 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
       // (unsafe_split): that may be the call's arena, which others use after the last reader.
       if (!has_strides(kept, strides, dims) || shares_storage(kept, operands)) {
         at::Tensor laid = make_tensor(type, memory.dim_values());
-        laid.copy_(kept);
+        copy_elements(kept, laid);
         kept = std::move(laid);
       }
       memory.set_address(value, kept.data_ptr());
@@ -285,6 +302,28 @@ std::vector<bool> CompiledFunction::counted_inputs() const {
   return out;
 }
 
+void CompiledFunction::add_part(std::shared_ptr<const CompiledFunction> part) {
+  const std::lock_guard lock(mutex_);
+  parts_.push_back(std::move(part));
+}
+
+std::vector<std::shared_ptr<const CompiledFunction>> CompiledFunction::parts() const {
+  const std::lock_guard lock(mutex_);
+  return parts_;
+}
+
+std::uint64_t CompiledFunction::calls() const {
+  std::uint64_t sum = calls_.load(std::memory_order_relaxed);
+  for (const auto& part : parts()) sum += part->calls();
+  return sum;
+}
+
+std::uint64_t CompiledFunction::restrided_inputs() const {
+  std::uint64_t sum = restrided_.load(std::memory_order_relaxed);
+  for (const auto& part : parts()) sum += part->restrided_inputs();
+  return sum;
+}
+
 // A device that has no memory left is the plugin's failure, wherever in the call it was asked.
 Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValue> arguments) {
   try {
@@ -359,7 +398,7 @@ Result<std::vector<OutputValue>> CompiledFunction::run(std::vector<ArgumentValue
       if (on_device)
         device::copy_from(*root, laid, /*non_blocking=*/false);
       else
-        laid.copy_(*root);
+        copy_elements(*root, laid);
       root = Root::owned(std::move(laid));
       restrided_.fetch_add(1, std::memory_order_relaxed);
     }

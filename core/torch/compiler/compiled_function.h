@@ -5,6 +5,7 @@
 #include <c10/util/MaybeOwned.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -19,11 +20,13 @@
 
 namespace backplane::compiler {
 
+// Numbers among the constants as PyTorch holds them, by their content: nodes that ATen runs get
+// these, and so eager's bits.
+using Numbers = std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor>;
+
 struct FunctionOptions {
   runtime::CompileOptions compile;
-  // Numbers among the constants as PyTorch holds them, by their content: nodes that ATen runs get
-  // these, and so eager's bits.
-  std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor> numbers;
+  Numbers numbers;
 };
 
 // What a call of a compiled function takes and gives, before Python sees it.
@@ -52,9 +55,13 @@ class CompiledFunction {
   // By position in the graph's inputs: a call makes tensors of it, for ATen's nodes or as an
   // output.
   std::vector<bool> counted_inputs() const;
-  // Calls so far, and inputs that came in other strides than compiled for and were copied.
-  std::uint64_t calls() const { return calls_.load(std::memory_order_relaxed); }
-  std::uint64_t restrided_inputs() const { return restrided_.load(std::memory_order_relaxed); }
+  // What computes some of the outputs from some of the arguments, run instead where that is enough.
+  void add_part(std::shared_ptr<const CompiledFunction> part);
+  std::vector<std::shared_ptr<const CompiledFunction>> parts() const;
+  // Calls so far, and inputs that came in other strides than compiled for and were copied; those
+  // of the parts too.
+  std::uint64_t calls() const;
+  std::uint64_t restrided_inputs() const;
 
  private:
   Result<std::vector<OutputValue>> run(std::vector<ArgumentValue> arguments);
@@ -79,6 +86,8 @@ class CompiledFunction {
   std::vector<at::Tensor> numbers_;                          // those of FunctionOptions, likewise
   std::size_t integer_count_ = 0;
   std::atomic<std::uint64_t> calls_{0}, restrided_{0};
+  mutable std::mutex mutex_;  // guards:
+  std::vector<std::shared_ptr<const CompiledFunction>> parts_;
 };
 
 }  // namespace backplane::compiler

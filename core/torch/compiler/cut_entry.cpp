@@ -10,6 +10,7 @@
 #include "core/ir/text.h"
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
+#include "core/passes/prune_tangents.h"
 #include "core/runtime/claims.h"
 #include "core/runtime/plan_builder.h"
 #include "core/torch/device/devices.h"
@@ -27,20 +28,22 @@ using record::OutputKind;
 constexpr const char* kBeforeCut = "remove-noop,cse,dead-code";
 constexpr const char* kBeforeCutForPlugins = "remove-noop,fold-padding,cse,dead-code";
 
+// `shown_count`: of a forward's outputs, those that are the program's.
 Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime::Role role,
                                                         record::Placement placement,
-                                                        const record::Recorded& recorded,
-                                                        const CutOptions& options) {
+                                                        const Numbers& numbers,
+                                                        const CutOptions& options,
+                                                        std::size_t shown_count = 0) {
   graph.name = options.name + "_" + role_name(role);
   FunctionOptions function;
   function.compile.role = role;
   function.compile.pack_weights =
       role == runtime::Role::kInference ? options.pack_inference : options.pack_training;
-  function.numbers = recorded.numbers;
+  function.numbers = numbers;
   if (role == runtime::Role::kForward) {
     auto& kept = function.compile.residence.kept_where_made;
     kept.assign(graph.outputs.size(), true);
-    std::fill_n(kept.begin(), recorded.border.forward_output_count, false);
+    std::fill_n(kept.begin(), shown_count, false);
   }
   fx::Imported imported = fx::wrap_graph(std::move(graph));
   imported.device_index = placement.device;
@@ -216,7 +219,7 @@ autograd::SizeRecord size_record(const record::Recorded& recorded) {
 
 Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
                                                     const CutOptions& options, Eager eager) {
-  std::shared_ptr<CutEntry> entry(new CutEntry);
+  std::shared_ptr<CutEntry> entry(new CutEntry(options));
   entry->eager_ = std::move(eager);
   if (const auto index = recorded.placement.device; index && !device::find_device(*index))
     return Status(Code::kUnsupported, "the program's tensors are on " +
@@ -244,19 +247,22 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
                                 entry->explanation_);
     BP_ASSIGN_OR_RETURN(record::Placement placement,
                         place_forward(recorded, cut->forward, options));
-    BP_ASSIGN_OR_RETURN(entry->forward_,
-                        compile_stage(std::move(cut->forward), runtime::Role::kForward,
-                                      std::move(placement), recorded, options));
+    BP_ASSIGN_OR_RETURN(
+        entry->forward_,
+        compile_stage(std::move(cut->forward), runtime::Role::kForward, std::move(placement),
+                      recorded.numbers, options, recorded.border.forward_output_count));
     if (!cut->backward.outputs.empty()) {
-      placement = place_backward(recorded, *cut, *entry->forward_);
+      entry->numbers_ = recorded.numbers;
+      entry->backward_graph_ = std::move(cut->backward);
+      entry->backward_placement_ = place_backward(recorded, *cut, *entry->forward_);
       BP_ASSIGN_OR_RETURN(entry->backward_,
-                          compile_stage(std::move(cut->backward), runtime::Role::kBackward,
-                                        std::move(placement), recorded, options));
+                          compile_stage(entry->backward_graph_, runtime::Role::kBackward,
+                                        entry->backward_placement_, recorded.numbers, options));
     }
   } else {
     BP_ASSIGN_OR_RETURN(entry->forward_,
                         compile_stage(std::move(recorded.graph), runtime::Role::kInference,
-                                      recorded.placement, recorded, options));
+                                      recorded.placement, recorded.numbers, options));
   }
   entry->describe(recorded, cut ? &*cut : nullptr);
   return entry;
@@ -349,11 +355,63 @@ Result<std::vector<at::Tensor>> CutEntry::forward(std::span<const at::Tensor> in
 Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> inputs,
                                                    const autograd::SizeRecord& sizes) {
   if (!backward_) return std::vector<at::Tensor>();
+  std::vector<bool> absent;
   std::vector<ArgumentValue> arguments;
   arguments.reserve(inputs.size() + sizes.class_values.size());
-  for (at::Tensor& input : inputs)
-    arguments.emplace_back(c10::MaybeOwned<at::Tensor>::owned(std::move(input)));
-  return run(*backward_, std::move(arguments), sizes.class_values);
+  for (at::Tensor& input : inputs) {
+    absent.push_back(!input.defined());
+    if (input.defined())
+      arguments.emplace_back(c10::MaybeOwned<at::Tensor>::owned(std::move(input)));
+  }
+  if (arguments.size() == inputs.size())
+    return run(*backward_, std::move(arguments), sizes.class_values);
+  BP_ASSIGN_OR_RETURN(const PartialBackward partial, partial_backward(absent));
+  std::vector<at::Tensor> reached;
+  if (partial.function) {
+    BP_ASSIGN_OR_RETURN(reached, run(*partial.function, std::move(arguments), sizes.class_values));
+  }
+  std::vector<at::Tensor> outputs(partial.is_reached.size());
+  auto next = reached.begin();
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (partial.is_reached[i]) outputs[i] = std::move(*next++);
+  return outputs;
+}
+
+Result<CutEntry::PartialBackward> CutEntry::partial_backward(const std::vector<bool>& absent) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = partial_.find(absent); found != partial_.end()) return found->second;
+  }
+  // Without the lock, as plugins are called: two threads may both compile the first.
+  BP_ASSIGN_OR_RETURN(PartialBackward made, compile_partial(absent));
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = partial_.emplace(absent, std::move(made));
+  if (is_new && found->second.function) backward_->add_part(found->second.function);
+  return found->second;
+}
+
+Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bool>& absent) const {
+  BP_ASSIGN_OR_RETURN(
+      passes::PrunedBackward pruned,
+      passes::prune_tangents(backward_graph_, absent, absent.size() - signature.tangent_count));
+  PartialBackward made;
+  made.is_reached = std::move(pruned.is_reached);
+  if (pruned.graph.outputs.empty()) return made;
+  record::Placement placement = backward_placement_;
+  if (placement.device) {
+    const auto keep = [](std::vector<bool>& flags, const auto& is_kept) {
+      std::vector<bool> kept;
+      for (std::size_t i = 0; i < flags.size(); ++i)
+        if (is_kept(i)) kept.push_back(flags[i]);
+      flags = std::move(kept);
+    };
+    keep(placement.inputs, [&](std::size_t i) { return !absent[i]; });
+    keep(placement.outputs, [&](std::size_t i) { return made.is_reached[i]; });
+  }
+  BP_ASSIGN_OR_RETURN(made.function,
+                      compile_stage(std::move(pruned.graph), runtime::Role::kBackward,
+                                    std::move(placement), numbers_, options_));
+  return made;
 }
 
 }  // namespace backplane::compiler

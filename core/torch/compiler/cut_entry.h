@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,7 +60,15 @@ class CutEntry final : public StagedProgram {
   std::vector<Stage> stages() const override;
 
  private:
-  CutEntry() = default;
+  // A backward for the tangents that a call has.
+  struct PartialBackward {
+    std::shared_ptr<CompiledFunction> function;  // null: no gradient comes of them
+    std::vector<bool> is_reached;                // by output of the whole backward
+  };
+
+  explicit CutEntry(const CutOptions& options) : options_(options) {}
+  Result<PartialBackward> partial_backward(const std::vector<bool>& absent);
+  Result<PartialBackward> compile_partial(const std::vector<bool>& absent) const;
   void describe(const record::Recorded& recorded, const partition::JointCut* cut);
 
   Eager eager_;
@@ -66,6 +76,13 @@ class CutEntry final : public StagedProgram {
   std::int64_t saved_bytes_ = 0;
   double recompute_seconds_ = 0;
   std::shared_ptr<CompiledFunction> forward_, backward_;  // backward_: null without gradients
+  // For partial ones: how to compile, and the whole backward before it was compiled.
+  CutOptions options_;
+  Numbers numbers_;
+  ir::Graph backward_graph_;
+  record::Placement backward_placement_;
+  std::mutex mutex_;                                      // guards:
+  std::map<std::vector<bool>, PartialBackward> partial_;  // by the inputs that are absent
 };
 
 // What a recording says of its arguments and outputs, but for what is saved. `forward`: the graph

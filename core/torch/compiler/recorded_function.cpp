@@ -145,7 +145,7 @@ std::optional<Result<std::vector<c10::IValue>>> RecordedFunction::try_call(
   const std::shared_ptr<const Hit> hit = find(key);
   if (!hit) return std::nullopt;
   const std::vector<at::Tensor> tensors = tensors_of(arguments);
-  if (autograd::writes_shared_memory(hit->entry->signature, tensors)) return std::nullopt;
+  if (!autograd::may_write(hit->entry->signature, tensors)) return std::nullopt;
   return autograd::call(hit->entry, hit->sizes, tensors);
 }
 

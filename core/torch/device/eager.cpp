@@ -181,22 +181,22 @@ class Call {
       if (info_.arguments[i] == ArgumentKind::kPlain) {
         if (lifts_number_ && static_cast<int>(i) == rewrite_->number_argument)
           // PyTorch's kernels take it in the dtype of the elements.
-          known = bind_number(key, value.toScalar()) && beside_ &&
+          known = bind_number(key, i, value.toScalar()) && beside_ &&
                   (number_types_.back() == *beside_ || is_short(beside_)) &&
                   bridge::holds(value.toScalar(), *beside_) && known;
         else
           add_plain(key, value, known);
       } else if (value.isTensor()) {
-        known = bind(key, value.toTensor()) && known;
+        known = bind(key, i, value.toTensor()) && known;
       } else if (value.isTensorList()) {
         const auto tensors = value.toTensorVector();
         key.add(tensors.size());
-        for (const at::Tensor& tensor : tensors) known = bind(key, tensor) && known;
+        for (const at::Tensor& tensor : tensors) known = bind(key, i, tensor) && known;
       } else if (value.isList()) {
         const auto items = value.toListRef();
         key.add(items.size());
         for (const IValue& item : items)
-          known = bind(key, item.isTensor() ? item.toTensor() : at::Tensor()) && known;
+          known = bind(key, i, item.isTensor() ? item.toTensor() : at::Tensor()) && known;
       } else {
         key.add('-');
       }
@@ -234,7 +234,7 @@ class Call {
     });
   }
 
-  bool bind(KeyWriter& key, const at::Tensor& tensor) {
+  bool bind(KeyWriter& key, std::size_t position, const at::Tensor& tensor) {
     if (!tensor.defined()) {
       key.add('u');
       return true;
@@ -248,7 +248,8 @@ class Call {
       return true;
     }
     if (!tensor.device().is_cpu() || tensor.dim() != 0) return false;
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return bind_number(key, tensor.item());
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+      return bind_number(key, position, tensor.item());
     key.add('N');
     key.add(tensor.scalar_type());
     bound_.push_back({{}, tensor.item()});
@@ -257,13 +258,18 @@ class Call {
   }
 
   // False where its dtype cannot hold it: each of PyTorch's kernels has an answer of its own.
-  bool bind_number(KeyWriter& key, const c10::Scalar& number) {
+  bool bind_number(KeyWriter& key, std::size_t position, const c10::Scalar& number) {
     const at::ScalarType type = number_type(number.type(), beside_, beside_has_dims_);
     key.add('N');
     key.add(type);
-    bound_.push_back({{}, number});
+    bound_.push_back({{}, is_short(beside_) ? rounded(position, number) : number});
     number_types_.push_back(type);
     return bridge::holds(number, is_short(beside_) && at::isFloatingType(type) ? *beside_ : type);
+  }
+
+  c10::Scalar rounded(std::size_t position, const c10::Scalar& number) const {
+    const c10::Argument& argument = info_.handle.schema().arguments()[position];
+    return bridge::rounded_number(info_.name, argument.name(), number, beside_);
   }
 
   // ---- The graph

@@ -1,5 +1,4 @@
-// What eager mode refuses is refused here: the CPU's own kernel is asked, with numbers that mean
-// nothing. Shape functions, which recordings go by, look at sizes alone.
+// What eager mode refuses is refused on the device (record/kernel_trial.h).
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -10,8 +9,7 @@
 
 namespace backplane::device {
 
-// What the CPU's kernel says against such a call, empty where it takes it. Large sizes are made
-// small, each equal one alike.
+// What the CPU's kernel says against such a call, empty where it takes it.
 std::string find_refusal(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments);
 
 // Of a call that writes a tensor which lies over itself or over another, which the kernel may mind:

@@ -217,6 +217,10 @@ class Importer {
       return unsupported("the constant '" + target + "' is no tensor");
     const RealTensors real;
     const at::Tensor tensor = THPVariable_Unpack(value.ptr()).detach().cpu().contiguous();
+    constexpr c10::DispatchKeySet kWithoutMemory{
+        c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::ZeroTensor};
+    if (tensor.key_set().has_any(kWithoutMemory))
+      return Status(Code::kEagerOnly, "the constant '" + target + "' has no memory");
     BP_ASSIGN_OR_RETURN(const ir::ValueId id, add_constant(py::str(node.attr("name")), tensor));
     values_.emplace(node.ptr(), std::vector<ir::ValueId>{id});
     return {};
@@ -294,9 +298,10 @@ class Importer {
           attributes.push_back({argument_name, dims_.at(given.ptr())});
           continue;
         }
-        BP_ASSIGN_OR_RETURN(const ir::ValueId id,
-                            has ? tensor_operand(given, args, result_type(value), host_reason)
-                                : Result<ir::ValueId>(ir::kNone));
+        BP_ASSIGN_OR_RETURN(
+            const ir::ValueId id,
+            has ? tensor_operand(given, name, argument_name, args, result_type(value), host_reason)
+                : Result<ir::ValueId>(ir::kNone));
         operands.push_back(id);
       } else if (type == "List[Tensor]" || type == "List[Optional[Tensor]]" ||
                  type == "Optional[List[Tensor]]") {
@@ -314,14 +319,18 @@ class Importer {
           if (!given.is_none()) return unsupported(name + " with a generator of its own");
           continue;
         }
+        const bool is_scalar = type.find("number") != std::string::npos;
+        const std::optional<at::Scalar> number = is_scalar ? to_number(given) : std::nullopt;
         BP_ASSIGN_OR_RETURN(ir::AttributeValue attribute, attribute_of(given));
+        if (number && (number->isFloatingPoint() || number->isIntegral(/*includeBool=*/false)))
+          attribute = real_attribute(
+              bridge::rounded_number(name, argument_name, *number, first_type(args)));
         // Every value is a strided tensor in host memory: nothing to say.
         if (type.find("Device") != std::string::npos || type.find("Layout") != std::string::npos ||
             argument_name == "device" || argument_name == "layout" || argument_name == "pin_memory")
           continue;
         attributes.push_back({argument_name, std::move(attribute)});
-        if (const auto number = to_number(given);
-            number && type.find("number") != std::string::npos)
+        if (number)
           if (std::string misfit =
                   bridge::attribute_misfit(*number, first_type(args), result_type(value));
               !misfit.empty())
@@ -427,13 +436,15 @@ class Importer {
 
   // As operand(), but a Python number becomes a constant. It takes part in type promotion as
   // numbers do: it has the type of the tensor beside it unless its own kind is higher.
-  Result<ir::ValueId> tensor_operand(const py::handle& given, const py::tuple& arguments,
+  Result<ir::ValueId> tensor_operand(const py::handle& given, const std::string& op,
+                                     const std::string& argument, const py::tuple& arguments,
                                      at::ScalarType result, std::string& out_host_reason) {
     if (!py::isinstance<py::int_>(given) && !py::isinstance<py::float_>(given))
       return operand(given);
     const RealTensors real;
     const at::Scalar number = *to_number(given);
-    bridge::NumberOperand operand = bridge::number_operand(number, tensor_type(arguments), result);
+    bridge::NumberOperand operand =
+        bridge::number_operand(op, argument, number, tensor_type(arguments), result);
     if (!operand.host_reason.empty()) out_host_reason = std::move(operand.host_reason);
     return add_constant("number",
                         at::scalar_tensor(number, at::TensorOptions().dtype(operand.dtype)));
@@ -488,6 +499,11 @@ class Importer {
     if (found == values_.end() || found->second.size() != 1)
       return unsupported("an operand that is no single tensor: " + std::string(py::str(given)));
     return found->second[0];
+  }
+
+  static ir::AttributeValue real_attribute(const at::Scalar& number) {
+    if (number.isFloatingPoint()) return ir::AttributeValue(number.toDouble());
+    return ir::AttributeValue(ir::Dim(number.toLong()));
   }
 
   Result<ir::AttributeValue> attribute_of(const py::handle& given) {

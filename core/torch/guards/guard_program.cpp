@@ -55,6 +55,14 @@ bool same_arguments(PyObject* a, PyObject* b) {
   return true;
 }
 
+bool is_empty_slot(PyObject* object, PyObject* descriptor) {
+  const Ref value = Ref::steal(
+      Py_TYPE(descriptor)
+          ->tp_descr_get(descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  if (!value) PyErr_Clear();
+  return !value;
+}
+
 bool has_keys(PyObject* dict, PyObject* keys) {
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
   if (PyObject_TypeCheck(dict, &PyODict_Type)) {
@@ -102,7 +110,9 @@ bool GuardProgram::add(Kind kind, SourceId source, PyObject* operand, std::int64
   const std::uint64_t key = static_cast<std::uint64_t>(kind) << 32 | source;
   const auto [from, to] = steps_of_.equal_range(key);
   for (auto same = from; same != to; ++same)
-    if (kind != Kind::kAbsence || steps_[same->second].operand.get() == operand) return false;
+    if ((kind != Kind::kAbsence && kind != Kind::kEmptySlot) ||
+        steps_[same->second].operand.get() == operand)
+      return false;
   if (source != kNoSource) find(source);
   steps_of_.emplace(key, static_cast<std::uint32_t>(steps_.size()));
   steps_.push_back({kind, source, Ref::borrow(operand), number});
@@ -185,6 +195,10 @@ void GuardProgram::guard_no_instance_dict(SourceId source) {
 }
 
 void GuardProgram::guard_empty_cell(SourceId source) { add(Kind::kEmptyCell, source, nullptr); }
+
+void GuardProgram::guard_empty_slot(SourceId owner, PyObject* descriptor) {
+  add(Kind::kEmptySlot, owner, descriptor);
+}
 
 void GuardProgram::add_pair(Kind kind, SourceId a, SourceId b) {
   // No two sources are both the same and not.
@@ -314,6 +328,8 @@ bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& r
     }
     case Kind::kEmptyCell:
       return PyCell_Check(value) && !PyCell_GET(value);
+    case Kind::kEmptySlot:
+      return is_empty_slot(value, step.operand.get());
     case Kind::kSame:
       return value == registers.values[static_cast<std::size_t>(step.number)];
     case Kind::kDistinct:
@@ -397,6 +413,8 @@ std::string GuardProgram::step_text(const Step& step) const {
       return "NO_DICT " + who;
     case Kind::kEmptyCell:
       return "EMPTY_CELL " + who;
+    case Kind::kEmptySlot:
+      return "EMPTY_SLOT " + who + ": " + repr(step.operand.get());
     case Kind::kSame:
       return "THE_SAME " + who + ", " + sources_.text(static_cast<SourceId>(step.number));
     case Kind::kDistinct:

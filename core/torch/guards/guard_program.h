@@ -60,6 +60,8 @@ class GuardProgram {
   void guard_no_instance_dict(SourceId source);
   // The cell is empty.
   void guard_empty_cell(SourceId source);
+  // What the descriptor, of a __slots__ entry or a C structure, would read of it is not there.
+  void guard_empty_slot(SourceId owner, PyObject* descriptor);
   // Two paths to one object, or to two.
   void guard_same(SourceId a, SourceId b);
   void guard_distinct(SourceId a, SourceId b);
@@ -97,6 +99,7 @@ class GuardProgram {
     kFunction,
     kNoInstanceDict,
     kEmptyCell,
+    kEmptySlot,
     kSame,
     kDistinct,
     kAllDistinct,

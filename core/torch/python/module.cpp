@@ -118,6 +118,9 @@ py::dict report(const compiler::CompiledFunction& function) {
     partitions.append(one);
   }
   out["partitions"] = partitions;
+  py::list parts;
+  for (const auto& part : function.parts()) parts.append(report(*part));
+  out["parts"] = parts;
   py::list fallback;
   std::vector<bool> on_plugin(graph.graph().nodes.size(), false);
   for (const auto& p : graph.partitions())

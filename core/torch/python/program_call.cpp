@@ -139,20 +139,64 @@ void rethrow_interrupt() {
   if (g_interrupt) std::rethrow_exception(std::exchange(g_interrupt, nullptr));
 }
 
-Result<ModuleProgram> module_program(const py::object& module, std::size_t own_count) {
+namespace {
+
+// A custom function: its operator calls `apply` of one that runs the two modules it is given.
+bool is_function_apply(const py::handle& target) {
+  return std::string(py::str(target)) == "autograd_function_apply";
+}
+
+bool is_attribute(const py::handle& node) {
+  return std::string(py::str(node.attr("op"))) == "get_attr";
+}
+
+py::object attribute_of(const py::object& module, const py::handle& node) {
+  return py::module_::import("operator").attr("attrgetter")(node.attr("target"))(module);
+}
+
+bool is_module(const py::object& value) {
+  return py::isinstance(value, py::module_::import("torch.nn").attr("Module"));
+}
+
+Status check_operators(const py::object& module) {
   const py::object higher_order = py::module_::import("torch._ops").attr("HigherOrderOperator");
-  const py::object attribute = py::module_::import("operator").attr("attrgetter");
-  ModuleProgram made;
-  const py::list nodes(module.attr("graph").attr("nodes"));
-  for (const py::handle node : nodes)
-    if (const py::object target = node.attr("target"); py::isinstance(target, higher_order))
+  for (const py::handle node : py::list(module.attr("graph").attr("nodes"))) {
+    const py::object target = node.attr("target");
+    if (py::isinstance(target, higher_order) && !is_function_apply(target))
       return Status(Code::kUnsupported,
                     "the higher-order operator " + std::string(py::str(target)));
+  }
+  return {};
+}
+
+// The forward or backward of a custom function: all that it computes with is handed to it.
+Status check_body(const py::object& module) {
+  BP_RETURN_IF_ERROR(check_operators(module));
+  for (const py::handle node : py::list(module.attr("graph").attr("nodes"))) {
+    if (!is_attribute(node)) continue;
+    const py::object value = attribute_of(module, node);
+    if (!is_module(value))
+      return Status(Code::kUnsupported, "a custom function holds a tensor of its own");
+    BP_RETURN_IF_ERROR(check_body(value));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ModuleProgram> module_program(const py::object& module, std::size_t own_count) {
+  ModuleProgram made;
+  const py::list nodes(module.attr("graph").attr("nodes"));
+  BP_RETURN_IF_ERROR(check_operators(module));
   for (const py::handle node : nodes) {
-    if (std::string(py::str(node.attr("op"))) != "get_attr") continue;
+    if (!is_attribute(node)) continue;
     const std::string name = py::str(node.attr("target"));
     if (std::ranges::find(made.captured_names, name) != made.captured_names.end()) continue;
-    const py::object value = attribute(name)(module);
+    const py::object value = attribute_of(module, node);
+    if (is_module(value)) {
+      BP_RETURN_IF_ERROR(check_body(value));
+      continue;
+    }
     if (!THPVariable_Check(value.ptr()))
       return Status(Code::kUnsupported, "the attribute '" + name + "' is no tensor");
     made.captured_names.push_back(name);

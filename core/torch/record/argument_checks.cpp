@@ -1,5 +1,6 @@
 #include "core/torch/record/argument_checks.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -51,6 +52,12 @@ void check_bucketize(Arguments in) {  // self, boundaries
   const at::Tensor& boundaries = in[1].toTensor();
   TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
               boundaries.dim(), ")");
+}
+
+void check_copy(Arguments in) {  // self, src
+  const at::IntArrayRef self = in[0].toTensor().sizes(), source = in[1].toTensor().sizes();
+  TORCH_CHECK(at::is_expandable_to(source, self), "output with shape ", self,
+              " doesn't match the broadcast shape ", at::infer_size(self, source));
 }
 
 void check_masked_scatter(Arguments in) {  // self, mask, source
@@ -124,6 +131,7 @@ ArgumentCheck find_argument_check(std::string_view name) {
       {"aten.convolution", check_convolution},
       {"aten.native_group_norm", check_group_norm},
       {"aten.bucketize.Tensor", check_bucketize},
+      {"aten.copy", check_copy},
       {"aten.masked_scatter", check_masked_scatter},
       {"aten.masked_fill.Scalar", check_masked_fill},
       {"aten.masked_fill.Tensor", check_masked_fill},

@@ -100,12 +100,19 @@ class Lowering {
            is_number(tape_.values[number].constant);
   }
 
-  // The dtype of the tensors that numbers are beside: the last one's.
+  // The dtype of the tensors that numbers are beside: the last one's, of those with dimensions if
+  // there are any.
   std::optional<at::ScalarType> tensor_type(const Call& call) const {
-    for (std::size_t i = call.operands.size(); i-- > 0;)
+    std::optional<at::ScalarType> found;
+    for (const ValueNumber operand : call.operands) {
+      if (operand == kNoValue || is_number_constant(operand)) continue;
+      const at::Tensor& meta = tape_.values[operand].meta;
+      if (meta.dim() > 0) found = meta.scalar_type();
+    }
+    for (std::size_t i = call.operands.size(); !found && i-- > 0;)
       if (call.operands[i] != kNoValue && !is_number_constant(call.operands[i]))
-        return tape_.values[call.operands[i]].meta.scalar_type();
-    return std::nullopt;
+        found = tape_.values[call.operands[i]].meta.scalar_type();
+    return found;
   }
 
   std::optional<at::ScalarType> first_type(const Call& call) const {
@@ -119,15 +126,42 @@ class Lowering {
     return at::kFloat;
   }
 
+  // Whether a tensor without dimensions has elements of a short float beside it that PyTorch rounds
+  // it to.
+  bool is_rounded(const Call& call, const c10::Argument& argument, ValueNumber number) const {
+    const at::Tensor& meta = tape_.values[number].meta;
+    const std::optional<at::ScalarType> beside = tensor_type(call);
+    return call.info->op->op_class == ir::OpClass::kPointwise && meta.dim() == 0 && beside &&
+           c10::isReducedFloatingType(*beside) && !c10::isComplexType(meta.scalar_type()) &&
+           meta.scalar_type() != *beside && bridge::is_rounded(call.info->name, argument.name()) &&
+           std::ranges::all_of(call.operands, [&](ValueNumber operand) {
+             if (operand == kNoValue) return true;
+             const at::Tensor& other = tape_.values[operand].meta;
+             return other.dim() == 0 || other.scalar_type() == *beside;
+           });
+  }
+
+  Result<ir::ValueId> rounded_id(const Call& call, ir::ValueId id) {
+    ir::TensorType type = out_.graph.values[id].type;
+    type.dtype = *bridge::find_dtype(*tensor_type(call));
+    std::vector<ir::Attribute> attributes{{"dtype", type.dtype}};
+    const ir::NodeId node = out_.graph.add_node(
+        ir::find_op("aten._to_copy"), {id}, std::move(attributes), {std::move(type)}, "rounded");
+    return out_.graph.nodes[node].results[0];
+  }
+
   // A number is a constant of its own for each reader, with a dtype that suits the reader.
-  Result<ir::ValueId> operand_id(const Call& call, ValueNumber number,
-                                 std::string& out_host_reason) {
+  Result<ir::ValueId> operand_id(const Call& call, const c10::Argument& argument,
+                                 ValueNumber number, std::string& out_host_reason) {
     if (number == kNoValue) return ir::kNone;
-    if (!is_number_constant(number)) return value_id(number);
+    if (!is_number_constant(number)) {
+      BP_ASSIGN_OR_RETURN(const ir::ValueId id, value_id(number));
+      return is_rounded(call, argument, number) ? rounded_id(call, id) : id;
+    }
     const at::Tensor& constant = tape_.values[number].constant;
     const BelowRecording below;
-    bridge::NumberOperand operand =
-        bridge::number_operand(constant.item(), tensor_type(call), result_type(call));
+    bridge::NumberOperand operand = bridge::number_operand(
+        call.info->name, argument.name(), constant.item(), tensor_type(call), result_type(call));
     if (!operand.host_reason.empty()) out_host_reason = std::move(operand.host_reason);
     return add_constant(constant.to(operand.dtype), constant);
   }
@@ -150,12 +184,18 @@ class Lowering {
         case ArgumentKind::kPlain:
           if (argument.kwarg_only() ? is_default(argument, call.arguments[i]) : i >= given)
             continue;
-          BP_RETURN_IF_ERROR(add_attribute(argument, call.arguments[i], attributes));
-          if (is_scalar(argument) && call.arguments[i].isScalar())
-            if (std::string misfit = bridge::attribute_misfit(call.arguments[i].toScalar(),
-                                                              first_type(call), result_type(call));
+          if (is_scalar(argument) && call.arguments[i].isScalar()) {
+            const at::Scalar number = call.arguments[i].toScalar();
+            const at::Scalar rounded =
+                bridge::rounded_number(call.info->name, argument.name(), number, first_type(call));
+            BP_RETURN_IF_ERROR(add_attribute(argument, rounded, attributes));
+            if (std::string misfit =
+                    bridge::attribute_misfit(number, first_type(call), result_type(call));
                 !misfit.empty())
               host_reason = std::move(misfit);
+          } else {
+            BP_RETURN_IF_ERROR(add_attribute(argument, call.arguments[i], attributes));
+          }
           continue;
         case ArgumentKind::kTensor:
           break;
@@ -167,7 +207,7 @@ class Lowering {
       }
       for (; count > 0; --count) {
         BP_ASSIGN_OR_RETURN(const ir::ValueId id,
-                            operand_id(call, call.operands[next++], host_reason));
+                            operand_id(call, argument, call.operands[next++], host_reason));
         operands.push_back(id);
       }
     }

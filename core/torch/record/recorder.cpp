@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "core/torch/bridge/tangent.h"
+#include "core/torch/bridge/writable.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/fallback.h"
 #include "core/torch/record/lower.h"
@@ -255,6 +256,9 @@ class Recording {
         return unsupported("the program calls backward() and so writes the gradient of " + who);
       const ValueNumber now = value_of(handed.given, who);
       if (now != handed.value) new_values_[h] = now;
+      if (now != handed.value && has_new_history(handed) &&
+          !bridge::is_writable_by_autograd(argument))
+        return Status(Code::kEagerOnly, "the program writes " + who + ", which autograd refuses");
       if (handed.given.requires_grad() != argument.requires_grad() && now == handed.value)
         return unsupported("the program changes requires_grad of " + who);
     }

@@ -4,10 +4,16 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "core/torch/record/dispatch.h"
+#include "core/torch/record/kernel_trial.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::record {
@@ -117,6 +123,77 @@ bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
   return has_empty && elements <= kMostElements;
 }
 
+// What the kernel takes decides where dtypes are other than those that every kernel has: shape
+// functions let through mixes, and dtypes that a kernel lacks. The dtypes of the operands, a byte
+// each; nothing where they are the usual ones, or where there is nothing to compute.
+std::optional<std::uint64_t> unusual_dtypes(const OperatorInfo& info,
+                                            const torch::jit::Stack& stack) {
+  const std::size_t base = stack.size() - info.argument_count();
+  std::uint64_t dtypes = 0;
+  std::optional<at::ScalarType> first;
+  bool is_unusual = false;
+  for (std::size_t i = 0; i < info.argument_count(); ++i) {
+    const c10::IValue& value = stack[base + i];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.numel() == 0) return std::nullopt;
+    const at::ScalarType dtype = tensor.scalar_type();
+    // One without dimensions may be taken where another is not.
+    const std::uint64_t kind = (static_cast<std::uint64_t>(dtype) + 1) << 1 |
+                               static_cast<std::uint64_t>(tensor.dim() == 0);
+    dtypes = dtypes << 8 | kind;
+    is_unusual =
+        is_unusual || (dtype != at::kFloat && dtype != at::kDouble) || (first && *first != dtype);
+    if (!first) first = dtype;
+  }
+  return is_unusual ? std::optional(dtypes) : std::nullopt;
+}
+
+// Dtypes that kernels took. Process-wide, as PyTorch's kernels are.
+class KnownDtypes {
+ public:
+  bool has(const OperatorInfo& info, std::uint64_t dtypes) {
+    const std::lock_guard lock(mutex_);
+    return known_.contains({&info, dtypes});
+  }
+  void add(const OperatorInfo& info, std::uint64_t dtypes) {
+    const std::lock_guard lock(mutex_);
+    known_.insert({&info, dtypes});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<const OperatorInfo*, std::uint64_t>> known_;
+};
+
+// Never destroyed: threads may record while the process ends.
+KnownDtypes& known_dtypes() {
+  static auto& known = *new KnownDtypes;
+  return known;
+}
+
+// Throws what the CPU's kernel throws of operands of such dtypes, once asked for each of them.
+void check_dtypes(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const std::optional<std::uint64_t> dtypes = unusual_dtypes(info, stack);
+  if (!dtypes || known_dtypes().has(info, *dtypes)) return;
+  static const Trial& trial = *new Trial{
+      [](const at::Tensor& tensor) { return tensor.is_meta(); },
+      [](int fill) {
+        return [fill](const at::Tensor& like) {
+          return at::empty_strided(like.sizes(), like.strides(), like.options().device(at::kCPU))
+              .fill_(fill);
+        };
+      }};
+  const BelowRecording below;
+  const std::span<const c10::IValue> arguments = std::span(stack).last(info.argument_count());
+  if (const std::exception_ptr error = find_refusal(info.handle, arguments, trial)) try {
+      std::rethrow_exception(error);
+    } catch (const c10::LinAlgError&) {
+      return;  // of the values
+    }
+  known_dtypes().add(info, *dtypes);
+}
+
 // False where values decide whether the kernel takes them.
 bool try_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
   torch::jit::Stack copy(stack.end() - static_cast<std::ptrdiff_t>(info.argument_count()),
@@ -149,6 +226,8 @@ ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (info.check) info.check(std::span(stack).last(info.argument_count()));
   if (info.gives_new_values && is_of_nothing(info, stack) && try_on_zeros(info, stack))
     return ShapeSource::kRunOnZeros;
+  if (info.gives_new_values && !info.depends_on_values && info.schema_name.starts_with("aten::"))
+    check_dtypes(info, stack);
   switch (info.route) {
     case ShapeRoute::kRule:
       if (info.rule(stack)) return ShapeSource::kCompiled;

@@ -248,8 +248,11 @@ Results logit(Emitter& e) {
   const Domain d = e.domain();
   Register x = e.operand(0, d);
   if (e.present("eps")) {
-    const double eps = e.real("eps", 0);
-    x = e.apply(Opcode::kMin, e.apply(Opcode::kMax, x, e.number(eps, d)), e.number(1 - eps, d));
+    // Not a clamp: above one half the bounds change places, and the lower one is asked first.
+    const Register low = e.attribute("eps", 0, d),
+                   high = e.apply(Opcode::kSub, e.number(1, d), low);
+    const Register rest = e.apply(Opcode::kWhere, e.apply(Opcode::kLt, high, x), high, x);
+    x = e.apply(Opcode::kWhere, e.apply(Opcode::kLt, x, low), low, rest);
   }
   const Register odds = e.apply(Opcode::kDiv, x, e.apply(Opcode::kSub, e.number(1, d), x));
   return {e.apply(Opcode::kLog, odds)};

@@ -90,11 +90,14 @@ constexpr auto kHardswishBackward = [](auto&, double g, double x) {
   return x <= -3 ? 0 : x < 3 ? g * (x / 3 + 0.5) : g;
 };
 constexpr auto kSoftshrink = [](auto& p, double x) {
-  return x > p[0] ? x - p[0] : x < -p[0] ? x + p[0] : x * 0;
+  const double bound = as_computed(p.compute, p[0]);
+  return x > bound ? x - bound : x < -bound ? x + bound : x * 0;
 };
-constexpr auto kHardshrink = [](auto& p, double x) { return x >= -p[0] && x <= p[0] ? 0 : x; };
+constexpr auto kHardshrink = [](auto& p, double x) {
+  return std::abs(x) <= as_computed(p.compute, p[0]) ? 0 : x;
+};
 constexpr auto kShrinkBackward = [](auto& p, double g, double x) {
-  return x >= -p[0] && x <= p[0] ? 0 : g;
+  return std::abs(x) <= as_computed(p.compute, p[0]) ? 0 : g;
 };
 constexpr auto kThreshold = [](auto& p, auto a) { return a <= p[0] ? p[1] : a; };
 constexpr auto kThresholdBackward = [](auto& p, auto g, auto a) {

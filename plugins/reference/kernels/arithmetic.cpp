@@ -56,7 +56,7 @@ constexpr auto kMul = [](auto&, auto a, auto b) { return mul(a, b); };
 constexpr auto kDiv = [](auto&, auto a, auto b) { return divide(a, b); };
 constexpr auto kDivMode = [](auto& p, double a, double b) {
   if (p[0] == 2) return floor_divide(a, b);
-  return p[0] == 1 ? std::trunc(round_to(p.compute, a / b)) : a / b;
+  return p[0] == 1 ? std::trunc(as_computed(p.compute, a / b)) : a / b;
 };
 constexpr auto kDivModeInteger = [](auto& p, I a, I b) {
   return p[0] == 2 ? floor_divide(a, b) : divide(a, b);

@@ -109,7 +109,8 @@ constexpr auto kNanToNumComplex = [](auto& p, Complex a) {
   return Complex(replaced(p, a.real()), replaced(p, a.imag()));
 };
 constexpr auto kLogit = [](auto& p, double a) {
-  if (p.has[0]) a = a < p[0] ? p[0] : a > 1 - p[0] ? 1 - p[0] : a;
+  const double low = as_computed(p.compute, p[0]), high = as_computed(p.compute, 1 - low);
+  if (p.has[0]) a = a < low ? low : a > high ? high : a;
   return std::log(a / (1 - a));
 };
 

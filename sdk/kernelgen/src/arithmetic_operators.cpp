@@ -345,8 +345,10 @@ Results logit(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   Expr x = m.in(0, m.type());
   if (s.number("eps")) {
-    const double eps = m.real("eps", 0);
-    x = e.binary(Op::kMin, e.binary(Op::kMax, x, m.number(eps)), m.number(1 - eps));
+    // Not a clamp: above one half the bounds change places, and the lower one is asked first.
+    const Expr low = m.attribute("eps", 0, m.type()), high = e.sub(m.number(1), low);
+    const Expr rest = e.select(e.binary(Op::kLt, high, x), high, x);
+    x = e.select(e.binary(Op::kLt, x, low), low, rest);
   }
   return {e.unary(Op::kLog, e.div(x, e.sub(m.number(1), x)))};
 }
@@ -363,8 +365,9 @@ Results masked_scale(Expressions& e, OperatorSource& s) {  // self, mask
 template <Op kBool, Op kInteger>
 Results bits(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
+  constexpr Op kOps[] = {kInteger, kBool};
   const Type t = m.type();
-  return {m.wrap(e.binary(t == Type::kBool ? kBool : kInteger, m.in(0, t), m.in(1, t, "other")))};
+  return {m.wrap(e.binary(kOps[t == Type::kBool], m.in(0, t), m.in(1, t, "other")))};
 }
 
 using K = Operator;

@@ -1,0 +1,142 @@
+#include "core/passes/prune_tangents.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "core/passes/rewrite.h"
+
+namespace backplane::passes {
+namespace {
+
+using ir::kNone;
+using ir::ValueId;
+
+class Pruning {
+ public:
+  Pruning(const ir::Graph& from, const std::vector<bool>& absent, std::size_t first_tangent)
+      : from_(from), reach_(from.values.size(), Reach::kFree), ids_(from.values.size(), kNone) {
+    out_.graph.name = from.name;
+    out_.graph.dim_classes = from.dim_classes;
+    for (std::size_t i = 0; i < from.inputs.size(); ++i) {
+      const ValueId v = from.inputs[i];
+      if (i >= first_tangent) reach_[v] = absent[i] ? Reach::kAbsent : Reach::kGiven;
+      if (reach_[v] == Reach::kAbsent) continue;
+      ids_[v] = out_.graph.add_input(from.values[v].name, from.values[v].type);
+      keep_facts(v);
+    }
+    for (ValueId v = 0; v < from.values.size(); ++v) {
+      const ir::Value& value = from.values[v];
+      if (value.kind != ir::ValueKind::kConstant) continue;
+      ids_[v] = out_.graph.add_constant(value.name, value.type, value.constant);
+      keep_facts(v);
+    }
+  }
+
+  Result<PrunedBackward> run() {
+    for (const ir::Node& node : from_.nodes) {
+      const Reach reach = reach_of(node);
+      for (const ValueId result : node.results)
+        if (result != kNone) reach_[result] = reach;
+      if (reach == Reach::kAbsent || passes_on(node)) continue;
+      BP_RETURN_IF_ERROR(copy(node));
+    }
+    for (const ValueId v : from_.outputs) {
+      out_.is_reached.push_back(reach_[v] != Reach::kAbsent);
+      if (out_.is_reached.back()) out_.graph.outputs.push_back(ids_[v]);
+    }
+    out_.graph.eliminate_dead();
+    return std::move(out_);
+  }
+
+ private:
+  // What a value depends on: no tangent at all, only absent ones, some that is given.
+  enum class Reach : std::uint8_t { kFree, kAbsent, kGiven };
+
+  Reach reach_of(const ir::Node& node) const {
+    Reach reach = Reach::kFree;
+    for (const ValueId operand : node.operands)
+      if (operand != kNone) reach = std::max(reach, reach_[operand]);
+    return reach;
+  }
+
+  // A sum with zeros is its other operand.
+  bool passes_on(const ir::Node& node) {
+    if (node.op->name != "aten.add.Tensor" || node.operands.size() != 2 || !is_one(node, "alpha"))
+      return false;
+    for (const std::size_t zero : {0U, 1U}) {
+      const ValueId other = node.operands[1 - zero];
+      if (reach_[node.operands[zero]] != Reach::kAbsent ||
+          !(from_.values[other].type == from_.values[node.results[0]].type))
+        continue;
+      ids_[node.results[0]] = ids_[other];
+      return true;
+    }
+    return false;
+  }
+
+  Status copy(const ir::Node& node) {
+    std::vector<ValueId> operands;
+    for (const ValueId operand : node.operands) {
+      if (operand != kNone && reach_[operand] == Reach::kAbsent && ids_[operand] == kNone)
+        BP_RETURN_IF_ERROR(add_zeros(operand));
+      operands.push_back(operand == kNone ? kNone : ids_[operand]);
+    }
+    std::vector<ir::TensorType> types;
+    for (const ValueId result : node.results)
+      types.push_back(result == kNone ? ir::TensorType() : from_.values[result].type);
+    const ir::NodeId n = out_.graph.add_node(
+        node.op, std::move(operands), node.attributes, std::move(types),
+        node.results.empty() ? std::string() : from_.values[node.results[0]].name);
+    ir::Node& made = out_.graph.nodes[n];
+    made.list_first = node.list_first;
+    made.list_count = node.list_count;
+    made.location = node.location;
+    made.host_reason = node.host_reason;
+    for (std::size_t i = 0; i < node.results.size(); ++i) {
+      ids_[node.results[i]] = made.results[i];
+      keep_facts(node.results[i]);
+    }
+    return {};
+  }
+
+  // One zero, shown as often as there are elements.
+  Status add_zeros(ValueId like) {
+    const ir::TensorType& type = from_.values[like].type;
+    auto bytes = std::make_shared<ir::ConstantData>();
+    bytes->bytes.resize(static_cast<std::size_t>(ir::dtype_bytes(type.dtype)));
+    ir::TensorType single;
+    single.dtype = type.dtype;
+    const ValueId zero = out_.graph.add_constant("zero", std::move(single), std::move(bytes));
+    ir::TensorType shown = type;
+    shown.strides.assign(type.rank(), ir::Dim(0));
+    const ir::OpInfo* expand = ir::find_op("aten.expand");
+    if (expand == nullptr) return Status(Code::kInternal, "aten.expand is no known operator");
+    const ir::NodeId n =
+        out_.graph.add_node(expand, {zero}, {{"size", type.dims}}, {std::move(shown)}, "zeros");
+    ids_[like] = out_.graph.nodes[n].results[0];
+    return {};
+  }
+
+  void keep_facts(ValueId v) {
+    ir::Value& made = out_.graph.values[ids_[v]];
+    made.is_static = from_.values[v].is_static;
+    made.is_saved = from_.values[v].is_saved;
+    made.is_host_scalar = from_.values[v].is_host_scalar;
+  }
+
+  const ir::Graph& from_;
+  std::vector<Reach> reach_;
+  std::vector<ValueId> ids_;  // by value of the whole backward; kNone where it is not needed
+  PrunedBackward out_;
+};
+
+}  // namespace
+
+Result<PrunedBackward> prune_tangents(const ir::Graph& backward, const std::vector<bool>& absent,
+                                      std::size_t first_tangent) {
+  return Pruning(backward, absent, first_tangent).run();
+}
+
+}  // namespace backplane::passes

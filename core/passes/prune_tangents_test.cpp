@@ -1,0 +1,49 @@
+#include "core/passes/prune_tangents.h"
+
+#include <gtest/gtest.h>
+
+#include "core/ir/text.h"
+#include "core/ir/verifier.h"
+
+namespace backplane::passes {
+namespace {
+
+// Two tangents: one behind a factor that may be infinite, one plain. They meet in a sum and in a
+// list.
+constexpr const char* kBackward =
+    R"(graph @g(%saved: f32[3], %t: f32[3], %u: f32[3]) -> (f32[3], f32[6], f32[3]) {
+  %a = aten.mul.Tensor(%t, %saved) : f32[3]
+  %b = aten.neg(%u) : f32[3]
+  %c = aten.add.Tensor(%a, %b) : f32[3]
+  %d = aten.cat([%a, %b], dim=0) : f32[6]
+  return %c, %d, %a
+}
+)";
+
+TEST(PruneTangents, WhatOnlyAbsentOnesReachIsNotComputed) {
+  const auto whole = ir::parse(kBackward);
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  const auto pruned = prune_tangents(*whole, {false, true, false}, 1);
+  ASSERT_TRUE(pruned.ok()) << pruned.status().to_string();
+  EXPECT_EQ(pruned->is_reached, (std::vector<bool>{true, true, false}));
+  EXPECT_TRUE(ir::verify(pruned->graph).ok()) << ir::verify(pruned->graph).to_string();
+  EXPECT_EQ(ir::print(pruned->graph), R"(graph @g(%saved: f32[3], %u: f32[3]) -> (f32[3], f32[6]) {
+  constant %zero: f32[] = [0.0]
+  %b = aten.neg(%u) : f32[3]
+  %zeros = aten.expand(%zero, size=[3]) : f32[3] strides(0)
+  %d = aten.cat([%zeros, %b], dim=0) : f32[6]
+  return %b, %d
+}
+)");
+}
+
+TEST(PruneTangents, AllGivenIsTheWhole) {
+  const auto whole = ir::parse(kBackward);
+  ASSERT_TRUE(whole.ok());
+  const auto pruned = prune_tangents(*whole, {false, false, false}, 1);
+  ASSERT_TRUE(pruned.ok());
+  EXPECT_EQ(ir::print(pruned->graph), kBackward);
+}
+
+}  // namespace
+}  // namespace backplane::passes

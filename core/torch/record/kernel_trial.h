@@ -1,0 +1,35 @@
+// What eager mode refuses is refused here: the CPU's own kernel is asked, with numbers that mean
+// nothing. Shape functions, which recordings go by, look at sizes alone.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <exception>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace backplane::record {
+
+// By what the tensors of a call are replaced.
+struct Trial {
+  bool (*is_replaced)(const at::Tensor& tensor);  // the others are numbers, and stay
+  // With its own sizes, on the CPU, each number `fill`. One function serves one try: tensors that
+  // share memory may do so there.
+  std::function<std::function<at::Tensor(const at::Tensor& like)>(int fill)> as_it_lies;
+};
+
+// What the kernel throws of such a call, null where it takes it. Large sizes are made small, each
+// equal one alike, where no integers stand among the tensors.
+std::exception_ptr find_refusal(const c10::OperatorHandle& op,
+                                std::span<const c10::IValue> arguments, const Trial& trial);
+
+// The same of tensors with their own sizes alone.
+std::exception_ptr find_refusal_as_it_lies(const c10::OperatorHandle& op,
+                                           std::span<const c10::IValue> arguments,
+                                           const Trial& trial);
+
+std::string text_of(const std::exception_ptr& error);  // as eager mode says it
+
+}  // namespace backplane::record
