@@ -58,6 +58,7 @@ class FallbackRunner {
     virtual void set_address(ir::ValueId root, void* data) = 0;
     virtual std::span<const std::int64_t> dim_values() const = 0;
   };
+  // Throws nothing: plugins may be at work in the call's memory.
   virtual Status run(ir::NodeId node, Memory& memory) = 0;
   // The result's last reader has run, and it is no output.
   virtual void release(ir::ValueId /*root*/) {}

@@ -202,3 +202,20 @@ def test_equal_values_come_back_as_themselves(make: Callable[[], Any]) -> None:
         _, again, (inside,) = compiled(torch.ones(2), value)
         assert again is value
         assert inside is value
+
+
+@pytest.mark.parametrize(
+    "make", (lambda n: slice(n), lambda n: slice(n, "b"), lambda n: range(n), lambda n: (n, [n]))
+)
+def test_what_a_program_makes_is_new_in_each_call(make: Callable[[int], Any]) -> None:
+    def program(x: torch.Tensor, store: list[Any]) -> Any:
+        value = make(3)
+        store.append(value)
+        return x + 1, value
+
+    compiled = torch_backplane.compile(program, backend="eager")
+    store: list[Any] = []
+    given = [compiled(torch.ones(2), store)[1] for _ in range(3)]
+    assert given == store == [make(3)] * 3
+    assert all(a is b for a, b in zip(given, store, strict=True))
+    assert len({id(value) for value in given}) == 3

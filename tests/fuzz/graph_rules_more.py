@@ -187,12 +187,19 @@ rule("native_layer_norm", "layer_norm")(_row_norm(True))
 rule("rms_norm", "_fused_rms_norm")(_row_norm(False))
 
 
-@rule("_weight_norm", "_weight_norm_interface")
-def _weight_norm(graph: Graph) -> str:
-    # Of one dim PyTorch's shape function says another size than its kernel gives.
-    value = graph.pick(least=2, dtype="same")
-    ones = [1] * (value.tensor.dim() - 1)
-    return f"{value.name}, {graph.input((value.tensor.shape[0], *ones)).name}, 0"
+def _weight_norm(rows: str) -> Rule:
+    def make(graph: Graph) -> str:
+        # Of one dim PyTorch's shape function says another size than its kernel gives.
+        value = graph.pick(least=2, dtype="same")
+        ones = [1] * (value.tensor.dim() - 1)
+        return f"{value.name}{rows}, {graph.input((value.tensor.shape[0], *ones)).name}, 0"
+
+    return make
+
+
+rule("_weight_norm")(_weight_norm(""))
+# Reads rows as if they lay close, unchecked.
+rule("_weight_norm_interface")(_weight_norm(".contiguous()"))
 
 
 @rule("_pdist_forward")

@@ -24,6 +24,7 @@ import torch
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 PLAIN = (int, str, bytes, bool, bytearray, range, slice, decimal.Decimal, fractions.Fraction)
 PLAIN += (datetime.date, datetime.timedelta, torch.dtype, torch.device, array.array, complex)
+VALUES = (numpy.generic, decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta)
 # Addresses, names of nodes of autograd, which a compiled graph has one of, and which tensor it was
 # that autograd finds written.
 UNSTABLE = re.compile(r"0x[0-9a-f]+|grad_fn=<\w+>|(?<=by an inplace operation: ).*", re.DOTALL)
@@ -68,7 +69,7 @@ class Observer:
             return kind.__name__, value
         if kind is float:
             return "float", Numbers([value])
-        if isinstance(value, numpy.generic):  # one of two equal ones, as of floats
+        if isinstance(value, VALUES):  # one of two equal ones, as of floats
             return kind.__name__, self.content(value)
         if id(value) in self.seen:
             return "seen", self.seen[id(value)][0]

@@ -145,9 +145,8 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
     world.guards().load(source);
     return finish(object, {Kind::kSource, source, {}, {}, {}, {}});
   }
-  if (THPDevice_Check(object) || PyRange_Check(object) ||
-      (world.is_own(object) && guards::is_immutable_value(object) &&
-       guards::base_in_c(Py_TYPE(object)) == Py_TYPE(object)))
+  if (THPDevice_Check(object) || (world.is_own(object) && guards::is_immutable_value(object) &&
+                                  guards::base_in_c(Py_TYPE(object)) == Py_TYPE(object)))
     return finish_as_constant();
   if (World::is_too_deep())
     return Status(Code::kUnsupported, "an object that is nested too deep cannot be made again");

@@ -20,7 +20,7 @@ Status unsupported(PyObject* object, const char* why) {
 }
 
 // Written in C, and made again by what __reduce__ gives, which leaves them as they are.
-constexpr std::array<std::string_view, 20> kReducible{"range_iterator",
+constexpr std::array<std::string_view, 22> kReducible{"range_iterator",
                                                       "longrange_iterator",
                                                       "list_iterator",
                                                       "list_reverseiterator",
@@ -36,6 +36,8 @@ constexpr std::array<std::string_view, 20> kReducible{"range_iterator",
                                                       "itertools.count",
                                                       "itertools.repeat",
                                                       "itertools.islice",
+                                                      "range",
+                                                      "slice",
                                                       "functools.partial",
                                                       "operator.itemgetter",
                                                       "operator.attrgetter",
@@ -84,11 +86,6 @@ Result<std::uint32_t> Recipe::add_running(World& world, PyObject* object) {
     return make(Kind::kMethod, nullptr, {PyMethod_GET_FUNCTION(object), PyMethod_GET_SELF(object)});
   if (PyCFunction_CheckExact(object) && PyCFunction_GET_SELF(object))
     return make(Kind::kCMethod, object, {PyCFunction_GET_SELF(object)});
-  if (PySlice_Check(object)) {
-    const auto* slice = reinterpret_cast<PySliceObject*>(object);
-    if (is_primitive(slice->start) && is_primitive(slice->stop) && is_primitive(slice->step))
-      return finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
-  }
   if (PyFunction_Check(object)) return add_function(world, object);
   if (PyCell_Check(object)) {
     BP_ASSIGN_OR_RETURN(const std::uint32_t cell, make(Kind::kCell, nullptr, {}));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <unordered_map>
 
@@ -86,7 +87,23 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
  public:
   Runner(const CompiledFunction& function, Roots& roots) : function_(function), roots_(roots) {}
 
+  // What PyTorch throws is kept: plugins may still be at work in the call's memory.
   Status run(ir::NodeId id, Memory& memory) override {
+    try {
+      return run_node(id, memory);
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return Status(Code::kProgramError, "PyTorch raised an error");
+    }
+  }
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+
+  void release(ir::ValueId root) override { roots_[root] = Root(); }
+
+ private:
+  Status run_node(ir::NodeId id, Memory& memory) {
     const ir::Graph& graph = function_.graph_->graph();
     const ir::Node& node = graph.nodes[id];
     std::vector<at::Tensor> operands;
@@ -122,9 +139,6 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
     return {};
   }
 
-  void release(ir::ValueId root) override { roots_[root] = Root(); }
-
- private:
   at::Tensor tensor(ir::ValueId value, const Memory& memory) const {
     const ir::Graph& graph = function_.graph_->graph();
     const ir::ValueId root = ir::view_root(graph, value);
@@ -149,6 +163,7 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
 
   const CompiledFunction& function_;
   Roots& roots_;  // by value: inputs, outputs and results of fallback nodes
+  std::exception_ptr thrown_;
 };
 
 // Outputs on the host as they are first written; inputs only as long as they are read.
@@ -214,13 +229,14 @@ at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, i
   const at::ScalarType dtype = bridge::to_scalar_type(type.dtype);
   const std::vector<std::int64_t> dims = ir::resolve(type.dims, classes);
   const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
-  if (base.scalar_type() == dtype)
-    return base.as_strided(
-        dims, strides,
-        base.storage_offset() + offset / static_cast<std::int64_t>(base.element_size()));
-  // Another element type over the same memory.
   const std::int64_t bytes =
       base.storage_offset() * static_cast<std::int64_t>(base.element_size()) + offset;
+  // A hidden device has no operators in the dispatcher.
+  if (device::is_on_device(base))
+    return device::over_memory(base, dims, strides, bytes / ir::dtype_bytes(type.dtype), dtype);
+  if (base.scalar_type() == dtype)
+    return base.as_strided(dims, strides, bytes / ir::dtype_bytes(type.dtype));
+  // Another element type over the same memory.
   at::Tensor out = at::empty({0}, base.options().dtype(dtype));
   out.set_(base.storage(), bytes / ir::dtype_bytes(type.dtype), dims, strides);
   return out;
@@ -449,7 +465,10 @@ Result<std::vector<OutputValue>> CompiledFunction::run(std::vector<ArgumentValue
   call.device_outputs = device_outputs;
   call.packs = packs.get();
   call.fallback = &runner;
-  BP_RETURN_IF_ERROR(graph_->run(*sizes, call));
+  if (Status status = graph_->run(*sizes, call); !status.ok()) {
+    runner.rethrow();
+    return status;
+  }
 
   for (auto& [root, tensor] : brought) roots[root] = Root::owned(std::move(tensor));
   for (std::size_t i = 0; i < exports.size(); ++i)

@@ -143,10 +143,10 @@ at::Tensor make_empty(TorchDevice& device, at::IntArrayRef sizes, at::IntArrayRe
 }
 
 at::Tensor over_memory(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
-                       std::int64_t storage_offset) {
+                       std::int64_t storage_offset, std::optional<at::ScalarType> dtype) {
   at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      tensor.dtype());
+      c10::scalarTypeToTypeMeta(dtype.value_or(tensor.scalar_type())));
   made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, storage_offset);
   return made;
 }

@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "core/torch/device/devices.h"
@@ -57,7 +59,7 @@ inline at::Tensor make_empty_like(TorchDevice& device, const at::Tensor& like) {
 
 // Another tensor over the same memory, without pending conjugation or negation.
 at::Tensor over_memory(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
-                       std::int64_t storage_offset);
+                       std::int64_t storage_offset, std::optional<at::ScalarType> dtype = {});
 inline at::Tensor without_bits(const at::Tensor& tensor) {
   return over_memory(tensor, tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }

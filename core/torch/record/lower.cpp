@@ -10,6 +10,7 @@
 #include "core/torch/bridge/dtype.h"
 #include "core/torch/bridge/number.h"
 #include "core/torch/record/attribute.h"
+#include "core/torch/record/dead_calls.h"
 #include "core/torch/record/dispatch.h"
 
 namespace backplane::record {
@@ -34,7 +35,7 @@ class Lowering {
       BP_ASSIGN_OR_RETURN(ir::TensorType type, lower_type(value.meta, value.device));
       ids_[options_.inputs[i]] = out_.graph.add_input(options_.input_names[i], std::move(type));
     }
-    const std::vector<bool> live = live_calls();
+    const std::vector<bool> live = find_live(tape_, options_.outputs);
     for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
       if (i == options_.forward_call_count) out_.forward_node_count = out_.graph.nodes.size();
       if (!live[i]) continue;
@@ -53,23 +54,6 @@ class Lowering {
   }
 
  private:
-  std::vector<bool> live_calls() const {
-    std::vector<bool> read(tape_.values.size(), false), live(tape_.calls.size(), false);
-    for (const ValueNumber output : options_.outputs) read[output] = true;
-    for (std::size_t i = tape_.calls.size(); i-- > 0;) {
-      const Call& call = tape_.calls[i];
-      // A random draw that nobody reads still moves the stream of numbers on.
-      live[i] = call.info->is_random || call.results.empty() ||
-                std::ranges::any_of(call.results, [&](ValueNumber result) {
-                  return result != kNoValue && read[result];
-                });
-      if (!live[i]) continue;
-      for (const ValueNumber operand : call.operands)
-        if (operand != kNoValue) read[operand] = true;
-    }
-    return live;
-  }
-
   Result<ir::ValueId> value_id(ValueNumber number) {
     if (number == kNoValue) return ir::kNone;
     if (ids_[number] != ir::kNone) return ids_[number];

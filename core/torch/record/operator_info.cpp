@@ -113,6 +113,35 @@ constexpr std::array kIndexing{"aten::index",
                                "aten::_unsafe_index",
                                "aten::_unsafe_index_put"};
 
+constexpr std::array kRefuseAnyValues{
+    std::string_view("aten.binary_cross_entropy"), std::string_view("aten.histc"),
+    std::string_view("aten.quantile"), std::string_view("aten.nanquantile")};
+
+RefusedValues refused_values_of(const OperatorInfo& info) {
+  if (info.op->differentiability == ir::Differentiability::kBackward) return RefusedValues::kNone;
+  if (!info.op->known || std::ranges::find(kRefuseAnyValues, info.name) != kRefuseAnyValues.end())
+    return RefusedValues::kAny;
+  const auto has = [&](std::string_view part) { return info.name.find(part) != std::string::npos; };
+  switch (info.op->op_class) {
+    case ir::OpClass::kOther:  // decompositions of matrices
+      return RefusedValues::kAny;
+    case ir::OpClass::kIndexing:
+      return RefusedValues::kOfIntegerOperands;
+    case ir::OpClass::kReduction:
+      return has("loss") ? RefusedValues::kOfIntegerOperands : RefusedValues::kNone;
+    case ir::OpClass::kPooling:
+      return has("unpool") ? RefusedValues::kOfIntegerOperands : RefusedValues::kNone;
+    case ir::OpClass::kPointwise: {
+      const bool divides = info.schema_name == "aten::div" || info.schema_name == "aten::fmod" ||
+                           info.schema_name == "aten::floor_divide" ||
+                           info.schema_name == "aten::remainder";
+      return divides ? RefusedValues::kOfIntegerResults : RefusedValues::kNone;
+    }
+    default:
+      return RefusedValues::kNone;
+  }
+}
+
 }  // namespace
 
 DeviceMix device_mix(std::string_view schema_name) {
@@ -163,6 +192,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
   });
 
   device_mix = record::device_mix(schema_name);
+  refused_values = refused_values_of(*this);
   reads_offset = schema_name.starts_with("aten::as_strided") || name == "aten.view.dtype" ||
                  name == "aten.view_as_complex" || name == "aten.sym_storage_offset" ||
                  name == "aten.storage_offset";

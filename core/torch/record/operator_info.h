@@ -34,6 +34,9 @@ enum class DeviceMix : std::uint8_t {
   kAny,
 };
 
+// What an operator looks at and may refuse: an index out of range, a division by zero.
+enum class RefusedValues : std::uint8_t { kNone, kOfIntegerOperands, kOfIntegerResults, kAny };
+
 // Replaces the arguments on top of the stack by results, or leaves them and returns false.
 using ShapeRule = bool (*)(torch::jit::Stack& stack);
 
@@ -60,6 +63,7 @@ struct OperatorInfo {
   bool is_random = false;
   bool reads_offset = false;  // takes a storage offset as a number, or refuses some
   DeviceMix device_mix = DeviceMix::kNone;
+  RefusedValues refused_values = RefusedValues::kNone;
   bool meta_is_python = false;  // the Meta key's kernel
   ArgumentCheck check = nullptr;
   ShapeRule rule = nullptr;

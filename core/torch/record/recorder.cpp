@@ -22,6 +22,7 @@
 
 #include "core/torch/bridge/tangent.h"
 #include "core/torch/bridge/writable.h"
+#include "core/torch/record/dead_calls.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/fallback.h"
 #include "core/torch/record/lower.h"
@@ -470,6 +471,9 @@ class Recording {
     std::vector<ArgumentInfo> infos(handed_.size());
     for (std::size_t h = 0; h < handed_.size(); ++h)
       if (new_values_[h] != kNoValue) infos[h].new_value = add_output(new_values_[h]);
+    for (const ValueNumber unread :
+         find_unread_checks(session_->tape, lowering.outputs, forward_call_count_))
+      add_output(unread);
     recorded_.border = {handed_.size(), lowering.outputs.size()};
     for (std::size_t h = 0; h < handed_.size(); ++h) {
       ArgumentInfo& info = infos[h];

@@ -251,6 +251,8 @@ void run_cholesky_inverse(const Frame& f) {
     Results<T> out;
     for (int64_t i = 0; i < count_of(batch_of(a)); ++i) {
       const Matrix<T> l = upper ? all[i].adjoint() : all[i];
+      for (int64_t r = 0; r < l.rows; ++r)
+        if (l(r, r) == T(0)) throw KernelError("cholesky_inverse: a singular matrix");
       Matrix<T> b = Matrix<T>::identity(l.rows);
       solve_triangle(l, b, false, false);
       solve_triangle(l.adjoint(), b, true, false);

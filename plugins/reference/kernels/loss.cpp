@@ -94,6 +94,8 @@ double huber_slope(double a, double b, const Frame& f) {
   return x < -delta ? -delta : x > delta ? delta : x;
 }
 double cross_entropy(double x, double y, const Frame&) {
+  if (!(x >= 0 && x <= 1 && y >= 0 && y <= 1))
+    throw KernelError("binary_cross_entropy: not between 0 and 1");
   return (y - 1) * std::fmax(std::log1p(-x), -100) - y * std::fmax(std::log(x), -100);
 }
 double cross_entropy_slope(double x, double y, const Frame&) {

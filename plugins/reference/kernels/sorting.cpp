@@ -218,6 +218,8 @@ void run_histc(const Frame& f) {
   if (low == high && !v.empty()) {
     low = *std::min_element(v.begin(), v.end());
     high = *std::max_element(v.begin(), v.end());
+    if (std::ranges::any_of(v, [](double x) { return !std::isfinite(x); }))
+      throw KernelError("histc: a range that is not finite");
   }
   if (low == high) low -= 1, high += 1;
   std::vector<double> counts(bins);
