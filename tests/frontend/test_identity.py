@@ -204,9 +204,7 @@ def test_equal_values_come_back_as_themselves(make: Callable[[], Any]) -> None:
         assert inside is value
 
 
-@pytest.mark.parametrize(
-    "make", (lambda n: slice(n), lambda n: slice(n, "b"), lambda n: range(n), lambda n: (n, [n]))
-)
+@pytest.mark.parametrize("make", (slice, lambda n: slice(n, "b"), range, lambda n: (n, [n])))
 def test_what_a_program_makes_is_new_in_each_call(make: Callable[[int], Any]) -> None:
     def program(x: torch.Tensor, store: list[Any]) -> Any:
         value = make(3)
@@ -219,3 +217,34 @@ def test_what_a_program_makes_is_new_in_each_call(make: Callable[[int], Any]) ->
     assert given == store == [make(3)] * 3
     assert all(a is b for a, b in zip(given, store, strict=True))
     assert len({id(value) for value in given}) == 3
+
+
+@pytest.mark.parametrize("kind", ("keyword", "positional"))
+def test_default_that_is_an_argument_too(kind: str) -> None:
+    """What is read of the one is not known of the other in a later call."""
+    given = (1, 2, 3)
+    if kind == "keyword":
+
+        def program(x: torch.Tensor, a: Any, *, k: Any = given) -> Any:
+            return x, type(k), a is k, k == a
+
+        def outer(x: torch.Tensor, a: Any) -> Any:
+            return program(x, a), program(x, a, k=a)
+
+    else:
+
+        def program(x: torch.Tensor, a: Any, k: Any = given) -> Any:
+            return x, type(k), a is k, k == a
+
+        def outer(x: torch.Tensor, a: Any) -> Any:
+            return program(x, a), program(x, a, a)
+
+    for function in (program, outer):
+        compiled = torch_backplane.compile(function, backend="eager")
+        for default in (given, 5, (*given[:2], 3), given, [1], None):
+            if kind == "keyword":
+                assert program.__kwdefaults__ is not None
+                program.__kwdefaults__["k"] = default
+            else:
+                program.__defaults__ = (default,)
+            assert_same(compiled(X, given), function(X, given))

@@ -8,6 +8,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch_backplane
@@ -104,3 +105,37 @@ def test_an_equal_constant_is_not_the_argument(
         monkeypatch.setattr(holder, "nested", (value, 3))
         monkeypatch.setitem(globals(), "pair", value)
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+
+
+# C code gives the one empty tuple, or one of the two booleans of NumPy; so may the caller.
+SINGLETONS = {
+    "tuple": lambda x, a: (x, tuple(iter(x.shape[:0]))),
+    "slice": lambda x, a: (x, (1, 2)[:0]),
+    "frozenset": lambda x, a: (x, frozenset([])),
+    "compared": lambda x, a: (x, numpy.float64(1.0) == 2, numpy.float64(2.0) == 2),
+    "read behind": lambda x, a: (x, (1, 2)[:0], a, type(a)),
+    "read before": lambda x, a: (x, type(a), (1, 2)[:0], a),
+}
+VALUES = ((), (1,), (), frozenset(), frozenset([1]), numpy.False_, numpy.True_, numpy.False_)
+
+
+@pytest.mark.parametrize("name", SINGLETONS)
+def test_singleton_beside_an_argument(name: str) -> None:
+    program = SINGLETONS[name]
+    for values in (VALUES, VALUES[::-1]):
+        compiled = torch_backplane.compile(program, backend="eager")
+        x = torch.ones(2)
+        for value in values:
+            assert repr(compiled(x, value)) == repr(program(x, value))
+
+
+def test_singleton_over_a_break() -> None:
+    def program(x: torch.Tensor, a: list[Any]) -> Any:
+        a[1] = numpy.bool_(True)
+        return x, a[1] == 2
+
+    compiled = torch_backplane.compile(program, backend="eager")
+    a, b = [0, numpy.bool_(False)], [0, numpy.bool_(False)]
+    for _ in range(3):
+        assert repr(compiled(torch.ones(2), a)) == repr(program(torch.ones(2), b))
+        assert a == b

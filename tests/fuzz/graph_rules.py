@@ -114,7 +114,8 @@ def _argument(graph: Graph, op: str, argument: Any, first: Value | None) -> Any:
         return graph.rng.choice(("None", "torch.float32", "torch.float64"))
     if kind in ("number", "Optional[number]"):
         # Powers and polynomials of such a degree overflow, in float32 earlier than in double.
-        wide = name not in ("ord", "p", "n") and graph.rng.random() < 0.1
+        # A factory has so many elements.
+        wide = first is not None and name not in ("ord", "p", "n") and graph.rng.random() < 0.1
         number = graph.rng.choice(WIDE_SCALARS if wide else SCALARS)
         # One less is another number in double alone, which PyTorch computes some elements with.
         return 256 if name == "exponent" and number > 2**24 else number

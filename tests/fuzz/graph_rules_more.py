@@ -210,8 +210,9 @@ def _pdist(graph: Graph) -> str:
 
 @rule("_masked_softmax")
 def _masked_softmax(graph: Graph) -> str:
+    # Writes rows as if they lay close, unchecked.
     value = graph.pick(rank=2, dtype="same")
-    return f"{value.name}, {graph.input(value.tensor.shape, torch.bool).name}, -1"
+    return f"{value.name}.contiguous(), {graph.input(value.tensor.shape, torch.bool).name}, -1"
 
 
 # --- losses --------------------------------------------------------------------------------------

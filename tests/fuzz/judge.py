@@ -106,7 +106,7 @@ def judge(text: str, compile: Compile | None = None) -> Finding | None:
         made = compile if compile is not None else through(options_of(code))
     except (SyntaxError, KeyError):
         return None
-    if expected[0][0] == OUTSIDE:
+    if expected[0][0] == OUTSIDE or not isinstance(options_of(code), dict):
         return None
     actual = watch(code, made)
     if actual == expected:

@@ -133,7 +133,8 @@ class Observer:
         return (
             str(value.dtype),
             tuple(value.shape),
-            value.stride(),
+            # Of a dimension of one element no stride says anything.
+            tuple(s for s, n in zip(value.stride(), value.shape, strict=True) if n != 1),
             value.requires_grad,
             alias,
             Numbers(plain.reshape(-1).tolist()),

@@ -91,6 +91,20 @@ def zeros_without_memory(x):
     return aten._sample_dirichlet(x.abs()).isnan(), aten._efficientzerotensor([2, 3]).view(-1)
 
 
+def fractions_among_integers(x):
+    whole = x.to(torch.int16)
+    return [
+        aten.isin.Scalar_Tensor(-0.5, whole),
+        aten.isin.Tensor_Scalar(whole, 0.5),
+        aten.isin.Scalar_Tensor(1.0, whole),
+    ]
+
+
+def distances_of_no_rows(x):
+    """PyTorch's own backward ends the process, where it is asked for."""
+    return [aten._pdist_forward.default(x[:0]).to(torch.complex64)]
+
+
 def bounds_that_changed_places(x):
     return torch.special.logit(x, 0.7), torch.special.logit(x, 1.0)
 
@@ -108,6 +122,8 @@ FOUND = (
     (parts_of_a_row_shown_often, SINGLE, "sliced"),
     (bounds_that_changed_places, SINGLE, "plain"),
     (zeros_without_memory, SINGLE, "plain"),
+    (fractions_among_integers, SINGLE, "plain"),
+    (distances_of_no_rows, SINGLE, "plain"),
     (zeros_through_two_views, SINGLE, "sliced"),
     (mask_of_nothing, torch.float64, "plain"),
     (limits_in_the_wrong_order, SINGLE, "plain"),

@@ -170,6 +170,8 @@ Result<AtenNode> AtenNode::prepare(const ir::Node& node, const at::Generator& ge
     } else {
       return unsupported(node, "argument '" + in.name() + "' is missing");
     }
+    if (in.name() == "storage_offset" && op.starts_with("aten::as_strided"))
+      made.offset_argument_ = made.arguments_.size();
     made.arguments_.push_back(std::move(out));
   }
   return made;
@@ -216,6 +218,8 @@ std::vector<at::Tensor> AtenNode::run(std::span<const at::Tensor> operands,
         break;
     }
   }
+  if (offset_argument_ && stack[*offset_argument_].isInt())
+    stack[*offset_argument_] = stack[*offset_argument_].toInt() + operands[0].storage_offset();
   op_.callBoxed(stack);
   std::vector<at::Tensor> results;
   // Values of a graph are what their memory holds: no conjugation or negation stays pending.

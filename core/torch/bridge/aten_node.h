@@ -5,6 +5,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +47,9 @@ class AtenNode {
   c10::OperatorHandle op_;
   std::vector<Argument> arguments_;
   std::size_t result_count_ = 0;
+  // A storage offset, which a graph counts from its first operand and ATen from the storage's
+  // start.
+  std::optional<std::size_t> offset_argument_;
 };
 
 }  // namespace backplane::bridge

@@ -155,8 +155,8 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
       if (PyDict_GetItemWithError(keyword_defaults, name) == local)
         from = sources.add(SourceKind::kKeywordDefault, source, name);
     }
-    // Only what is not known otherwise came from the defaults, but for numbers, which look alike.
-    if (from != kNoSource && !world_.is_own(local) && !world_.is_outside(local))
+    // What the caller gave may be the very object that is the default: then both are guarded.
+    if (from != kNoSource && !world_.is_own(local))
       admitted = world_.read(local, from);
     else
       admitted = world_.admit(Py_NewRef(local), "an argument", 2);

@@ -47,6 +47,14 @@ bool is_plain_slice(PyObject* object) {
   return is_primitive(slice->start) && is_primitive(slice->stop) && is_primitive(slice->step);
 }
 
+// C code gives the one object of this content, wherever else it is found.
+bool is_singleton(PyObject* object) {
+  if (PyTuple_CheckExact(object)) return PyTuple_GET_SIZE(object) == 0;
+  if (PyFrozenSet_CheckExact(object)) return PySet_GET_SIZE(object) == 0;
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  return type == "numpy.bool" || type == "numpy.bool_";
+}
+
 }  // namespace
 
 bool is_primitive(PyObject* object) {
@@ -252,6 +260,11 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
     if (const SourceId source = source_of(object); source != kNoSource)
       return read_tensor(object, source);
     return stop(std::string(giver) + " gave a tensor whose origin is unknown");
+  }
+  // A place that holds it now need not hold it in the next call.
+  if (is_singleton(object)) {
+    share(object);
+    return held.release();
   }
   if (is_primitive(object) || known_.count(object) != 0 || THPDevice_Check(object) ||
       PyRange_Check(object) || is_plain_slice(object))

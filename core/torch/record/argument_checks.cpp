@@ -82,6 +82,14 @@ void check_complex(Arguments in) {  // real, imag
               imaginary, " for second argument");
 }
 
+// The loss is made in memory of the target's size.
+void check_logits(Arguments in) {  // self, target, ...
+  const at::Tensor &self = in[0].toTensor(), &target = in[1].toTensor();
+  TORCH_CHECK(at::is_expandable_to(self.sizes(), target.sizes()), "output with shape ",
+              target.sizes(), " doesn't match the broadcast shape ",
+              at::infer_size(self.sizes(), target.sizes()));
+}
+
 void check_reduced_dim(Arguments in) {  // self, dim, ...
   const at::Tensor& self = in[0].toTensor();
   const std::int64_t dim = in[1].toInt();
@@ -136,6 +144,7 @@ ArgumentCheck find_argument_check(std::string_view name) {
       {"aten.masked_fill.Scalar", check_masked_fill},
       {"aten.masked_fill.Tensor", check_masked_fill},
       {"aten.complex", check_complex},
+      {"aten.binary_cross_entropy_with_logits", check_logits},
       {"aten.max.dim", check_reduced_dim},
       {"aten.min.dim", check_reduced_dim},
       {"aten.median.dim", check_reduced_dim},

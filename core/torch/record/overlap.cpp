@@ -138,6 +138,21 @@ bool may_share_element(const Operand& a, const Operand& b) {
          share_element(a.elements(), b.elements());
 }
 
+// Of as_strided_copy and as_strided_scatter: a value of a graph is its own elements alone, not what
+// lies around or between them.
+bool leaves_operand(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const bool scatters = info.name == "aten.as_strided_scatter";
+  if (!scatters && info.name != "aten.as_strided_copy") return false;
+  const std::size_t base = stack.size() - info.argument_count(), first = base + (scatters ? 2 : 1);
+  const at::Tensor& self = stack[base].toTensor();
+  const auto sizes = stack[first].toIntVector(), strides = stack[first + 1].toIntVector();
+  const c10::IValue& offset = stack[first + 2];
+  std::int64_t last = offset.isNone() ? 0 : offset.toInt() - self.storage_offset();
+  if (!self.is_non_overlapping_and_dense() || last < 0) return true;
+  for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+  return last >= self.numel() && std::ranges::count(sizes, 0) == 0;
+}
+
 }  // namespace
 
 bool share_element(const Elements& a, const Elements& b) {
@@ -162,6 +177,7 @@ bool has_element_twice(const Elements& elements) {
 std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stack) {
   // Where its result is taken from a base anew, PyTorch reads an operand that is not there.
   if (info.name == "aten.slice_inverse") return info.name + " is for functionalization alone";
+  if (leaves_operand(info, stack)) return info.name + " looks at memory around its operand";
   if (!info.writes) return {};
   std::vector<Operand> operands;
   for_each_operand(info, stack, stack.size() - info.argument_count(),
@@ -179,7 +195,8 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
       const bool is_same = is_same_view(other.tensor, written.tensor);
       if (is_same ? other.is_written : may_share_element(other, written))
         return info.name + " writes elements of another operand";
-      if (is_same && info.out_count > 0 && !keeps_size(written.tensor, operands))
+      const bool broadcasts = info.op->op_class == ir::OpClass::kPointwise;
+      if (is_same && info.out_count > 0 && broadcasts && !keeps_size(written.tensor, operands))
         return info.name + " resizes an operand";
     }
   }

@@ -176,7 +176,11 @@ void run_isin(const Frame& f) {
   const Attribute* element = f.attribute("element");
   const Attribute* test = f.attribute("test_element");
   const Tensor first = f.in(0);
-  const Type type = element || test ? first.type : promote(first.type, f.in(1).type);
+  const Attribute* const number = element ? element : test;
+  const bool is_fraction = number && number->kind == BP_ATTRIBUTE_FLOAT && !is_float(first.type);
+  const Type type = is_fraction ? Type::kF64
+                    : number    ? first.type
+                                : promote(first.type, f.in(1).type);
   in_real_domain(type, [&]<class T>(T) {
     std::vector<T> v, tests;
     if (element)
