@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from torch_backplane import _C, decompositions, torch_device
+from torch_backplane import _C, decompositions, torch_device, written_views
 from torch_backplane.errors import BackplaneDataError, BackplaneError
 from torch_backplane.options import Options
 
@@ -523,6 +523,9 @@ def compile_frame(
                 compiler.note_eager("frame's", error)
                 return graph_module.forward
             compiler.aot_reason = error.args[1]
+    if reason := written_views.find_uneven_write(graph_module, example_inputs):
+        compiler.note_eager("frame's", _C.StatusError("eager only", reason))
+        return graph_module.forward
     from torch._functorch.aot_autograd import aot_module_simplified
 
     try:

@@ -1,0 +1,79 @@
+"""Writes that PyTorch's functionalization, and so AOTAutograd, gets wrong: those through a view that
+shows an element of its base twice, or whose windows leave some out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+# The inverse of expand is a sum, which rounds; that of unfold leaves out what lies between windows.
+UNEVEN = (torch.ops.aten.expand.default, torch.ops.aten.unfold.default)
+
+
+class _Watch(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = ""
+        self.uneven = WeakTensorKeyDictionary()  # views without an inverse
+
+    def is_uneven(self, tensor: torch.Tensor) -> bool:
+        return tensor in self.uneven or torch._debug_has_internal_overlap(tensor) == 1
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if not isinstance(func, torch._ops.OpOverload):
+            return result
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None:
+                continue
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            given = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+            is_uneven = any(map(self.is_uneven, given))
+            if argument.alias_info.is_write:
+                if is_uneven and not self.found:
+                    self.found = f"{func} writes through a view that shows an element twice or leaves some out"
+            elif is_uneven or func in UNEVEN:
+                for view in pytree.tree_leaves(result):
+                    if isinstance(view, torch.Tensor):
+                        self.uneven[view] = True
+        return result
+
+
+def find_uneven_write(graph_module: Any, examples: list[Any]) -> str:
+    """Why AOTAutograd is not to trace the graph of a frame; empty where nothing is found.
+
+    Runs it on tensors without memory. A graph that does not run so says nothing.
+    """
+    watch = _Watch()
+    mode = detect_fake_mode(examples) or FakeTensorMode(allow_non_fake_inputs=True)
+
+    def fresh(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or type(value) not in (
+            torch.Tensor,
+            torch.nn.Parameter,
+            FakeTensor,
+        ):
+            return value
+        return torch.empty_strided(
+            value.size(), value.stride(), dtype=value.dtype, device=value.device
+        )
+
+    try:
+        with mode:
+            inputs = [fresh(example) for example in examples]
+            with torch.no_grad(), watch:
+                torch.fx.Interpreter(graph_module).run(*inputs)
+    except Exception:
+        return watch.found
+    return watch.found

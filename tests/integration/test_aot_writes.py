@@ -1,0 +1,36 @@
+"""What AOTAutograd's functionalization writes wrong runs with PyTorch, where AOTAutograd is to trace."""
+
+import math
+
+import pytest
+import torch
+import torch_backplane
+
+UNEVEN = {
+    "expanded": lambda x: x.expand(1, 1, 4).fill_(2),
+    "one shown often": lambda x: x[:1].expand(3).fill_(5),
+    "windows": lambda x: x.unfold(0, 2, 3).fill_(7),
+    "a row of what is shown often": lambda x: x[:1].expand(3, 1)[0].fill_(3),
+}
+EVEN = {
+    "all": lambda x: x.add_(1),
+    "slice": lambda x: x[1:3].mul_(2),
+    "beside one that is read": lambda x: (x.view(1, 4).expand(3, 4) * 2, x.add_(1)),
+}
+
+
+@pytest.mark.parametrize("start", (1.5, 1e10, math.inf))
+@pytest.mark.parametrize("name", [*UNEVEN, *EVEN])
+def test_writes(name: str, start: float) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        (UNEVEN | EVEN)[name](x)
+        return x * 2
+
+    torch._dynamo.reset()
+    torch_backplane.reset()
+    backend = "plugin:reference"
+    compiled = torch.compile(program, backend=backend, options={"recorder": False})
+    x, y = torch.full((4,), start), torch.full((4,), start)
+    torch.testing.assert_close(compiled(x), program(y), equal_nan=True)
+    torch.testing.assert_close(x, y, equal_nan=True)
+    assert torch_backplane.stats()["eager_graphs"] == (name in UNEVEN)
