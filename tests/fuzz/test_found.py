@@ -100,6 +100,11 @@ def fractions_among_integers(x):
     ]
 
 
+def draws_after_draws(x):
+    counts = aten.poisson.default(x.abs() * 3)
+    return [counts, aten.alpha_dropout.default(counts, 0.25, True)]
+
+
 def distances_of_no_rows(x):
     """PyTorch's own backward ends the process, where it is asked for."""
     return [aten._pdist_forward.default(x[:0]).to(torch.complex64)]
@@ -124,6 +129,7 @@ FOUND = (
     (zeros_without_memory, SINGLE, "plain"),
     (fractions_among_integers, SINGLE, "plain"),
     (distances_of_no_rows, SINGLE, "plain"),
+    (draws_after_draws, SINGLE, "transposed"),
     (zeros_through_two_views, SINGLE, "sliced"),
     (mask_of_nothing, torch.float64, "plain"),
     (limits_in_the_wrong_order, SINGLE, "plain"),

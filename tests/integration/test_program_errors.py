@@ -122,3 +122,32 @@ def test_a_copy_of_what_is_larger():
     with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
         compiled(torch.ones(1, 1), torch.ones(5, 5))
     assert torch.equal(compiled(torch.ones(5, 5), torch.zeros(1, 5)), torch.zeros(5, 5))
+
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "one index": lambda x, v: x.index_put((ONE,), v),
+    "two": lambda x, v: x.index_put((ONE, ONE), v[0, :1]),
+    "two apart": lambda x, v: torch.ops.aten.index_put(x.view(3, -1, 1), [ONE, None, ONE - 1], v),
+    "in place": lambda x, v: x.clone().index_put_((ONE,), v),
+    "assigned": lambda x, v: x.clone().__setitem__(ONE, v),
+    "unsafe": lambda x, v: torch.ops.aten._unsafe_index_put(x, [ONE], v),
+    "accumulated": lambda x, v: x.index_put((ONE,), v, accumulate=True),
+    "unread": lambda x, v: (x.index_put((ONE,), v), x * 2)[1],
+}
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@pytest.mark.parametrize("name", WRITES)
+def test_values_that_do_not_fit_what_is_indexed(name: str, plugin: str) -> None:
+    program = WRITES[name]
+    compiled = torch_backplane.compile(program, backend=plugin)
+    for width, given in ((5, 5), (5, 1), (1, 5), (4, 4), (4, 3), (5, 5)):
+        x, values = torch.rand(3, width), torch.rand(1, given)
+        try:
+            expected = program(x, values)
+        except (RuntimeError, IndexError) as error:
+            with pytest.raises(type(error)) as found:
+                compiled(x, values)
+            assert str(found.value) == str(error)
+            continue
+        torch.testing.assert_close(compiled(x, values), expected)

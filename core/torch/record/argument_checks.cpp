@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace backplane::record {
 
@@ -90,6 +91,38 @@ void check_logits(Arguments in) {  // self, target, ...
               at::infer_size(self.sizes(), target.sizes()));
 }
 
+// The values of index_put fit what is indexed. How much masks choose is not known here.
+void check_index_put(Arguments in) {  // self, indices, values, ...
+  const at::Tensor &self = in[0].toTensor(), &values = in[2].toTensor();
+  std::vector<std::int64_t> chosen, before, after;
+  std::vector<std::size_t> places;
+  const auto indices = in[1].toListRef();
+  if (indices.size() > static_cast<std::size_t>(self.dim())) return;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(self.dim()); ++d) {
+    if (d >= indices.size() || !indices[d].isTensor() || !indices[d].toTensor().defined()) {
+      (places.empty() ? before : after).push_back(self.sizes()[d]);
+      continue;
+    }
+    const at::Tensor& index = indices[d].toTensor();
+    if (!at::isIntegralType(index.scalar_type(), /*includeBool=*/false)) return;
+    if (!places.empty() && !at::is_expandable_to(index.sizes(), chosen) &&
+        !at::is_expandable_to(chosen, index.sizes()))
+      return;
+    chosen = places.empty() ? index.sizes().vec() : at::infer_size(chosen, index.sizes());
+    places.push_back(d);
+  }
+  if (places.empty()) return;
+  const bool adjacent = places.back() - places.front() + 1 == places.size();
+  std::vector<std::int64_t> result;
+  if (adjacent) result = before;
+  result.insert(result.end(), chosen.begin(), chosen.end());
+  if (!adjacent) result.insert(result.end(), before.begin(), before.end());
+  result.insert(result.end(), after.begin(), after.end());
+  TORCH_CHECK(at::is_expandable_to(values.sizes(), result),
+              "shape mismatch: value tensor of shape ", values.sizes(),
+              " cannot be broadcast to indexing result of shape ", at::IntArrayRef(result));
+}
+
 void check_reduced_dim(Arguments in) {  // self, dim, ...
   const at::Tensor& self = in[0].toTensor();
   const std::int64_t dim = in[1].toInt();
@@ -144,6 +177,9 @@ ArgumentCheck find_argument_check(std::string_view name) {
       {"aten.masked_fill.Scalar", check_masked_fill},
       {"aten.masked_fill.Tensor", check_masked_fill},
       {"aten.complex", check_complex},
+      {"aten.index_put", check_index_put},
+      {"aten._index_put_impl", check_index_put},
+      {"aten._unsafe_index_put", check_index_put},
       {"aten.binary_cross_entropy_with_logits", check_logits},
       {"aten.max.dim", check_reduced_dim},
       {"aten.min.dim", check_reduced_dim},

@@ -46,6 +46,7 @@ class SmallSizes {
     for (auto& [size, small] : sizes_) small = std::min(size, ++next);
   }
 
+  bool has(std::int64_t size) const { return sizes_.contains(size); }
   std::int64_t of(std::int64_t size) const {
     const auto found = sizes_.find(size);
     return found == sizes_.end() ? size : found->second;
@@ -128,8 +129,8 @@ class Mirror {
   std::function<at::Tensor(const at::Tensor& like)> as_it_lies_;
 };
 
-// Whether integers stand among the tensors: indices, lengths, offsets. Kernels trust them, or the
-// sizes beside them, so a call of other sizes, or of other integers than zeros, may read outside.
+// Whether integers stand among the tensors: indices, lengths, offsets. Kernels trust them, so a
+// call of other integers than zeros may read outside.
 bool has_integers(std::span<const IValue> arguments) {
   return std::ranges::any_of(arguments, [](const IValue& value) {
     if (value.isTensor())
@@ -137,6 +138,15 @@ bool has_integers(std::span<const IValue> arguments) {
              at::isIntegralType(value.toTensor().scalar_type(), /*includeBool=*/false);
     return value.isList() && has_integers(std::span<const IValue>(value.toListRef()));
   });
+}
+
+// Whether numbers stand beside them that a kernel may trust as well: lengths in a list, the place
+// of a class. No tensor may be smaller then.
+bool has_places(std::span<const IValue> arguments, const SmallSizes& sizes) {
+  return has_integers(arguments) && std::ranges::any_of(arguments, [&](const IValue& value) {
+           if (value.isIntList()) return !value.toIntVector().empty();
+           return value.isInt() && value.toInt() > kKeptSize && !sizes.has(value.toInt());
+         });
 }
 
 bool has_floats(std::span<const IValue> arguments) {
@@ -172,8 +182,8 @@ std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IVa
 
 std::exception_ptr find_refusal(const c10::OperatorHandle& op, std::span<const IValue> arguments,
                                 const Trial& trial) {
-  if (has_integers(arguments)) return find_refusal_as_it_lies(op, arguments, trial);
   const SmallSizes small(arguments);
+  if (has_places(arguments, small)) return find_refusal_as_it_lies(op, arguments, trial);
   const std::exception_ptr error = try_on_cpu(op, arguments, trial, &small);
   // Sizes that a call has as products, or in lists of numbers that mean something else.
   return error && small.differ() ? find_refusal_as_it_lies(op, arguments, trial) : error;

@@ -21,7 +21,7 @@ struct Trial {
 };
 
 // What the kernel throws of such a call, null where it takes it. Large sizes are made small, each
-// equal one alike, where no integers stand among the tensors.
+// equal one alike, but where a kernel may trust integers that count or place elements.
 std::exception_ptr find_refusal(const c10::OperatorHandle& op,
                                 std::span<const c10::IValue> arguments, const Trial& trial);
 

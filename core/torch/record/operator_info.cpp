@@ -63,9 +63,12 @@ constexpr std::array kRunOnZeros{
     std::string_view("aten._ctc_loss"),
     std::string_view("aten._embedding_bag"),
     std::string_view("aten._embedding_bag_forward_only"),
+    std::string_view("aten._fft_c2r"),  // strides as the library of transforms has them
+    std::string_view("aten._fft_r2c"),
     std::string_view("aten._weight_norm_interface"),  // the norms of short floats are float32
     std::string_view("aten._weight_norm_interface_backward"),
     std::string_view("aten.fractional_max_pool3d"),
+    std::string_view("aten.linalg_eig"),          // its vectors are columns
     std::string_view("aten.isin.Scalar_Tensor"),  // PyTorch's own rule gives no element for one
     std::string_view("aten.multi_margin_loss"),
     std::string_view("aten.multilabel_margin_loss_forward"),

@@ -145,6 +145,11 @@ bool leaves_operand(const OperatorInfo& info, const torch::jit::Stack& stack) {
   if (!scatters && info.name != "aten.as_strided_copy") return false;
   const std::size_t base = stack.size() - info.argument_count(), first = base + (scatters ? 2 : 1);
   const at::Tensor& self = stack[base].toTensor();
+  namespace functional = at::functionalization::impl;
+  const bool is_view = functional::isFunctionalTensor(self) &&
+                       !functional::unsafeGetFunctionalWrapper(self)->view_metas().empty();
+  // Beyond a whole storage there is nothing: PyTorch raises.
+  if (!is_view && self.storage_offset() == 0 && self.is_non_overlapping_and_dense()) return false;
   const auto sizes = stack[first].toIntVector(), strides = stack[first + 1].toIntVector();
   const c10::IValue& offset = stack[first + 2];
   std::int64_t last = offset.isNone() ? 0 : offset.toInt() - self.storage_offset();

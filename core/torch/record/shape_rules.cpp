@@ -103,9 +103,29 @@ bool gradient_of_elements(Stack& stack) {  // grad, self, ...
   return in.reply(elementwise({in.tensor(0), in.tensor(1)}, in.tensor(0).scalar_type()));
 }
 
-bool isnan(Stack& stack) {
+bool test_of_elements(Stack& stack) {
   Arguments in(stack, 1);
   return in.reply(elementwise({in.tensor(0)}, at::kBool));
+}
+
+bool absolute(Stack& stack) {
+  Arguments in(stack, 1);
+  return in.reply(elementwise({in.tensor(0)}, c10::toRealValueType(in.tensor(0).scalar_type())));
+}
+
+bool dropout_backward(Stack& stack) {  // grad, mask, scale
+  Arguments in(stack, 3);
+  const at::ScalarType dtype = in.tensor(0).scalar_type();
+  const bool is_integral = at::isIntegralType(dtype, /*includeBool=*/true);
+  const at::ScalarType real = c10::typeMetaToScalarType(at::get_default_dtype());
+  return in.reply(elementwise({in.tensor(0), in.tensor(1)}, is_integral ? real : dtype));
+}
+
+// Draws into new memory.
+template <std::size_t kCount>
+bool drawn_for_each(Stack& stack) {
+  Arguments in(stack, kCount);
+  return in.reply(dense_like(in.tensor(0)));
 }
 
 bool extremum_of_all(Stack& stack) {
@@ -415,7 +435,14 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.hardtanh", hardtanh},
       {"aten.hardswish_backward", gradient_of_elements<2>},
       {"aten.hardtanh_backward", gradient_of_elements<4>},
-      {"aten.isnan", isnan},
+      {"aten.isnan", test_of_elements},
+      {"aten.isinf", test_of_elements},
+      {"aten.abs", absolute},
+      {"aten.native_dropout_backward", dropout_backward},
+      {"aten.poisson", drawn_for_each<2>},
+      {"aten._standard_gamma", drawn_for_each<2>},
+      {"aten._sample_dirichlet", drawn_for_each<2>},
+      {"aten.binomial", drawn_for_each<3>},
       {"aten.max", extremum_of_all},
       {"aten.min", extremum_of_all},
       {"aten.var.correction", variance},
