@@ -74,7 +74,11 @@ TEST_F(ContextTest, ABinaryThatIsNotWholeIsBuiltAgain) {
     ASSERT_TRUE(other.open().ok());
     other.program(named->text(), named->entry(), "again");
     EXPECT_TRUE(other.build_pending().ok());
-    EXPECT_EQ(sdk::testing::fake_cache().begin()->second.size(), whole.size());
+    const std::string& now = sdk::testing::fake_cache().begin()->second;
+    EXPECT_NE(now, content);
+    // Drivers write names of files into a binary: its size is not the same each time.
+    EXPECT_NEAR(static_cast<double>(now.size()), static_cast<double>(whole.size()),
+                static_cast<double>(whole.size()) / 20);
   }
 }
 
