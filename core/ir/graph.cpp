@@ -88,6 +88,17 @@ NodeId Graph::add_node(const OpInfo* op, std::vector<ValueId> operands,
   return id;
 }
 
+NodeId Graph::add_node_like(const Node& like, std::vector<ValueId> operands,
+                            std::vector<TensorType> types, std::string_view wish) {
+  const NodeId id = add_node(like.op, std::move(operands), like.attributes, std::move(types), wish);
+  Node& made = nodes[id];
+  made.list_first = like.list_first;
+  made.list_count = like.list_count;
+  made.location = like.location;
+  made.host_reason = like.host_reason;
+  return id;
+}
+
 std::vector<std::vector<NodeId>> Graph::users() const {
   std::vector<std::vector<NodeId>> users(values.size());
   for (NodeId n = 0; n < nodes.size(); ++n) {

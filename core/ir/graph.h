@@ -93,6 +93,9 @@ class Graph {
   NodeId add_node(const OpInfo* op, std::vector<ValueId> operands,
                   std::vector<Attribute> attributes, std::vector<TensorType> types,
                   std::string_view name = {});
+  // A node of another graph with other operands and types.
+  NodeId add_node_like(const Node& like, std::vector<ValueId> operands,
+                       std::vector<TensorType> types, std::string_view name = {});
 
   // Nodes that read each value, in order; rebuilt on every call: O(edges).
   std::vector<std::vector<NodeId>> users() const;

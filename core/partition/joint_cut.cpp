@@ -252,13 +252,7 @@ class Extraction {
     std::vector<ir::TensorType> types;
     for (const ValueId operand : node.operands) operands.push_back(id(operand));
     for (const ValueId result : node.results) types.push_back(from_.values[result].type);
-    const NodeId made =
-        to_.add_node(node.op, std::move(operands), node.attributes, std::move(types));
-    Node& copy = to_.nodes[made];
-    copy.list_first = node.list_first;
-    copy.list_count = node.list_count;
-    copy.location = node.location;
-    copy.host_reason = node.host_reason;
+    const Node& copy = to_.nodes[to_.add_node_like(node, std::move(operands), std::move(types))];
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       ids_[node.results[i]] = copy.results[i];
       to_.values[copy.results[i]].name = from_.values[node.results[i]].name;

@@ -86,14 +86,10 @@ class Pruning {
     std::vector<ir::TensorType> types;
     for (const ValueId result : node.results)
       types.push_back(result == kNone ? ir::TensorType() : from_.values[result].type);
-    const ir::NodeId n = out_.graph.add_node(
-        node.op, std::move(operands), node.attributes, std::move(types),
+    const ir::NodeId n = out_.graph.add_node_like(
+        node, std::move(operands), std::move(types),
         node.results.empty() ? std::string() : from_.values[node.results[0]].name);
-    ir::Node& made = out_.graph.nodes[n];
-    made.list_first = node.list_first;
-    made.list_count = node.list_count;
-    made.location = node.location;
-    made.host_reason = node.host_reason;
+    const ir::Node& made = out_.graph.nodes[n];
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       ids_[node.results[i]] = made.results[i];
       keep_facts(node.results[i]);

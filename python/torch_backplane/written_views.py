@@ -3,6 +3,7 @@ shows an element of its base twice, or whose windows leave some out."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -69,11 +70,8 @@ def find_uneven_write(graph_module: Any, examples: list[Any]) -> str:
             value.size(), value.stride(), dtype=value.dtype, device=value.device
         )
 
-    try:
-        with mode:
-            inputs = [fresh(example) for example in examples]
-            with torch.no_grad(), watch:
-                torch.fx.Interpreter(graph_module).run(*inputs)
-    except Exception:
-        return watch.found
+    with contextlib.suppress(Exception), mode:
+        inputs = [fresh(example) for example in examples]
+        with torch.no_grad(), watch:
+            torch.fx.Interpreter(graph_module).run(*inputs)
     return watch.found

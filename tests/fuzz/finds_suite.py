@@ -88,7 +88,7 @@ def eagerly(change):
 
     def compile(function, plugin, inputs):
         try:
-            graph = torch.fx.symbolic_trace(function)
+            graph = graph_check.graph_of(function)
         except (RuntimeError, TypeError):  # FX takes no sizes of its inputs in lists of sizes
             return function
         return lambda *args: change(graph, args)

@@ -263,8 +263,13 @@ def check_graph(function, make_inputs, calls, plugin, grad=True, compile=compile
                 and not isinstance(run(without_dead(function), inputs, number), Exception)
             ):
                 continue  # PyTorch's own compiler leaves out what raises
-            if isinstance(expected, Exception) and "While executing %" in str(actual):
-                continue  # a shape function of PyTorch's raises an error of another class
+            if isinstance(expected, Exception) and (
+                "While executing %" in str(actual)
+                or (isinstance(actual, Exception) and not hasattr(compiled, "stages"))
+            ):
+                continue  # a shape function or decomposition of PyTorch's raises another class
+            if "must be contiguous" in str(expected) and not isinstance(actual, Exception):
+                continue  # a demand of PyTorch's own kernel
             if type(actual) is not type(expected):
                 kinds = [type(o).__name__ if isinstance(o, Exception) else "nothing"
                          for o in (actual, expected)]  # fmt: skip
@@ -290,7 +295,12 @@ def as_exact(function, inputs, number, actual, expected):
     short = (torch.float32, torch.bfloat16, torch.float16)
     wide = [i.detach().double().requires_grad_(i.requires_grad) if i.dtype in short else i
             for i in inputs]  # fmt: skip
-    exact = run(function, wide, number)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)  # what integers become
+    try:
+        exact = run(function, wide, number)
+    finally:
+        torch.set_default_dtype(before)
     if isinstance(exact, Exception) or list(exact) != list(expected):
         return False
     for name, was in expected.items():
@@ -307,7 +317,7 @@ def as_exact(function, inputs, number, actual, expected):
             continue
         was, is_now, eps = plain(was), plain(is_now), epsilon(was.dtype)
         allowed = 2 * (was - true).abs() + EXCESS * eps * true.abs()
-        if not bool(((is_now == was) | ((is_now - true).abs() <= allowed)
+        if not bool(((is_now == was) | (is_now == true) | ((is_now - true).abs() <= allowed)
                      | (is_now.isnan() & was.isnan())).all()):  # fmt: skip
             return False
     return True

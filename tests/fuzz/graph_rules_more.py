@@ -48,6 +48,7 @@ NOT_MADE = {
     "_fake_quantize_learnable*": "rounds to a grid of integers on which noise decides",
     "_fake_quantize_per_tensor_affine_cachemask*": "as above",
     "mkldnn_rnn_layer": "takes weights in an order that only PyTorch's own layer makes",
+    "rrelu_with_noise_functional": "has a gradient of the noise before it is drawn",
     "*resize*": "gives memory that nobody has written",
     "empty*": "gives memory that nobody has written",
     "new_empty*": "gives memory that nobody has written",
@@ -191,8 +192,8 @@ def _weight_norm(rows: str) -> Rule:
     def make(graph: Graph) -> str:
         # Of one dim PyTorch's shape function says another size than its kernel gives.
         value = graph.pick(least=2, dtype="same")
-        ones = [1] * (value.tensor.dim() - 1)
-        return f"{value.name}{rows}, {graph.input((value.tensor.shape[0], *ones)).name}, 0"
+        others = list(range(1, value.tensor.dim()))
+        return f"{value.name}{rows}, {value.name}.sum({others}, keepdim=True), 0"
 
     return make
 
@@ -202,10 +203,17 @@ rule("_weight_norm")(_weight_norm(""))
 rule("_weight_norm_interface")(_weight_norm(".contiguous()"))
 
 
+@rule("isin.Tensor_Tensor")
+def _isin(graph: Graph) -> str:
+    # What is said to be unique, and is not, gives anything.
+    one, two = graph.pick(dtype="same"), graph.pick(dtype="same")
+    return f"{one.name}, {two.name}, invert={graph.rng.random() < 0.5}"
+
+
 @rule("_pdist_forward")
 def _pdist(graph: Graph) -> str:
     # Of more dims the kernel reads what it likes; its caller refuses them.
-    return f"{graph.pick(rank=2, dtype='same').name}, {graph.rng.choice((0.0, 1.0, 2.0, 3.0))}"
+    return f"{graph.input(graph.shape(2)).name}, {graph.rng.choice((0.0, 1.0, 2.0, 3.0))}"
 
 
 @rule("_masked_softmax")

@@ -114,6 +114,16 @@ def bounds_that_changed_places(x):
     return torch.special.logit(x, 0.7), torch.special.logit(x, 1.0)
 
 
+def powers_beyond_the_largest_number(x):
+    """0 times infinity is NaN, also where the power alone is too large."""
+    return [aten.ldexp.Tensor(x.to(torch.int64) * 0, torch.full((7,), 130))]
+
+
+def products_along_no_dimension(x):
+    """None of the three has the dimension that is walked along."""
+    return [aten._trilinear.default(x, x, x, [0, 1], [0, 1], [2, 1], [1])]
+
+
 def zeros_through_two_views(x):
     rows = aten.permute.default(x, [0, 1])
     parts = aten.split_with_sizes.default(rows, [3, x.size(1) - 3], -1)
@@ -131,7 +141,9 @@ FOUND = (
     (distances_of_no_rows, SINGLE, "plain"),
     (draws_after_draws, SINGLE, "transposed"),
     (zeros_through_two_views, SINGLE, "sliced"),
+    (products_along_no_dimension, SINGLE, "plain"),
     (mask_of_nothing, torch.float64, "plain"),
+    (powers_beyond_the_largest_number, SINGLE, "plain"),
     (limits_in_the_wrong_order, SINGLE, "plain"),
     (loss_of_a_row, SINGLE, "plain"),
     (draws_into_turned_memory, SINGLE, "transposed"),

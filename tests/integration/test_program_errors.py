@@ -151,3 +151,23 @@ def test_values_that_do_not_fit_what_is_indexed(name: str, plugin: str) -> None:
             assert str(found.value) == str(error)
             continue
         torch.testing.assert_close(compiled(x, values), expected)
+
+
+@pytest.mark.parametrize("plugin", ("reference", "cpu_onednn"))
+@pytest.mark.parametrize("reads", (False, True), ids=("unread", "read"))
+def test_an_outer_product_smaller_than_what_it_is_added_to(plugin, reads):
+    def program(x, row):
+        made = torch.addr(x, row, ONE.float())
+        return made if reads else x
+
+    compiled = torch_backplane.compile(program, backend=f"plugin:{plugin}")
+    column = torch.ones(3, 1)
+    for row in (torch.ones(3), torch.ones(1), torch.ones(2), torch.ones(3)):
+        if row.numel() == 3:
+            torch.testing.assert_close(compiled(column, row), program(column, row))
+            continue
+        with pytest.raises(RuntimeError) as expected:
+            program(column, row)
+        with pytest.raises(RuntimeError) as found:
+            compiled(column, row)
+        assert str(found.value) == str(expected.value)

@@ -55,6 +55,12 @@ void check_bucketize(Arguments in) {  // self, boundaries
               boundaries.dim(), ")");
 }
 
+void check_addr(Arguments in) {  // self, vec1, vec2, ...
+  const at::Tensor &self = in[0].toTensor(), &rows = in[1].toTensor(), &columns = in[2].toTensor();
+  TORCH_CHECK(rows.dim() == 1 && columns.dim() == 1, "addr: Expected 1-D argument vec1 and vec2");
+  at::inferExpandGeometry(self.sizes(), self.strides(), {rows.numel(), columns.numel()});
+}
+
 void check_copy(Arguments in) {  // self, src
   const at::IntArrayRef self = in[0].toTensor().sizes(), source = in[1].toTensor().sizes();
   TORCH_CHECK(at::is_expandable_to(source, self), "output with shape ", self,
@@ -172,6 +178,7 @@ ArgumentCheck find_argument_check(std::string_view name) {
       {"aten.convolution", check_convolution},
       {"aten.native_group_norm", check_group_norm},
       {"aten.bucketize.Tensor", check_bucketize},
+      {"aten.addr", check_addr},
       {"aten.copy", check_copy},
       {"aten.masked_scatter", check_masked_scatter},
       {"aten.masked_fill.Scalar", check_masked_fill},

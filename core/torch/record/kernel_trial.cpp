@@ -129,14 +129,27 @@ class Mirror {
   std::function<at::Tensor(const at::Tensor& like)> as_it_lies_;
 };
 
-// Whether integers stand among the tensors: indices, lengths, offsets. Kernels trust them, so a
-// call of other integers than zeros may read outside.
-bool has_integers(std::span<const IValue> arguments) {
-  return std::ranges::any_of(arguments, [](const IValue& value) {
+// Whether a tensor of such a dtype stands among the arguments.
+template <class IsSuch>
+bool has_tensor(std::span<const IValue> arguments, const IsSuch& is_such) {
+  return std::ranges::any_of(arguments, [&](const IValue& value) {
     if (value.isTensor())
-      return value.toTensor().defined() &&
-             at::isIntegralType(value.toTensor().scalar_type(), /*includeBool=*/false);
-    return value.isList() && has_integers(std::span<const IValue>(value.toListRef()));
+      return value.toTensor().defined() && is_such(value.toTensor().scalar_type());
+    return value.isList() && has_tensor(std::span<const IValue>(value.toListRef()), is_such);
+  });
+}
+
+// Indices, lengths, offsets. Kernels trust them, so a call of other integers than zeros may read
+// outside.
+bool has_integers(std::span<const IValue> arguments) {
+  return has_tensor(arguments, [](at::ScalarType dtype) {
+    return at::isIntegralType(dtype, /*includeBool=*/false);
+  });
+}
+
+bool has_floats(std::span<const IValue> arguments) {
+  return has_tensor(arguments, [](at::ScalarType dtype) {
+    return !at::isIntegralType(dtype, /*includeBool=*/true);
   });
 }
 
@@ -147,15 +160,6 @@ bool has_places(std::span<const IValue> arguments, const SmallSizes& sizes) {
            if (value.isIntList()) return !value.toIntVector().empty();
            return value.isInt() && value.toInt() > kKeptSize && !sizes.has(value.toInt());
          });
-}
-
-bool has_floats(std::span<const IValue> arguments) {
-  return std::ranges::any_of(arguments, [](const IValue& value) {
-    if (value.isTensor())
-      return value.toTensor().defined() && !at::isIntegralType(value.toTensor().scalar_type(),
-                                                               /*includeBool=*/true);
-    return value.isList() && has_floats(std::span<const IValue>(value.toListRef()));
-  });
 }
 
 // The exception of the first try, null where one went well.

@@ -17,6 +17,8 @@ namespace backplane::record {
 
 namespace {
 
+namespace functional = at::functionalization::impl;
+
 // Integers within bounds, times their factors, that add up to a number.
 class Sum {
  public:
@@ -114,7 +116,6 @@ bool shows_element_twice(const at::Tensor& tensor) {
 // A write goes into the base through the inverse of each view between the two. Where an element of
 // the base is shown twice, or left out by windows, functionalization has no inverse that is right.
 bool has_no_inverse(const at::Tensor& tensor) {
-  namespace functional = at::functionalization::impl;
   if (!functional::isFunctionalTensor(tensor)) return false;
   const at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(tensor);
   if (wrapper->view_metas().empty()) return false;
@@ -145,7 +146,6 @@ bool leaves_operand(const OperatorInfo& info, const torch::jit::Stack& stack) {
   if (!scatters && info.name != "aten.as_strided_copy") return false;
   const std::size_t base = stack.size() - info.argument_count(), first = base + (scatters ? 2 : 1);
   const at::Tensor& self = stack[base].toTensor();
-  namespace functional = at::functionalization::impl;
   const bool is_view = functional::isFunctionalTensor(self) &&
                        !functional::unsafeGetFunctionalWrapper(self)->view_metas().empty();
   // Beyond a whole storage there is nothing: PyTorch raises.

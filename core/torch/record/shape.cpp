@@ -108,8 +108,6 @@ void run_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
 // With nothing to compute, kernels refuse what shape functions let through, or give other shapes.
 bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
   constexpr std::int64_t kMostElements = 1 << 16;  // what runs on zeros beside it
-  if (info.name == "aten._pdist_backward")
-    return false;  // divides integers by zero, and so ends the process
   bool has_empty = false;
   std::int64_t elements = 0;
   const auto visit = [&](const c10::IValue& value) {
@@ -122,7 +120,8 @@ bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
     if (value.isList() && !value.isIntList() && !value.isDoubleList())
       for (const c10::IValue& item : value.toListRef()) visit(item);
   }
-  return has_empty && elements <= kMostElements;
+  // That one divides integers by zero, and so ends the process.
+  return has_empty && elements <= kMostElements && info.name != "aten._pdist_backward";
 }
 
 // What the kernel takes decides where dtypes are other than those that every kernel has: shape

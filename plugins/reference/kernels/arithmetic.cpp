@@ -264,9 +264,6 @@ constexpr PointwiseRow kRows[] = {
                  kAddcmul, kAddcmul, kAddcmul),
     pointwise<3>("aten.addcdiv", {"self", "tensor1", "tensor2"}, {Param{"value", 1}}, kInResult,
                  kAddcdiv, None{}, kAddcdiv),
-    binary(
-        "aten.ldexp.Tensor", [](auto&, double a, double b) { return a * std::exp2(b); }, None{},
-        [](auto&, Complex a, Complex b) { return a * std::pow(Complex(2), b); }),
     pointwise<2>("aten.polar", {"abs", "angle"}, {}, kInResult, kNoReal, None{},
                  [](auto&, Complex a, Complex b) {
                    return Complex(a.real() * std::cos(b.real()), a.real() * std::sin(b.real()));

@@ -145,9 +145,12 @@ void run_trilinear(const Frame& f) {
   std::array<Tensor, 3> t{f.in(0), f.in(1), f.in(2)};
   static constexpr std::string_view kExpand[] = {"expand1", "expand2", "expand3"};
   Shape dims;
+  const int64_t unrolled = f.integer("unroll_dim", 1);
+  bool is_lacked = true;  // by all three: nothing is added up
   for (int i = 0; i < 3; ++i) {
     Shape added = f.ints(kExpand[i]);
     std::sort(added.begin(), added.end());
+    is_lacked = is_lacked && std::ranges::binary_search(added, unrolled);
     for (const int64_t d : added) {
       t[i].dims.insert(t[i].dims.begin() + d, 1);
       t[i].strides.insert(t[i].strides.begin() + d, 0);
@@ -168,7 +171,7 @@ void run_trilinear(const Frame& f) {
       length = r.length;
     }
     std::vector<T> out(f.out().elements(), T(0));
-    for (std::size_t i = 0; i < v[0].size(); ++i)
+    for (std::size_t i = 0; !is_lacked && i < v[0].size(); ++i)
       out[i / static_cast<std::size_t>(length)] += v[0][i] * v[1][i] * v[2][i];
     store(f.out(), out);
   });
