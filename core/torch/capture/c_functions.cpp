@@ -353,6 +353,13 @@ CUse use_of_class(PyTypeObject* type) {
   return known.handing_on.count(base) != 0 ? CUse::kHandsOn : CUse::kReads;
 }
 
+bool reads_as_it_goes(PyTypeObject* type) {
+  PyTypeObject* base = guards::base_in_c(type);
+  const Tables& known = tables();
+  return base->tp_iternext && known.constructible.count(base) != 0 &&
+         known.handing_on.count(base) == 0;
+}
+
 bool reads_own_items(const char* name) { return contains_word(kItemReaders, name); }
 
 bool is_constructible(PyTypeObject* type) {

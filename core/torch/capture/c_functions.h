@@ -49,6 +49,8 @@ enum class CUse : std::uint8_t {
 // Of methods that kReader and kWriter stand for.
 CUse use_of_method(const char* name, PyObject* self);
 CUse use_of_class(PyTypeObject* type);
+// Whether an iterator of the class looks at what it comes upon, with a function or by itself: map.
+bool reads_as_it_goes(PyTypeObject* type);
 // Whether the method looks into what the container `self`, the program's own, holds.
 bool reads_own_items(const char* name);
 

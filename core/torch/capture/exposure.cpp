@@ -1,4 +1,5 @@
 // Before code in C looks at an object: the guards of all that it can read there.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -20,6 +21,12 @@ bool is_leaf(PyObject* object) {
   return is_primitive(object) || is_fixed(object) || guards::is_tensor(object) ||
          PyFunction_Check(object) || PyFrame_Check(object) || PyTraceBack_Check(object) ||
          Py_TYPE(object) == &PySuper_Type;
+}
+
+// What it is given is looked at as the frame begins.
+bool runs_python(PyObject* object) {
+  return PyFunction_Check(object) ||
+         (PyMethod_Check(object) && PyFunction_Check(PyMethod_GET_FUNCTION(object)));
 }
 
 bool is_partial(PyObject* object) {
@@ -231,10 +238,40 @@ void World::note_compared(PyObject* container) {
   }
 }
 
+// A container may have got new items since the iterator was made.
+bool World::expose_next(PyObject* iterator) {
+  const auto is_made = [](PyObject* object) {
+    return Py_TYPE(object)->tp_iternext && is_constructible(Py_TYPE(object));
+  };
+  if (!is_made(iterator)) return true;  // those of containers look at no item
+  std::vector<PyObject*> pending{iterator}, referents;
+  std::unordered_set<PyObject*> seen;
+  bool has_chain = false;  // takes its iterables from another iterator
+  while (!pending.empty()) {
+    PyObject* next = pending.back();
+    pending.pop_back();
+    if (PyGen_CheckExact(next) || !seen.insert(next).second) continue;
+    referents.clear();
+    add_referents(next, referents);
+    if (reads_as_it_goes(Py_TYPE(next)) && std::ranges::none_of(referents, runs_python)) {
+      if (!expose(next)) return false;
+      continue;
+    }
+    const PyTypeObject* type = guards::base_in_c(Py_TYPE(next));
+    has_chain = has_chain || std::strcmp(type->tp_name, "itertools.chain") == 0;
+    const bool has_containers = has_chain || is_made(next);
+    for (PyObject* referent : referents)
+      if (Py_TYPE(referent)->tp_iternext ||
+          (has_containers && (PyTuple_CheckExact(referent) || PyList_CheckExact(referent))))
+        pending.push_back(referent);
+  }
+  return true;
+}
+
 bool World::expose_items(PyObject* object) {
   if (is_leaf(object)) return true;
   const auto found = known_.find(object);
-  if (found == known_.end() || found->second.source == kNoSource) return true;
+  if (found == known_.end() || found->second.source == kNoSource) return expose_next(object);
   if (found->second.depth != Depth::kNone && !effects_.touches(object)) return true;
   if (found->second.depth == Depth::kNone) found->second.depth = Depth::kItems;
   const Known known = found->second;

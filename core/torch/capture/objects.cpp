@@ -221,6 +221,7 @@ PyObject* Interpreter::next(PyObject* iterator) {
     PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
     return nullptr;
   }
+  if (!is_python && !world_.expose_next(iterator)) return nullptr;
   const TakerScope scope(
       *this, taker_of(is_python || PyGen_CheckExact(iterator) || PySeqIter_Check(iterator) ||
                       use_of_class(Py_TYPE(iterator)) != CUse::kReads));

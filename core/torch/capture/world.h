@@ -102,6 +102,8 @@ class World {
   bool expose(PyObject* object);
   // It takes the pieces of a container and hands them on.
   bool expose_items(PyObject* object);
+  // It takes the next of an iterator.
+  bool expose_next(PyObject* iterator);
   // It copies the attributes of an instance.
   bool expose_state(PyObject* object);
   // It may call the object: functions in C that ask more of objects than expose() covers.

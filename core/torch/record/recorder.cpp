@@ -319,7 +319,7 @@ class Recording {
     // A call makes no history where gradients are off.
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor))
       return unsupported("the program turns gradients on where its caller has turned them off");
-    find_base(tensor, index, info);
+    BP_RETURN_IF_ERROR(find_base(tensor, index, info));
     info.pending = find_pending(tensor);
     recorded_.outputs.push_back(std::move(info));
     return {};
@@ -364,24 +364,25 @@ class Recording {
     info.storage_offset = shown.storage_offset();
   }
 
-  void find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) {
+  Status find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) {
     const c10::StorageImpl* storage = storage_of(tensor);
-    if (!storage) return;
+    if (!storage) return {};
     for (const Handed& handed : handed_) {
       if (storage != storage_of(handed.given)) continue;
       if (reads_memory_otherwise(output_values_[index], {handed.value, value_of(handed.given, "")}))
-        return;
+        return unsupported("a result shows " + argument_text(handed.first_argument) +
+                           " conjugated or negated");
       info.kind =
           tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
       info.base = static_cast<std::uint32_t>(handed.first_argument);
       if (info.kind == OutputKind::kViewOfArgument) show_memory_of(handed, tensor, info);
-      return;
+      return {};
     }
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
       const at::Tensor& other = output_tensors_[earlier];
       if (!other.defined() || storage != storage_of(other)) continue;
       if (reads_memory_otherwise(output_values_[index], {output_values_[earlier], kNoValue}))
-        continue;
+        return unsupported("a result shows another conjugated or negated");
       if (info.base == kAbsent) info.base = earlier;
       info.kind = OutputKind::kSharedWithOutput;
       if (other.requires_grad() != tensor.requires_grad() ||
@@ -389,13 +390,14 @@ class Recording {
         continue;
       info.base = earlier;
       info.kind = OutputKind::kViewOfOutput;
-      return;
+      return {};
     }
-    if (info.kind != OutputKind::kSharedWithOutput) return;
+    if (info.kind != OutputKind::kSharedWithOutput) return {};
     OutputInfo& base = recorded_.outputs[info.base];
-    if (base.kind != OutputKind::kFresh) return;
+    if (base.kind != OutputKind::kFresh) return {};
     base.kind = OutputKind::kSharedWithOutput;
     base.base = info.base;
+    return {};
   }
 
   at::Tensor make_tangent(const at::Tensor& output, std::uint32_t& out_position) {
