@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 from autograd.helpers import Recorded
+from torch_backplane._C import StatusError
 
 aten = torch.ops.aten
 VIEWS = {
@@ -23,6 +24,7 @@ VIEWS = {
     "neg": lambda x: aten.imag(aten.conj(x))[1:],
     "conj and itself": lambda x: (x[1:], aten.conj(x), aten.conj(x * 1)),
 }
+PLAIN = ("imag", "real", "view_as_real", "part of view_as_real")
 
 
 def inputs() -> dict[str, torch.Tensor]:
@@ -30,7 +32,14 @@ def inputs() -> dict[str, torch.Tensor]:
     return {"whole": whole[:, :4].contiguous(), "slice": whole[:, 3:7], "rows": whole[1:]}
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", [name for name in VIEWS if name not in PLAIN])
+@pytest.mark.parametrize("place", inputs())
+def test_what_shows_an_input_conjugated_is_left_to_pytorch(view, place):
+    with pytest.raises(StatusError, match="conjugated or negated"):
+        Recorded(lambda x: VIEWS[view](x), 1)(inputs()[place])
+
+
+@pytest.mark.parametrize("view", PLAIN)
 @pytest.mark.parametrize("place", inputs())
 def test_complex(view, place):
     x = inputs()[place]
