@@ -66,7 +66,6 @@ void pack_transposed(Builder& builder, const Factor& factor, const TensorView& p
       "(ulong)n0 * " +
       number(factor.column_stride) + "UL + k0;\n";
   for (std::size_t i = rank; i-- > 0;) {
-    if (packed.dims[i] == 1) continue;
     s += "  from += (ulong)(batch % " + number(packed.dims[i]) + ") * " +
          number(factor.batch_strides[i]) + "UL; batch /= " + number(packed.dims[i]) + ";\n";
   }
@@ -80,7 +79,8 @@ void pack_transposed(Builder& builder, const Factor& factor, const TensorView& p
   builder.launch(
       kernelgen::name_entry(s), {factor.tensor->argument, packed.argument},
       {static_cast<std::size_t>(ceil_div(depth, kLanes)),
-       static_cast<std::size_t>(panels * width / kLanes), static_cast<std::size_t>(batches)});
+       static_cast<std::size_t>(panels * width / kLanes), static_cast<std::size_t>(batches)},
+      {1, 1, 1}, true);
 }
 
 }  // namespace backplane::opencl
