@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from record import helpers
+from autograd.helpers import record
 from threads import run_in_threads
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -243,3 +244,13 @@ def test_threads() -> None:
     run_in_threads(work)
     assert len(texts) == 80
     assert len(set(texts)) == 1
+
+
+def test_pivots_count_from_one() -> None:
+    """The trial of a factorization's kernels on the CPU gives them pivots that they take."""
+    x = torch.randn(4, 4) + 4 * torch.eye(4)
+    for dtype in (torch.float32, torch.complex64):
+        a, b = x.to(dtype).requires_grad_(), torch.randn(4, 2, dtype=dtype)
+        recorded = record(torch.linalg.solve, 2)
+        (actual,) = recorded(a, b)
+        assert torch.allclose(actual, torch.linalg.solve(a, b), atol=1e-5)

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones_like.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -35,6 +36,11 @@ bool is_size(const c10::Argument& argument) {
   const auto list = type->cast<c10::ListType>();
   return list != nullptr && (list->getElementType()->kind() == c10::TypeKind::IntType ||
                              list->getElementType()->kind() == c10::TypeKind::SymIntType);
+}
+
+// Rows that a factorization swapped, counted from one.
+bool are_pivots(const c10::Argument& argument) {
+  return argument.name() == "pivots" || argument.name() == "LU_pivots";
 }
 
 // Large sizes and what they become.
@@ -85,6 +91,8 @@ class Mirror {
       // What is drawn here must not move the program's random numbers.
       if (argument.name() == "generator")
         stack.emplace_back(at::detail::createCPUGenerator());
+      else if (are_pivots(argument) && arguments[i].isTensor())
+        stack.emplace_back(at::ones_like(value_of(arguments[i], false).toTensor()));
       else
         stack.push_back(value_of(arguments[i], is_size(argument)));
     }
