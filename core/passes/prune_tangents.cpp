@@ -13,47 +13,44 @@ namespace {
 using ir::kNone;
 using ir::ValueId;
 
-class Pruning {
- public:
-  Pruning(const ir::Graph& from, const std::vector<bool>& absent, std::size_t first_tangent)
-      : from_(from), reach_(from.values.size(), Reach::kFree), ids_(from.values.size(), kNone) {
-    out_.graph.name = from.name;
-    out_.graph.dim_classes = from.dim_classes;
-    for (std::size_t i = 0; i < from.inputs.size(); ++i) {
-      const ValueId v = from.inputs[i];
-      if (i >= first_tangent) reach_[v] = absent[i] ? Reach::kAbsent : Reach::kGiven;
-      if (reach_[v] == Reach::kAbsent) continue;
-      ids_[v] = out_.graph.add_input(from.values[v].name, from.values[v].type);
-      keep_facts(v);
-    }
-    for (ValueId v = 0; v < from.values.size(); ++v) {
-      const ir::Value& value = from.values[v];
-      if (value.kind != ir::ValueKind::kConstant) continue;
-      ids_[v] = out_.graph.add_constant(value.name, value.type, value.constant);
-      keep_facts(v);
-    }
-  }
+// What a value depends on: no tangent at all, only absent ones, some that is given.
+enum class Reach : std::uint8_t { kFree, kAbsent, kGiven };
 
-  Result<PrunedBackward> run() {
-    for (const ir::Node& node : from_.nodes) {
+// What of a backward is computed.
+class Needs {
+ public:
+  Needs(const ir::Graph& graph, const std::vector<bool>& absent)
+      : reach_(graph.values.size(), Reach::kFree), is_read_(graph.values.size(), false) {
+    const std::size_t first_tangent = graph.inputs.size() - absent.size();
+    for (std::size_t i = 0; i < absent.size(); ++i) {
+      const ValueId v = graph.inputs[first_tangent + i];
+      reach_[v] = absent[i] ? Reach::kAbsent : Reach::kGiven;
+      is_read_[v] = !absent[i];
+    }
+    for (const ir::Node& node : graph.nodes) {
       const Reach reach = reach_of(node);
       for (const ValueId result : node.results)
         if (result != kNone) reach_[result] = reach;
-      if (reach == Reach::kAbsent || passes_on(node)) continue;
-      BP_RETURN_IF_ERROR(copy(node));
     }
-    for (const ValueId v : from_.outputs) {
-      out_.is_reached.push_back(reach_[v] != Reach::kAbsent);
-      if (out_.is_reached.back()) out_.graph.outputs.push_back(ids_[v]);
+    for (const ValueId v : graph.outputs)
+      if (!is_absent(v)) is_read_[v] = true;
+    for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+      if (!is_computed(*node)) continue;
+      for (const ValueId operand : node->operands)
+        if (operand != kNone && !is_absent(operand)) is_read_[operand] = true;
     }
-    out_.graph.eliminate_dead();
-    return std::move(out_);
+  }
+
+  bool is_absent(ValueId v) const { return reach_[v] == Reach::kAbsent; }
+  bool is_read(ValueId v) const { return is_read_[v]; }
+  bool is_computed(const ir::Node& node) const {
+    if (reach_of(node) == Reach::kAbsent) return false;
+    return ir::has_effects(*node.op) || std::ranges::any_of(node.results, [&](ValueId v) {
+             return v != kNone && is_read_[v];
+           });
   }
 
  private:
-  // What a value depends on: no tangent at all, only absent ones, some that is given.
-  enum class Reach : std::uint8_t { kFree, kAbsent, kGiven };
-
   Reach reach_of(const ir::Node& node) const {
     Reach reach = Reach::kFree;
     for (const ValueId operand : node.operands)
@@ -61,13 +58,49 @@ class Pruning {
     return reach;
   }
 
+  std::vector<Reach> reach_;
+  std::vector<bool> is_read_;
+};
+
+class Pruning {
+ public:
+  Pruning(const ir::Graph& from, const std::vector<bool>& absent)
+      : from_(from), needs_(from, absent), ids_(from.values.size(), kNone) {
+    out_.graph.name = from.name;
+    out_.graph.dim_classes = from.dim_classes;
+    for (const ValueId v : from.inputs) {
+      if (!needs_.is_read(v)) continue;
+      ids_[v] = out_.graph.add_input(from.values[v].name, from.values[v].type);
+      keep_facts(v);
+    }
+    for (ValueId v = 0; v < from.values.size(); ++v) {
+      const ir::Value& value = from.values[v];
+      if (value.kind != ir::ValueKind::kConstant || !needs_.is_read(v)) continue;
+      ids_[v] = out_.graph.add_constant(value.name, value.type, value.constant);
+      keep_facts(v);
+    }
+  }
+
+  Result<PrunedBackward> run() {
+    for (const ir::Node& node : from_.nodes) {
+      if (!needs_.is_computed(node) || passes_on(node)) continue;
+      BP_RETURN_IF_ERROR(copy(node));
+    }
+    for (const ValueId v : from_.outputs) {
+      out_.is_reached.push_back(!needs_.is_absent(v));
+      if (out_.is_reached.back()) out_.graph.outputs.push_back(ids_[v]);
+    }
+    return std::move(out_);
+  }
+
+ private:
   // A sum with zeros is its other operand.
   bool passes_on(const ir::Node& node) {
     if (node.op->name != "aten.add.Tensor" || node.operands.size() != 2 || !is_one(node, "alpha"))
       return false;
     for (const std::size_t zero : {0U, 1U}) {
       const ValueId other = node.operands[1 - zero];
-      if (reach_[node.operands[zero]] != Reach::kAbsent ||
+      if (!needs_.is_absent(node.operands[zero]) ||
           !(from_.values[other].type == from_.values[node.results[0]].type))
         continue;
       ids_[node.results[0]] = ids_[other];
@@ -79,7 +112,7 @@ class Pruning {
   Status copy(const ir::Node& node) {
     std::vector<ValueId> operands;
     for (const ValueId operand : node.operands) {
-      if (operand != kNone && reach_[operand] == Reach::kAbsent && ids_[operand] == kNone)
+      if (operand != kNone && needs_.is_absent(operand) && ids_[operand] == kNone)
         BP_RETURN_IF_ERROR(add_zeros(operand));
       operands.push_back(operand == kNone ? kNone : ids_[operand]);
     }
@@ -123,16 +156,22 @@ class Pruning {
   }
 
   const ir::Graph& from_;
-  std::vector<Reach> reach_;
+  Needs needs_;
   std::vector<ValueId> ids_;  // by value of the whole backward; kNone where it is not needed
   PrunedBackward out_;
 };
 
 }  // namespace
 
-Result<PrunedBackward> prune_tangents(const ir::Graph& backward, const std::vector<bool>& absent,
-                                      std::size_t first_tangent) {
-  return Pruning(backward, absent, first_tangent).run();
+Result<PrunedBackward> prune_tangents(const ir::Graph& backward, const std::vector<bool>& absent) {
+  return Pruning(backward, absent).run();
+}
+
+std::vector<bool> inputs_read(const ir::Graph& backward, const std::vector<bool>& absent) {
+  const Needs needs(backward, absent);
+  std::vector<bool> out;
+  for (const ValueId v : backward.inputs) out.push_back(needs.is_read(v));
+  return out;
 }
 
 }  // namespace backplane::passes

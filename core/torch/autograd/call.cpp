@@ -199,6 +199,8 @@ class Call {
   }
 
   void save() {
+    for (const Watched& watched : signature_.watched)
+      node_->watch(watched.is_argument ? input(watched.position) : outputs_[watched.position]);
     auto copy = copies_.begin();
     for (const SavedSource& saved : signature_.saved) {
       if (saved.needs_copy) {

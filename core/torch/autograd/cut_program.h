@@ -25,11 +25,20 @@ struct SavedSource {
   bool needs_copy = false;              // its memory is an argument's that the program writes
 };
 
+// What the program shows, and eager mode saves for these tangents: who writes it before their
+// gradients are asked for gets an error, also where the backward computes its value anew.
+struct Watched {
+  bool is_argument = false;    // one that the program writes
+  std::uint32_t position = 0;  // is_argument: of the forward's inputs, else of the program's outputs
+  std::vector<std::uint32_t> tangents;
+};
+
 // Equal for all sizes of one structure.
 struct Signature {
   std::vector<record::ArgumentInfo> arguments;   // of the program
   std::vector<std::uint32_t> argument_of_input;  // by input of the forward: the first that is it
   std::vector<SavedSource> saved;
+  std::vector<Watched> watched;
   std::uint32_t tangent_count = 0;
   std::vector<std::vector<std::uint32_t>> tangents_of_gradient;  // what each depends on
   std::vector<std::uint32_t>
@@ -61,10 +70,15 @@ class CutProgram {
   // thread, without the GIL. ATen's exceptions pass.
   virtual Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                                   const SizeRecord& sizes) = 0;
-  // Inputs: saved values, then tangents, undefined for outputs that nobody differentiates.
-  // Gradients that come of such alone are undefined.
+  // Inputs: saved values, then tangents, undefined for outputs that nobody differentiates; what is
+  // saved for such alone may be undefined too. Gradients that come of such alone are undefined.
   virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                                    const SizeRecord& sizes) = 0;
+  // By saved value: the backward reads it where these tangents are absent. As in eager mode, what is
+  // saved for outputs that nobody differentiates may have been written since.
+  virtual std::vector<bool> saved_read([[maybe_unused]] const std::vector<bool>& absent) {
+    return std::vector<bool>(signature.saved.size(), true);
+  }
   // The program run by PyTorch, whose autograd then knows its history. Where it is repeatable.
   virtual std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) = 0;
 

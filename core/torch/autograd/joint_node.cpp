@@ -89,6 +89,26 @@ JointNode::JointNode(std::shared_ptr<CutProgram> program, std::shared_ptr<const 
       held_.push_back(arguments[signature.argument_of_input[i]]);
 }
 
+void JointNode::watch(const at::Tensor& value) {
+  watched_.emplace_back(torch::autograd::impl::version_counter(value), version_of(value));
+}
+
+void JointNode::check_watched(const variable_list& tangents) const {
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const auto& [counter, version] = watched_[i];
+    if (!counter.enabled() || counter.current_version() == version) continue;
+    const Watched& watched = program_->signature.watched[i];
+    TORCH_CHECK(
+        std::ranges::none_of(watched.tangents,
+                             [&](std::uint32_t tangent) { return tangents[tangent].defined(); }),
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: ",
+        watched.is_argument ? "an argument that" : "a result of", " a compiled graph",
+        watched.is_argument ? " writes" : "", " is at version ", counter.current_version(),
+        "; expected version ", version, " instead.");
+  }
+}
+
 void JointNode::release_variables() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (torch::autograd::SavedVariable& saved : saved_) saved.reset_data();
@@ -101,22 +121,27 @@ void JointNode::will_release_variables() {
 }
 
 variable_list JointNode::apply(variable_list&& tangents) {
+  check_watched(tangents);
+  std::vector<bool> is_given, absent;
+  for (const at::Tensor& tangent : tangents) {
+    is_given.push_back(tangent.defined());
+    absent.push_back(!tangent.defined());
+  }
+  const bool is_whole = std::ranges::find(absent, true) == absent.end();
+  const std::vector<bool> is_read =
+      is_whole ? std::vector<bool>(saved_.size(), true) : program_->saved_read(absent);
   std::vector<at::Tensor> inputs;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     inputs.reserve(saved_.size() + tangents.size());
-    for (torch::autograd::SavedVariable& saved : saved_) {
-      inputs.push_back(saved.unpack(getptr()));
-      if (releases_) saved.reset_data();
+    for (std::size_t i = 0; i < saved_.size(); ++i) {
+      inputs.push_back(is_read[i] ? saved_[i].unpack(getptr()) : at::Tensor());
+      if (releases_) saved_[i].reset_data();
     }
     if (releases_) held_.clear();
   }
   if (at::GradMode::is_enabled()) return differentiate_again(tangents);
-  std::vector<bool> is_given;
-  for (at::Tensor& tangent : tangents) {
-    is_given.push_back(tangent.defined());
-    inputs.push_back(std::move(tangent));
-  }
+  for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
 
   Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);
   if (!run.ok())

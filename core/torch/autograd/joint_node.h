@@ -27,12 +27,16 @@ class JointNode final : public torch::autograd::Node {
   // Every saved value once, in order, after the outputs have their history.
   void save(const at::Tensor& value, bool is_output) { saved_.emplace_back(value, is_output); }
 
+  // What `signature.watched` names, once each and in order.
+  void watch(const at::Tensor& value);
+
   std::string name() const override { return "BackplaneBackward"; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
   void release_variables() override;
   void will_release_variables() override;
 
  private:
+  void check_watched(const torch::autograd::variable_list& tangents) const;
   torch::autograd::variable_list differentiate_again(
       const torch::autograd::variable_list& tangents) const;
   // The arguments under names of their own; by input of the forward.
@@ -43,6 +47,7 @@ class JointNode final : public torch::autograd::Node {
   std::shared_ptr<CutProgram> program_;
   std::shared_ptr<const SizeRecord> sizes_;
   std::vector<torch::autograd::SavedVariable> saved_;
+  std::vector<std::pair<c10::VariableVersion, std::uint32_t>> watched_;  // as it was saved
   // For a second differentiation only. Those that it needs are held until the last apply, as eager
   // mode holds what it saves; but not those that the program writes, whose history leads back here.
   std::vector<at::Tensor> held_;

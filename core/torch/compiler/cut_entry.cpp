@@ -164,6 +164,47 @@ std::vector<bool> inputs_of_gradients(const record::Recorded& recorded) {
   return out;
 }
 
+// By tangent: the roots of the values that eager mode saves for it, which are those that nodes read
+// that are there for gradients alone.
+std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Recorded& recorded) {
+  const ir::Graph& graph = recorded.graph;
+  const auto read_by = [&](std::vector<bool>& is_read, const ir::Node& node) {
+    const bool ignores_statistics = normalizes_by_batch(node);
+    for (std::size_t i = 0; i < node.operands.size(); ++i)
+      if (node.operands[i] != ir::kNone && !(ignores_statistics && (i == 3 || i == 4)))
+        is_read[node.operands[i]] = true;
+  };
+  const auto is_any = [](const std::vector<bool>& flags, const std::vector<ir::ValueId>& values) {
+    return std::ranges::any_of(values, [&](ir::ValueId v) { return v != ir::kNone && flags[v]; });
+  };
+  std::vector<bool> shown(graph.values.size());
+  for (std::size_t i = 0; i < recorded.border.forward_output_count; ++i)
+    shown[graph.outputs[i]] = true;
+  std::vector<bool> is_forward(graph.nodes.size());
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    is_forward[n] = is_any(shown, graph.nodes[n].results);
+    if (is_forward[n]) read_by(shown, graph.nodes[n]);
+  }
+  std::vector<std::set<ir::ValueId>> roots;
+  for (std::size_t t = recorded.border.argument_count; t < graph.inputs.size(); ++t) {
+    std::vector<bool> depends(graph.values.size()), is_read(graph.values.size());
+    depends[graph.inputs[t]] = true;
+    for (const ir::Node& node : graph.nodes)
+      if (is_any(depends, node.operands))
+        for (const ir::ValueId result : node.results)
+          if (result != ir::kNone) depends[result] = true;
+    for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+      const ir::Node& node = graph.nodes[n];
+      if (!is_forward[n] && (is_any(depends, node.results) || is_any(is_read, node.results)))
+        read_by(is_read, node);
+    }
+    roots.emplace_back();
+    for (ir::ValueId v = 0; v < graph.values.size(); ++v)
+      if (is_read[v]) roots.back().insert(ir::view_root(graph, v));
+  }
+  return roots;
+}
+
 // For the gradient at each of these positions among the graph's outputs: the tangents that it
 // depends on.
 std::vector<std::vector<std::uint32_t>> tangents_of(const record::Recorded& recorded,
@@ -308,6 +349,24 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   return signature;
 }
 
+void CutEntry::watch(const record::Recorded& recorded) {
+  const ir::Graph& graph = recorded.graph;
+  const std::vector<std::set<ir::ValueId>> read = roots_read_for_gradients(recorded);
+  const auto add = [&](ir::ValueId root, bool is_argument, std::uint32_t position) {
+    autograd::Watched watched{is_argument, position, {}};
+    for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
+      if (read[tangent].contains(root)) watched.tangents.push_back(tangent);
+    // An argument is saved itself.
+    if (!watched.tangents.empty() && graph.values[root].kind == ir::ValueKind::kResult)
+      signature.watched.push_back(std::move(watched));
+  };
+  for (const auto& [root, output] : outputs_by_root(recorded, graph)) add(root, false, output);
+  for (const std::uint32_t input : signature.mutated) {
+    const record::ArgumentInfo& info = signature.arguments[signature.argument_of_input[input]];
+    add(root_of_output(graph, info.new_value), true, input);
+  }
+}
+
 void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut) {
   const ir::Graph& forward = forward_->graph().graph();
   signature = signature_of(recorded, forward);
@@ -315,6 +374,7 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
   signature.counted_inputs = forward_->counted_inputs();
   if (cut == nullptr) return;
   signature.needs_content = inputs_of_gradients(recorded);
+  watch(recorded);
   const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
     autograd::SavedSource source;
@@ -356,15 +416,18 @@ Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> input
                                                    const autograd::SizeRecord& sizes) {
   if (!backward_) return std::vector<at::Tensor>();
   std::vector<bool> absent;
+  for (std::size_t i = signature.saved.size(); i < inputs.size(); ++i)
+    absent.push_back(!inputs[i].defined());
+  const bool is_whole = std::ranges::find(absent, true) == absent.end();
+  const std::vector<bool> is_read =
+      is_whole ? std::vector<bool>(inputs.size(), true) : inputs_read(absent);
   std::vector<ArgumentValue> arguments;
   arguments.reserve(inputs.size() + sizes.class_values.size());
-  for (at::Tensor& input : inputs) {
-    absent.push_back(!input.defined());
-    if (input.defined())
-      arguments.emplace_back(c10::MaybeOwned<at::Tensor>::owned(std::move(input)));
-  }
-  if (arguments.size() == inputs.size())
-    return run(*backward_, std::move(arguments), sizes.class_values);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (is_read[i])
+      arguments.emplace_back(c10::MaybeOwned<at::Tensor>::owned(std::move(inputs[i])));
+  inputs.clear();  // a saved value goes with its last reader
+  if (is_whole) return run(*backward_, std::move(arguments), sizes.class_values);
   BP_ASSIGN_OR_RETURN(const PartialBackward partial, partial_backward(absent));
   std::vector<at::Tensor> reached;
   if (partial.function) {
@@ -375,6 +438,20 @@ Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> input
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (partial.is_reached[i]) outputs[i] = std::move(*next++);
   return outputs;
+}
+
+std::vector<bool> CutEntry::inputs_read(const std::vector<bool>& absent) {
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = inputs_read_.try_emplace(absent);
+  if (is_new) found->second = passes::inputs_read(backward_graph_, absent);
+  return found->second;
+}
+
+std::vector<bool> CutEntry::saved_read(const std::vector<bool>& absent) {
+  if (!backward_) return StagedProgram::saved_read(absent);
+  std::vector<bool> is_read = inputs_read(absent);
+  is_read.resize(signature.saved.size());
+  return is_read;
 }
 
 Result<CutEntry::PartialBackward> CutEntry::partial_backward(const std::vector<bool>& absent) {
@@ -391,9 +468,8 @@ Result<CutEntry::PartialBackward> CutEntry::partial_backward(const std::vector<b
 }
 
 Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bool>& absent) const {
-  BP_ASSIGN_OR_RETURN(
-      passes::PrunedBackward pruned,
-      passes::prune_tangents(backward_graph_, absent, absent.size() - signature.tangent_count));
+  BP_ASSIGN_OR_RETURN(passes::PrunedBackward pruned,
+                      passes::prune_tangents(backward_graph_, absent));
   PartialBackward made;
   made.is_reached = std::move(pruned.is_reached);
   if (pruned.graph.outputs.empty()) return made;
@@ -405,7 +481,8 @@ Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bo
         if (is_kept(i)) kept.push_back(flags[i]);
       flags = std::move(kept);
     };
-    keep(placement.inputs, [&](std::size_t i) { return !absent[i]; });
+    const std::vector<bool> is_read = passes::inputs_read(backward_graph_, absent);
+    keep(placement.inputs, [&](std::size_t i) { return is_read[i]; });
     keep(placement.outputs, [&](std::size_t i) { return made.is_reached[i]; });
   }
   BP_ASSIGN_OR_RETURN(made.function,

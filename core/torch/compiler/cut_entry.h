@@ -53,6 +53,7 @@ class CutEntry final : public StagedProgram {
                                           const autograd::SizeRecord& sizes) override;
   Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                            const autograd::SizeRecord& sizes) override;
+  std::vector<bool> saved_read(const std::vector<bool>& absent) override;
   std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) override {
     return eager_(arguments);
   }
@@ -67,8 +68,10 @@ class CutEntry final : public StagedProgram {
   };
 
   explicit CutEntry(const CutOptions& options) : options_(options) {}
+  std::vector<bool> inputs_read(const std::vector<bool>& absent);
   Result<PartialBackward> partial_backward(const std::vector<bool>& absent);
   Result<PartialBackward> compile_partial(const std::vector<bool>& absent) const;
+  void watch(const record::Recorded& recorded);
   void describe(const record::Recorded& recorded, const partition::JointCut* cut);
 
   Eager eager_;
@@ -81,8 +84,9 @@ class CutEntry final : public StagedProgram {
   Numbers numbers_;
   ir::Graph backward_graph_;
   record::Placement backward_placement_;
-  std::mutex mutex_;                                      // guards:
-  std::map<std::vector<bool>, PartialBackward> partial_;  // by the inputs that are absent
+  std::mutex mutex_;  // guards, by the tangents that are absent:
+  std::map<std::vector<bool>, PartialBackward> partial_;
+  std::map<std::vector<bool>, std::vector<bool>> inputs_read_;  // of the whole backward
 };
 
 // What a recording says of its arguments and outputs, but for what is saved. `forward`: the graph

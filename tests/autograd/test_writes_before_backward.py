@@ -1,0 +1,101 @@
+"""Writes between forward and backward: an error where eager mode has saved what was written, and for
+the outputs that are differentiated alone."""
+
+import pytest
+import torch
+import torch_backplane
+
+DOORS = {
+    "own": lambda f, plugin: torch_backplane.compile(f, backend=f"plugin:{plugin}"),
+    "torch": lambda f, plugin: torch.compile(f, backend=f"plugin:{plugin}"),
+}
+
+
+def product_and_sum(x, y):
+    return (x * y).sum(), (x + y).sum()
+
+
+def computed_anew(x, y):
+    z = x + 0
+    return z, torch.relu(z) * z + x.sin()
+
+
+def part_of_what_is_computed_anew(x, y):
+    z = x + 0
+    return z[1:], torch.relu(z) * z + x.sin()
+
+
+def written_and_read(x, y):
+    y.add_(1)
+    return y, x * y
+
+
+def written_and_not_read(x, y):
+    z = x * y.neg()
+    y.add_(1)
+    return y, z
+
+
+def shown_and_not_read(x, y):
+    z = x * 2
+    return z.view(-1), z + x.exp()
+
+
+PROGRAMS = (
+    product_and_sum,
+    computed_anew,
+    part_of_what_is_computed_anew,
+    written_and_read,
+    written_and_not_read,
+    shown_and_not_read,
+)
+
+
+def write_argument(y, results):
+    y.mul_(2)
+
+
+def write_result(y, results):
+    with torch.no_grad():
+        results[0].mul_(2)
+
+
+def outcome(program, write, ends):
+    x = (torch.arange(8.0).reshape(2, 4) - 2).requires_grad_()
+    y = torch.arange(4.0)
+    results = program(x, y)
+    write(y, results)
+    try:
+        sum(results[end].sum() for end in ends).backward()
+    except RuntimeError as error:
+        return str(error).partition(":")[0]
+    return x.grad
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("plugin", ("reference", "opencl"))
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("write", (write_argument, write_result))
+def test_writes_before_backward(program, write, plugin, door):
+    torch._dynamo.reset()
+    compiled = DOORS[door](program, plugin)
+    for ends in ((1,), (0, 1)):
+        expected = outcome(program, write, ends)
+        actual = outcome(compiled, write, ends)
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(actual, expected)
+        else:
+            assert actual == expected
+
+
+def test_a_program_that_writes_is_called_twice_before_backward():
+    """Eager mode has saved what the second call writes."""
+    outcomes = []
+    for program in (written_and_read, torch_backplane.compile(written_and_read)):
+        x, y = torch.ones(4, requires_grad=True), torch.ones(4)
+        first = program(x, y)[1].sum()
+        program(x, y)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            first.backward()
+        outcomes.append(x.grad)
+    assert outcomes == [None, None]
