@@ -29,7 +29,7 @@ struct SavedSource {
 // gradients are asked for gets an error, also where the backward computes its value anew.
 struct Watched {
   bool is_argument = false;    // one that the program writes
-  std::uint32_t position = 0;  // is_argument: of the forward's inputs, else of the program's outputs
+  std::uint32_t position = 0;  // is_argument: of the forward's inputs, else of program outputs
   std::vector<std::uint32_t> tangents;
 };
 
@@ -74,8 +74,8 @@ class CutProgram {
   // saved for such alone may be undefined too. Gradients that come of such alone are undefined.
   virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                                    const SizeRecord& sizes) = 0;
-  // By saved value: the backward reads it where these tangents are absent. As in eager mode, what is
-  // saved for outputs that nobody differentiates may have been written since.
+  // By saved value: the backward reads it where these tangents are absent. As in eager mode, what
+  // is saved for outputs that nobody differentiates may have been written since.
   virtual std::vector<bool> saved_read([[maybe_unused]] const std::vector<bool>& absent) {
     return std::vector<bool>(signature.saved.size(), true);
   }
