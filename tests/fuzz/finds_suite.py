@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
 import subprocess
 import sys
@@ -77,6 +78,29 @@ def test_plain_python_has_no_findings():
     for number in range(60):
         text = make_program(f"self:{number}")
         assert judge.judge(text, judge.plain) is None, text
+
+
+CALLED_WITH_ITS_OWN_RESULTS = """
+import torch
+OPTIONS = {'backend': 'cpu_onednn'}
+def main(compile):
+    def raw(x, k):
+        x += (x * k).sin()
+        return x * 2
+    f = compile(raw)
+    x = tensor(4)
+    for k in range(3, 15, 2):
+        yield call(f, x, k), x
+"""
+
+
+def test_a_rounding_that_grows_from_call_to_call_is_no_finding():
+    def off_from(first, function):
+        return lambda x, k: function(x, k) * (1.0 if k < first else 1.001)
+
+    assert judge.judge(CALLED_WITH_ITS_OWN_RESULTS) is None
+    early = functools.partial(off_from, 3)
+    assert judge.judge(CALLED_WITH_ITS_OWN_RESULTS, early) is not None
 
 
 def test_the_same_seed_makes_the_same_program():

@@ -14,6 +14,7 @@ import numpy
 import torch
 
 from fuzz import observe
+from fuzz.graph_check import RUNS, Noise
 
 Compile = Callable[..., Any]
 OUTSIDE = "outside of a call"
@@ -98,6 +99,30 @@ def options_of(code: Any) -> dict[str, Any]:
     return space["OPTIONS"]
 
 
+class OtherKernels(Noise):
+    """Results as kernels give them that round otherwise; what is exact stays: sums of eighths."""
+
+    def disturb(self, tensor: torch.Tensor) -> None:
+        before = tensor.clone()
+        super().disturb(tensor)
+        if tensor.is_floating_point() and torch._debug_has_internal_overlap(tensor) == 0:
+            scaled = before.double() * 4096
+            tensor.copy_(torch.where(scaled == scaled.round(), before, tensor))
+
+
+def is_of_rounding(code: Any, actual: list[Any], expected: list[Any]) -> bool:
+    """Each step that differs does so in plain PyTorch with kernels that round otherwise: a program
+    that is called with its own results makes any rounding large."""
+    left = {i for i, step in enumerate(expected) if actual[i] != step}
+    for seed in range(RUNS):
+        with OtherKernels(seed):
+            noised = watch(code, plain)
+        if len(noised) != len(expected):
+            return False
+        left -= {i for i in left if noised[i] != expected[i]}
+    return not left
+
+
 def judge(text: str, compile: Compile | None = None) -> Finding | None:
     """None where the program does the same compiled as plainly, or not even plainly."""
     try:
@@ -113,7 +138,11 @@ def judge(text: str, compile: Compile | None = None) -> Finding | None:
         return None
     if watch(code, plain) != expected:
         return None  # it does not do the same twice
-    return Finding(kind_of(actual, expected), observe.difference(actual, expected), text)
+    kind = kind_of(actual, expected)
+    has_kernels = options_of(code).get("backend") != "eager"
+    if kind == "other value" and has_kernels and is_of_rounding(code, actual, expected):
+        return None
+    return Finding(kind, observe.difference(actual, expected), text)
 
 
 def builtin_compile(text: str) -> Any:
