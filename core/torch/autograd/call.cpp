@@ -113,6 +113,9 @@ class Call {
 
  private:
   Result<std::vector<at::Tensor>> forward() const {
+    // As where PyTorch calls an operator that has a gradient of its own: what runs below autograd
+    // may ask (`numpy()` of a tensor that requires gradients).
+    const at::AutoGradMode no_grad(false);
     const std::vector<std::uint32_t>& order = signature_.argument_of_input;
     if (order.size() == arguments_.size() && std::ranges::is_sorted(order))
       return program_->forward(arguments_, *sizes_);  // each argument is an input
