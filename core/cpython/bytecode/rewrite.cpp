@@ -201,7 +201,7 @@ class Modified {
 
   // Calls the resume point with the stack and the locals, and returns what it gives.
   Status add_tail(const BreakPlan& plan, std::int32_t target, std::vector<Slot> slots) {
-    const FrameLayout layout{std::move(slots), plan.layout.bound};
+    const FrameLayout layout{std::move(slots), plan.layout.bound, plan.layout.kept};
     BP_ASSIGN_OR_RETURN(const ResumePoint point, plan.make_resume_point(target, layout));
     store_slots(layout.slots);
     writer_.add(PUSH_NULL);
@@ -300,7 +300,9 @@ Result<FrameCode> make_resume_code(const OriginalCode& original, std::int32_t ta
     frame.arguments.push_back(-1 - static_cast<int>(i));
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (original.is_free(i) || !live[i] || !layout.bound[i] || frame.local_of[i] >= 0) continue;
+    const bool is_kept = !layout.kept.empty() && layout.kept[i];
+    if (original.is_free(i) || (!live[i] && !is_kept) || !layout.bound[i] || frame.local_of[i] >= 0)
+      continue;
     place(i, variable_kind(i));
     frame.arguments.push_back(static_cast<int>(i));
   }
@@ -317,10 +319,12 @@ Result<FrameCode> make_resume_code(const OriginalCode& original, std::int32_t ta
   if (free_count > 0) writer.add(COPY_FREE_VARS, free_count);
   writer.add(RESUME);
   for (const int local : slot_local)
-    if (local < 0)
+    if (local < 0) {
       writer.add(PUSH_NULL);
-    else
+    } else {
       writer.add(LOAD_FAST, local);
+      writer.add(DELETE_FAST, local);  // only the stack holds it
+    }
   const std::int32_t jump = writer.add(JUMP_FORWARD);
   frame.base = writer.copy(original.code, frame.local_of, /*makes_cells=*/false);
   writer.code.instructions[static_cast<std::size_t>(jump)].target = frame.base + target;

@@ -46,6 +46,7 @@ struct FrameCode {
 struct FrameLayout {
   std::vector<Slot> slots;
   LocalSet bound;
+  LocalSet kept = {};  // bound, and to live on though nothing reads them again; may be empty
 };
 
 // `name`: "__resume_at_34_1". kUnsupported where such a frame cannot be made.

@@ -37,6 +37,7 @@ class RunningFrame {
   bool entered() const { return entered_; }
   // The instruction that runs, in code units: for line numbers and tracebacks.
   void set_position(int unit);
+  int position() const;
   // Before an error leaves the frame or reaches a handler.
   void add_traceback();
   // The generator gives a value and keeps its stack.

@@ -48,6 +48,10 @@ void RunningFrame::set_position(int unit) {
   frame_->prev_instr = _PyCode_CODE(frame_->f_code) + unit;
 }
 
+int RunningFrame::position() const {
+  return static_cast<int>(frame_->prev_instr - _PyCode_CODE(frame_->f_code));
+}
+
 void RunningFrame::add_traceback() {
   // A frame that has not reached its RESUME is not to be seen.
   if (_PyFrame_IsIncomplete(frame_)) return;

@@ -10,6 +10,7 @@
 #include "core/cpython/frame/running_frame.h"
 #include "core/torch/call/frame_callable.h"
 #include "core/torch/call/frame_effects.h"
+#include "core/torch/call/frame_lifetimes.h"
 #include "core/torch/call/frame_log.h"
 
 namespace backplane::call {
@@ -45,16 +46,22 @@ class OwnParked {
 struct Running {
   const Entry* entry = nullptr;
   const guards::Registers* registers = nullptr;
+  std::vector<Ref>* values = nullptr;  // its arguments
 };
 thread_local Running t_running;
 
-// Code that the frame after this runs as it is: its graph was tried.
-thread_local PyObject* t_plain_code = nullptr;
+// Code that the frame after this runs as it is. What a frame has got is its own: the program may
+// let go of it, and see that it ends.
+struct Starting {
+  PyObject* code = nullptr;
+  std::vector<Ref>* values = nullptr;
+};
+thread_local Starting t_starting;
 
 class RunningScope {
  public:
-  RunningScope(const Entry* entry, const guards::Registers* registers)
-      : outer_(std::exchange(t_running, {entry, registers})) {}
+  RunningScope(const Entry* entry, const guards::Registers* registers, std::vector<Ref>* values)
+      : outer_(std::exchange(t_running, {entry, registers, values})) {}
   ~RunningScope() { t_running = outer_; }
   RunningScope(const RunningScope&) = delete;
   RunningScope& operator=(const RunningScope&) = delete;
@@ -179,9 +186,11 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   PyCodeObject* code = content.code;
   constexpr int kSuspends =
       CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
-  if (t_plain_code != nullptr &&
-      std::exchange(t_plain_code, nullptr) == reinterpret_cast<PyObject*>(code))
+  if (const Starting starting = std::exchange(t_starting, {});
+      starting.code == reinterpret_cast<PyObject*>(code)) {
+    starting.values->clear();
     return cpython::evaluate_by_default(thread, frame, throwing);
+  }
   if (throwing || content.is_generator || content.first_unit != 0 ||
       (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0)
     return cpython::evaluate_by_default(thread, frame, throwing);
@@ -336,7 +345,10 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
             return nullptr;
           }
           const cpython::HookPause pause;
-          return held->run(*t_running.registers);
+          PyObject* state = held->run(*t_running.registers);
+          // The frame has them still. Without a state it starts anew, as plain Python.
+          if (state) t_running.values->clear();
+          return state;
         }));
     if (!compiled) return cpython::take_python_error("Making a callable");
     std::vector<cpython::Emitted> emitted =
@@ -394,19 +406,30 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
     if (range.begin <= plan.instruction && plan.instruction < range.end) add_live(range.target);
   if (original.keeps_first_argument) live[0] = true;
 
+  for (std::size_t i = 0; i < code.own.arguments.size(); ++i)
+    if (code.own.arguments[i] < 0) emitted.push_back({DELETE_FAST, static_cast<int>(i), {}, {}});
+  const VisibleEnds visible_ends(interpreter);
   plan.layout = {};
   plan.layout.bound.assign(live.size(), false);
+  plan.layout.kept.assign(live.size(), false);
   for (std::size_t i = 0; i < live.size(); ++i) {
     if (original.is_free(i)) continue;
     const auto own = static_cast<std::size_t>(code.own.local_of[i]);
     const Ref& value = root.locals[own];
     const Ref& before = interpreter.root_arguments()[own];
     plan.layout.bound[i] = static_cast<bool>(value);
-    if (!live[i]) continue;
+    const bool is_argument = value && value.get() == before.get();
+    // Of an argument nothing may have been asked: the next call may bring something else.
+    plan.layout.kept[i] =
+        is_argument ? !guards::is_tensor(value.get()) : visible_ends.has(value.get());
+    if (!live[i] && !(value && plan.layout.kept[i])) {
+      if (!is_argument && !original.is_cell(i) && visible_ends.has(before.get()))
+        emitted.push_back({DELETE_FAST, static_cast<int>(own), {}, {}});
+      continue;
+    }
     if (!value && before) return unsupported("a break where an argument is deleted");
     if (!value) continue;
-    if (value.get() == before.get() && !may_have_changed(interpreter.world(), value.get()))
-      continue;
+    if (is_argument && !may_have_changed(interpreter.world(), value.get())) continue;
     prefix.stored.push_back(static_cast<int>(i));
     state.push_back(value);
   }
@@ -425,7 +448,8 @@ Result<cpython::ResumePoint> Frames::resume_point(const ProgramCode& code, std::
                     std::to_string(reinterpret_cast<std::uintptr_t>(code.globals.get())) + "/" +
                     std::to_string(target) + "/";
   for (const Slot slot : layout.slots) key += slot == Slot::kNull ? 'n' : 'v';
-  for (std::size_t i = 0; i < live.size(); ++i) key += live[i] && layout.bound[i] ? '1' : '0';
+  for (std::size_t i = 0; i < live.size(); ++i)
+    key += layout.bound[i] && (live[i] || layout.kept[i]) ? '1' : '0';
   std::shared_ptr<ProgramCode>& known = resume_codes_[key];
   if (!known) {
     const std::int32_t offset =
@@ -474,7 +498,6 @@ PyObject* Frames::run(std::shared_ptr<ProgramCode> code, std::shared_ptr<FrameEn
       if (refusal.empty()) return nullptr;
       count_plain(*code, refusal);
       t_parked = {};
-      t_plain_code = code->own.held.get();
       return run_plain(*code, function, values);
     }
     Parked parked = std::exchange(t_parked, {});
@@ -490,8 +513,8 @@ PyObject* Frames::run(std::shared_ptr<ProgramCode> code, std::shared_ptr<FrameEn
   }
 }
 
-PyObject* Frames::run_modified(FrameEntry& entry, PyObject* function,
-                               const std::vector<Ref>& values, const guards::Registers& registers) {
+PyObject* Frames::run_modified(FrameEntry& entry, PyObject* function, std::vector<Ref>& values,
+                               const guards::Registers& registers) {
   PyObject* globals = PyFunction_GET_GLOBALS(function);
   Ref made = entry.function;
   if (!made) {
@@ -499,17 +522,19 @@ PyObject* Frames::run_modified(FrameEntry& entry, PyObject* function,
     if (!made) return nullptr;
     if (!PyFunction_GET_CLOSURE(function)) entry.function = made;
   }
-  const RunningScope running(entry.entry.get(), &registers);
+  const RunningScope running(entry.entry.get(), &registers, &values);
   const std::vector<PyObject*> pointers = borrowed(values);
   return PyObject_Vectorcall(made.get(), pointers.data(), pointers.size() - 1, nullptr);
 }
 
-PyObject* Frames::run_plain(const ProgramCode& code, PyObject* function,
-                            const std::vector<Ref>& values) {
+PyObject* Frames::run_plain(const ProgramCode& code, PyObject* function, std::vector<Ref>& values) {
   const Ref made = function_like(function, code.own.held.get(), code.globals.get());
   if (!made) return nullptr;
   const std::vector<PyObject*> pointers = borrowed(values);
-  return PyObject_Vectorcall(made.get(), pointers.data(), pointers.size() - 1, nullptr);
+  t_starting = {code.own.held.get(), &values};
+  PyObject* result = PyObject_Vectorcall(made.get(), pointers.data(), pointers.size() - 1, nullptr);
+  t_starting = {};  // where it could not start
+  return result;
 }
 
 void Frames::log_entry(const ProgramCode& code, const FrameEntry& entry) const {

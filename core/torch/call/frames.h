@@ -89,14 +89,15 @@ class Frames final : public cpython::Evaluator, public std::enable_shared_from_t
   Result<cpython::ResumePoint> resume_point(const ProgramCode& code, std::int32_t target,
                                             const cpython::FrameLayout& layout);
   void log_entry(const ProgramCode& code, const FrameEntry& entry) const;
-  // Runs the entry, and what it goes on with. `values`: the frame's locals, then the function.
+  // Runs the entry, and what it goes on with. `values`: the frame's locals, then the function; they
+  // are given up to the frame as soon as it needs no second start.
   PyObject* run(std::shared_ptr<ProgramCode> code, std::shared_ptr<FrameEntry> entry,
                 PyObject* function, std::vector<cpython::Ref> values, guards::Registers& registers);
   static PyObject* run_modified(FrameEntry& entry, PyObject* function,
-                                const std::vector<cpython::Ref>& values,
+                                std::vector<cpython::Ref>& values,
                                 const guards::Registers& registers);
   static PyObject* run_plain(const ProgramCode& code, PyObject* function,
-                             const std::vector<cpython::Ref>& values);
+                             std::vector<cpython::Ref>& values);
   void count_plain(const ProgramCode& code, const std::string& reason);
 
   FrameOptions options_;

@@ -250,7 +250,7 @@ PyObject* Interpreter::super_attribute(PyObject* super, PyObject* name) {
     world_.guards().guard_type_attribute(own_type, name, _PyType_Lookup(own_type, name));
     PyObject* order = own_type->tp_mro;
     Py_ssize_t i = 0;
-    const Py_ssize_t count = PyTuple_GET_SIZE(order);
+    const Py_ssize_t count = order ? PyTuple_GET_SIZE(order) : 0;  // null while mro() runs
     while (i < count && PyTuple_GET_ITEM(order, i) != start.get()) ++i;
     for (++i; i < count; ++i) {
       PyObject* base = PyTuple_GET_ITEM(order, i);

@@ -29,6 +29,13 @@ PyTypeObject* partial_type() {
   static PyTypeObject* const type = find_type("functools", "partial");
   return type;
 }
+// dict.pop on an OrderedDict: what its class keeps beside the items no longer fits them.
+bool passes_over(PyObject* self, PyObject* method) {
+  if (!PyDict_Check(self) ||
+      (Py_TYPE(method) != &PyMethodDescr_Type && Py_TYPE(method) != &PyWrapperDescr_Type))
+    return false;
+  return _PyType_Lookup(guards::base_in_c(Py_TYPE(self)), PyDescr_NAME(method)) != method;
+}
 // torch.ops.<library>.<name>, with or without its overload.
 bool is_operator_object(PyTypeObject* type) {
   static PyTypeObject* const overload = find_type("torch._ops", "OpOverload");
@@ -220,6 +227,8 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
   }
   if (type == &_PyWeakref_RefType && count == 0 && world_.is_outside(callable)) {
     PyObject* referent = PyWeakref_GET_OBJECT(callable);
+    if (world_.has_let_go(referent))
+      return world_.stop("the program asks for an object that it has let go of");
     return world_.read(referent, world_.guards().sources().add(
                                      SourceKind::kReferent, world_.source_of(callable), nullptr));
   }
@@ -314,11 +323,7 @@ PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* argume
                                      PyUnicode_InternFromString("__init__")};
   for (PyObject* name : names)
     world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
-  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
-  if (_PyType_Lookup(type, finalizer))
-    return world_.stop(std::string("the program makes a ") + type->tp_name +
-                       ", whose __del__ would run when the capture ends");
-  world_.guards().guard_type_attribute(type, finalizer, nullptr);
+  if (!world_.ends_silently(type)) return nullptr;
   const Ref positional = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
   for (std::size_t i = 0; i < count; ++i)
     PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
@@ -457,6 +462,9 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       if (self && (!world_.is_own(self) || guards::is_tensor(self)))
         return world_.stop(std::string("the program calls ") + c_name(callable) + " of a " +
                            Py_TYPE(self)->tp_name + " from outside");
+      if (self && passes_over(self, callable))
+        return world_.stop(std::string("the program calls another class's ") + c_name(callable) +
+                           " on a " + Py_TYPE(self)->tp_name);
       break;
     case CFunctionKind::kOfClass:
       return call_of_class(callable, arguments, count, keyword_names);
@@ -486,6 +494,9 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
   }
   if (kind == CFunctionKind::kFind || kind == CFunctionKind::kStore || kind == CFunctionKind::kMake)
     return world_.stop(std::string("the program calls ") + c_name(callable) + " in an unusual way");
+  if (count > 0 && PyType_Check(arguments[0]) && std::strcmp(c_name(callable), "__new__") == 0 &&
+      !world_.ends_silently(reinterpret_cast<PyTypeObject*>(arguments[0])))
+    return nullptr;
   // An unbound method has its object among the arguments.
   const bool is_unbound = self && !is_bound;
   const bool is_method = self && (kind == CFunctionKind::kReader || kind == CFunctionKind::kWriter);

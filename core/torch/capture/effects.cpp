@@ -1,5 +1,7 @@
 #include "core/torch/capture/effects.h"
 
+#include <structmember.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -181,6 +183,18 @@ PyObject* World::seen_list(PyObject* object) {
   return effects_.has_appended(object) ? changed_list(object) : nullptr;
 }
 
+namespace {
+
+// Takes any object: a store that is done later does not fail then.
+bool is_writable_slot(PyObject* descriptor) {
+  if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return false;
+  const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  return (member->type == T_OBJECT || member->type == T_OBJECT_EX) &&
+         (member->flags & READONLY) == 0;
+}
+
+}  // namespace
+
 bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* value) {
   const auto refuse = [&](const std::string& why) {
     world_.stop("the program sets ." + std::string(PyUnicode_AsUTF8(name)) +
@@ -191,7 +205,7 @@ bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* v
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
   PyObject* place = nullptr;
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
-    if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return refuse(", through a descriptor");
+    if (!is_writable_slot(descriptor)) return refuse(", through a descriptor");
     if (!world_.defers_effects()) return refuse(", in a slot");
     if (!value) return refuse(", a slot that is deleted");
     place = owner;

@@ -29,10 +29,6 @@ bool runs_python(PyObject* object) {
          (PyMethod_Check(object) && PyFunction_Check(PyMethod_GET_FUNCTION(object)));
 }
 
-bool is_partial(PyObject* object) {
-  return std::strcmp(guards::base_in_c(Py_TYPE(object))->tp_name, "functools.partial") == 0;
-}
-
 void add_referents(PyObject* object, std::vector<PyObject*>& out) {
   PyTypeObject* type = guards::base_in_c(Py_TYPE(object));
   if (!PyType_HasFeature(type, Py_TPFLAGS_HAVE_GC) || !type->tp_traverse) return;
@@ -202,7 +198,7 @@ bool World::expose(PyObject* object) {
     PyObject* next = pending.back();
     pending.pop_back();
     if (is_leaf(next)) continue;
-    if (is_partial(next) && !expose_function_of(next)) return false;
+    if (guards::is_partial(next) && !expose_function_of(next)) return false;
     const auto found = known_.find(next);
     if (found == known_.end() || found->second.source == kNoSource) {
       if (seen.insert(next).second) add_held(next, pending);

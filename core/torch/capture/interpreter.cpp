@@ -63,6 +63,7 @@ bool guard_as_method(World& world, const cpython::FrameContent& content) {
     if (!holder) continue;
     auto* type = reinterpret_cast<PyTypeObject*>(holder);
     if (guard_under(world, type, name, content.function)) return true;
+    if (!type->tp_mro) continue;  // being made
     // Classes may hold a function under another name than its own.
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
       PyObject* dict = cpython::dict_of_class(
@@ -357,7 +358,8 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
       const cpython::ExceptionRange& range =
           state.code.code.exceptions[static_cast<std::size_t>(handler)];
       state.drop_to(range.depth);
-      if (range.push_lasti) state.push(PyLong_FromLong(instructions[state.at].offset));
+      // Where it was raised: not the instruction that raises it again.
+      if (range.push_lasti) state.push(PyLong_FromLong(state.running.position()));
       PyObject *type, *value, *trace;
       PyErr_Fetch(&type, &value, &trace);
       PyErr_NormalizeException(&type, &value, &trace);

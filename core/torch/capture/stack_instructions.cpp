@@ -141,10 +141,13 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
     case LOAD_CLOSURE:
       return load_local(state, argument);
     case STORE_FAST:
+      state.world.let_go(state.locals[argument]);
       Py_XSETREF(state.locals[argument], state.pop());
       return Flow::kNext;
     case DELETE_FAST:
       if (!state.locals[argument]) return unbound(state, argument, false);
+      if (state.depth() == 0 || state.peek(1) != state.locals[argument])
+        state.world.let_go(state.locals[argument]);
       Py_CLEAR(state.locals[argument]);
       return Flow::kNext;
     case MAKE_CELL: {

@@ -99,6 +99,17 @@ void World::share(PyObject* object) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) share(PyTuple_GET_ITEM(object, i));
 }
 
+bool World::ends_silently(PyTypeObject* type) {
+  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
+  if (_PyType_Lookup(type, finalizer)) {
+    stop(std::string("the program makes a ") + type->tp_name +
+         ", whose __del__ would run when the capture ends");
+    return false;
+  }
+  guards_.guard_type_attribute(type, finalizer, nullptr);
+  return true;
+}
+
 bool World::is_own(PyObject* object) const {
   const auto found = known_.find(object);
   return found != known_.end() && found->second.source == kNoSource;

@@ -86,6 +86,14 @@ class World {
   PyObject* read_own_attribute(PyObject* traced, PyObject* name);
   // What `descriptor`, of a C structure, gives for the real tensor.
   PyObject* read_of_input(PyObject* traced, PyObject* descriptor);
+  // Whether instances that the capture makes may end with it: the class has no __del__. Guarded;
+  // stops otherwise.
+  bool ends_silently(PyTypeObject* type);
+  // A frame of the program no longer holds the object, though the capture does.
+  void let_go(PyObject* object) {
+    if (object && is_outside(object)) let_go_.insert(object);
+  }
+  bool has_let_go(PyObject* object) const { return let_go_.contains(object); }
   // The program asks whether `object` is among others, by its address: all such stay distinct.
   void note_identity(PyObject* object);
   // The program looks for `object` in `container`, which compares it with what is inside.
@@ -172,7 +180,7 @@ class World {
   std::unordered_set<PyObject*> iterated_;
   std::string reason_;
   std::unordered_map<PyObject*, Known> known_;
-  std::unordered_set<PyObject*> shared_;
+  std::unordered_set<PyObject*> shared_, let_go_;
   std::unordered_map<PyObject*, SourceId> values_;  // ranges and devices from outside
   std::vector<cpython::Ref> alive_;                 // so that no address comes twice
   std::vector<InputTensor> inputs_;

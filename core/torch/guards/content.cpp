@@ -316,6 +316,11 @@ const std::vector<PyObject*>& parts_of(PyObject* object) {
   return known_of(base_in_c(Py_TYPE(object))).parts;
 }
 
+bool is_partial(PyObject* object) {
+  const Row* row = known_of(base_in_c(Py_TYPE(object))).row;
+  return row && std::string_view(row->module) == "functools" && !parts_of(object).empty();
+}
+
 bool is_deque(PyObject* object) {
   static PyTypeObject* const type = [] {
     const Ref module = Ref::steal(PyImport_ImportModule("collections"));

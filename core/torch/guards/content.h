@@ -45,6 +45,8 @@ bool compares_by_identity(PyObject* object);
 // Of kItems: parts of a fixed structure, each by the descriptor that reads it. Empty for those that
 // have items of their own.
 const std::vector<PyObject*>& parts_of(PyObject* object);
+// partial, of the `functools` that the table knows: its first part is the function.
+bool is_partial(PyObject* object);
 // deque: read by position.
 bool is_deque(PyObject* object);
 // mappingproxy, and the views of a dict: `mapping_of` has what they show.

@@ -1,0 +1,144 @@
+"""When objects of the program end: as in plain Python, also where a frame is cut into parts."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+import torch_backplane
+from torch_backplane.frontend import counters
+
+
+class Thing:
+    pass
+
+
+class Counted:
+    alive = 0
+
+    def __init__(self) -> None:
+        Counted.alive += 1
+
+    def __del__(self) -> None:
+        Counted.alive -= 1
+
+
+def seen(seen: list[Any], what: Any) -> None:
+    print(end="")  # the callers break here
+    seen.append(what)
+
+
+def kept_though_unread(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing = Thing()  # noqa: F841
+    watch = weakref.ref(thing)
+    x = x + 1
+    seen(out, watch() is None)
+    x = x + 1
+    seen(out, watch() is None)
+    return x
+
+
+def finalizer_of_unread(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing = Counted()  # noqa: F841
+    x = x + 1
+    seen(out, Counted.alive)
+    x = x + 1
+    seen(out, Counted.alive)
+    return x
+
+
+def deleted(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing = Thing()
+    watch = weakref.ref(thing)
+    x = x + 1
+    seen(out, watch() is None)
+    del thing
+    seen(out, watch() is None)
+    return x + 1
+
+
+def replaced(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing: Any = Thing()
+    watch = weakref.ref(thing)
+    x = x + 1
+    seen(out, watch() is None)
+    thing = None  # noqa: F841
+    seen(out, watch() is None)
+    return x + 1
+
+
+def finalizer_of_deleted(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing = Counted()
+    seen(out, Counted.alive)
+    x = x + 1
+    del thing
+    print(end="")
+    seen(out, Counted.alive)
+    return x + 1
+
+
+def only_on_the_stack(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    name = type(Counted()).__name__
+    print(end="")
+    x = x + 1
+    seen(out, (name, Counted.alive))
+    return x + 1
+
+
+def variable_of_a_closure(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing = Thing()
+    watch = weakref.ref(thing)
+
+    def read() -> Thing:
+        return thing
+
+    x = x + 1
+    seen(out, read() is watch())
+    x = x + 1
+    seen(out, watch() is None)
+    return x
+
+
+def iterator_that_is_done(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    iterator = iter(Sequence())
+    for _ in iterator:
+        x = x + 1
+    gc.collect()
+    seen(out, Counted.alive)
+    return x
+
+
+class Sequence(Counted):
+    def __getitem__(self, at: int) -> int:
+        if at < 3:
+            return at
+        raise IndexError
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        kept_though_unread,
+        finalizer_of_unread,
+        deleted,
+        replaced,
+        finalizer_of_deleted,
+        only_on_the_stack,
+        variable_of_a_closure,
+        iterator_that_is_done,
+    ],
+)
+def test_objects_end_as_in_plain_python(program: Any) -> None:
+    Counted.alive = 0
+    plain: list[Any] = []
+    program(torch.ones(2), plain)
+    compiled = torch_backplane.compile(program, backend="eager")
+    for _ in range(3):
+        captured: list[Any] = []
+        compiled(torch.ones(2), captured)
+        assert captured == plain
+    assert counters(compiled)["programs"] > 0
+    assert Counted.alive == 0

@@ -1,0 +1,118 @@
+"""Corners of Python's object model that CPython's own tests look into: as in plain Python."""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch_backplane
+
+
+def another_functools() -> types.ModuleType:
+    """With classes of the usual names that are not the usual ones."""
+    names = ("functools", "_functools")
+    kept = {name: sys.modules.pop(name) for name in names}
+    try:
+        return importlib.import_module("functools")
+    finally:
+        sys.modules.update(kept)
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+PARTIAL = another_functools().partial(add, 1)
+
+
+class OwnModule(types.ModuleType):
+    pass
+
+
+class Order(type):
+    def mro(cls) -> list[type]:
+        if cls.__mro__ is None:
+            try:
+                super(cls, cls).missing  # type: ignore[misc]
+            except AttributeError:
+                return type.mro(cls)
+        return [cls]
+
+
+def text_of_another_partial(out: list[Any]) -> None:
+    out.append("add" in repr(PARTIAL))
+    print(end="")
+    out.append(PARTIAL(2))
+
+
+def readonly_member(out: list[Any]) -> None:
+    module = OwnModule("name")
+    print(end="")
+    try:
+        module.__dict__ = {}  # type: ignore[misc]
+    except (AttributeError, TypeError):
+        out.append("refused")
+
+
+def super_of_a_class_in_the_making(out: list[Any]) -> None:
+    made = Order("Made", (), {})
+    out.append([base.__name__ for base in made.__mro__])
+
+
+def items_taken_by_the_base(out: list[Any]) -> None:
+    table = collections.OrderedDict()
+    table["a"] = 1
+    table["b"] = 2
+    dict.pop(table, "a")
+    print(end="")
+    try:
+        out.append(repr(table))
+    except KeyError:
+        out.append("refused")
+
+
+def line_behind_a_with(out: list[Any]) -> None:
+    class Quiet:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *error: Any) -> None:
+            pass
+
+    def fails() -> None:
+        with Quiet():
+            [].pop()
+
+    print(end="")
+    try:
+        fails()
+    except IndexError as error:
+        trace = error.__traceback__
+        while trace.tb_next:
+            trace = trace.tb_next
+        out.append(trace.tb_frame.f_lineno - trace.tb_frame.f_code.co_firstlineno)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        text_of_another_partial,
+        readonly_member,
+        super_of_a_class_in_the_making,
+        items_taken_by_the_base,
+        line_behind_a_with,
+    ],
+)
+def test_as_in_plain_python(program: Callable[[list[Any]], None]) -> None:
+    plain: list[Any] = []
+    program(plain)
+    compiled = torch_backplane.compile(program, backend="eager")
+    for _ in range(2):
+        out: list[Any] = []
+        compiled(out)
+        assert out == plain
