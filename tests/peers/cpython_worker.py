@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import importlib
 import sys
+import sysconfig
 import traceback
 import unittest
 import unittest.case
@@ -81,6 +82,12 @@ def _captured_call(compile_function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _make_program(folder: Path) -> None:
+    """Python's own library runs as it is. Under another path the tests are programs to capture."""
+    (folder / "test").symlink_to(Path(sysconfig.get_path("stdlib")) / "test")
+    sys.path.insert(0, str(folder))
+
+
 def _without(suite: unittest.TestSuite, skipped: frozenset[str]) -> unittest.TestSuite:
     """Keeps the suites' own order and nesting, which fixtures of classes depend on."""
     kept = type(suite)()
@@ -100,6 +107,7 @@ def main() -> None:
     parser.add_argument("skip", type=Path)
     given = parser.parse_args()
 
+    _make_program(given.results.parent)
     import torch  # noqa: F401  # in both runs: it changes what some tests see
     import torch_backplane
     from test import support
