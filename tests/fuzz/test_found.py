@@ -259,8 +259,19 @@ def pooled_rows(x):
     return torch.nn.functional.adaptive_avg_pool2d(x[None], 2)
 
 
+def sums_at_no_place(x):
+    """A loop over no index ran once."""
+    none = torch.zeros(0, dtype=torch.int64)
+    wide = torch.ones(3, 7)
+    return (
+        torch.index_add(wide, 1, none, wide[:, :0] * 2),
+        torch.scatter_add(wide, 1, none.reshape(1, 0).expand(3, 0), wide) + x.sum(),
+        torch.index_put(wide, (none,), wide[:0] * 3, accumulate=True),
+    )
+
+
 @pytest.mark.parametrize("plugin", ("reference", "cpu_onednn", "opencl"))
-@pytest.mark.parametrize("program", (layer_norm_of_all, group_norm_of_pictures, pooled_rows))
+@pytest.mark.parametrize("program", (sums_at_no_place, layer_norm_of_all, group_norm_of_pictures, pooled_rows))
 def test_none_after_some(program, plugin):
     """A size of 0, met when the others are generalised."""
     compiled = torch_backplane.compile(program, backend=plugin)

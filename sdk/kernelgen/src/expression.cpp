@@ -83,7 +83,7 @@ Expr Expressions::integer(Type type, std::int64_t value) {
   return add_node(n);
 }
 Expr Expressions::axis(std::size_t which) {
-  if (extents_[which] <= 1) return index(0);
+  if (extents_[which] == 1) return index(0);  // along none, nothing is stored
   Node n;
   n.op = Op::kAxis;
   n.type = index_type_;

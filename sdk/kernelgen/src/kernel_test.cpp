@@ -77,6 +77,16 @@ TEST(Kernel, NothingToDo) {
   EXPECT_EQ(print(k, Dialect::kC11, {}).items, 0U);
 }
 
+TEST(Kernel, NothingIsStoredAlongALoopOfNothing) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({1, 0});
+  Expressions& e = k.expressions;
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, e.index(0), e.load(0, Storage::kF32, e.axis(1)), Store::kAdd}};
+  EXPECT_EQ(print(k, Dialect::kOpenCL, {}).text.find("t1["), std::string::npos);
+}
+
 // The tensor has no memory at all.
 TEST(Kernel, RowsWithoutElementsReadNothing) {
   Kernel k = two_axes(2, 0, 1);
