@@ -16,7 +16,8 @@ MAIN = """
 if __name__ == "__main__":
     import sys
 
-    sys.exit(str(check_graph(f, inputs, CALLS, PLUGIN, GRAD) or "") or None)
+    door = DOORS[globals().get("DOOR", "graph")]
+    sys.exit(str(check_graph(f, inputs, CALLS, PLUGIN, GRAD, door) or "") or None)
 """
 
 
@@ -33,7 +34,7 @@ def make(plugin: str, without: tuple[str, ...], seed: str) -> str:
     return make_graph(seed, list(operators(without)), plugin)
 
 
-def judge(text: str, compile: Any = graph_check.compile_graph) -> Finding | None:
+def judge(text: str, compile: Any = None) -> Finding | None:
     space: dict[str, Any] = {"make": graph_check.make, "torch": torch}
     try:
         exec(builtin_compile(text), space)
@@ -41,7 +42,8 @@ def judge(text: str, compile: Any = graph_check.compile_graph) -> Finding | None
     except (SyntaxError, KeyError, NameError):
         return None
     try:
-        found = graph_check.check_graph(*graph, compile=compile)
+        door = compile or graph_check.DOORS[space.get("DOOR", "graph")]
+        found = graph_check.check_graph(*graph, compile=door)
     except (TypeError, AttributeError, NameError, ValueError, IndexError, KeyError):
         return None  # no graph any more
     if found is None:

@@ -4,6 +4,7 @@ finds no call that PyTorch accepts."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from fuzz.graphs import Graph, Refused, Value, overload
 Rule = Callable[[Graph], str]
 RULES: dict[str, Rule] = {}
 SCALARS = (0, 1, 2, -1, 0.5, 1.5, -0.5, 3)
+EDGES = (math.inf, -math.inf, math.nan, -0.0)
 WIDE_SCALARS = (200, 256, 300, -129, 70000, 2**33)  # not every dtype holds them
 # Arguments by what they are called, for operators that are called by their schema.
 INTEGERS = {"n": (0, 1, 2), "k": (1, 2), "p": (1, 2), "diagonal": (-1, 0, 1), "offset": (-1, 0, 1)}
@@ -117,6 +119,8 @@ def _argument(graph: Graph, op: str, argument: Any, first: Value | None) -> Any:
         # A factory has so many elements.
         wide = first is not None and name not in ("ord", "p", "n") and graph.rng.random() < 0.1
         number = graph.rng.choice(WIDE_SCALARS if wide else SCALARS)
+        if first is not None and graph.rng.random() < 0.04:
+            return graph.rng.choice(EDGES)
         # One less is another number in double alone, which PyTorch computes some elements with.
         return 256 if name == "exponent" and number > 2**24 else number
     if kind in ("float", "Optional[float]"):

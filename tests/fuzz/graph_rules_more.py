@@ -372,13 +372,18 @@ def _embedding(graph: Graph) -> str:
     return f"{table.name}, {graph.index(table.tensor.shape[0], graph.rng.choice(((3,), (2, 5), ()))).name}"
 
 
-@rule("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-def _bag(graph: Graph) -> str:
-    table = graph.input((7, 4))
-    offsets = "torch.tensor([0, 2])"
-    return (
-        f"{table.name}, {graph.index(7, (6,)).name}, {offsets}, False, {graph.rng.choice((0, 1))}"
-    )
+def _bag(rows: str) -> Rule:
+    def make(graph: Graph) -> str:
+        table, indices = graph.input((7, 4)), graph.index(7, (6,))
+        mode = graph.rng.choice((0, 1))
+        return f"{table.name}, {indices.name}{rows}, torch.tensor([0, 2]), False, {mode}"
+
+    return make
+
+
+rule("embedding_bag")(_bag(""))
+# Read indices as if they lay close, unchecked.
+rule("_embedding_bag", "_embedding_bag_forward_only")(_bag(".contiguous()"))
 
 
 @rule("one_hot")
@@ -436,7 +441,9 @@ def _ordered(op: str) -> Rule:
     def make(graph: Graph) -> str:
         # Few equal elements, whose order a sort may choose; short floats have many.
         short = graph.dtype.is_floating_point and graph.dtype.itemsize == 2
-        value = graph.input(graph.shape(graph.rng.choice((1, 2))), torch.float32 if short else None)
+        layout = graph.rng.choice(("plain", "reversed", "sliced", "stepped"))
+        shape = graph.shape(graph.rng.choice((1, 2)))
+        value = graph.input(shape, torch.float32 if short else None, layout=layout)
         size = value.tensor.shape[-1]
         count = graph.rng.randint(1, size)
         tail = {"topk": f", {count}", "kthvalue": f", {count}", "msort": ""}

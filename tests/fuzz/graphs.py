@@ -4,6 +4,7 @@ comes behind it knows its sizes, and what PyTorch refuses is left out."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import warnings
 from typing import Any
@@ -20,7 +21,12 @@ MOST_VALUE = 1e3
 TRIES = 12
 FLOATS = (torch.float32,) * 12 + (torch.bfloat16, torch.bfloat16, torch.float16, torch.float64)
 OTHERS = (torch.int64, torch.int64, torch.int32, torch.bool, torch.uint8, torch.int8, torch.int16)
-LAYOUTS = ("plain", "plain", "plain", "transposed", "sliced")
+LAYOUTS = ("plain",) * 8 + ("transposed", "transposed", "sliced", "sliced")
+LAYOUTS += ("channels_last", "reversed", "stepped", "expanded")
+
+
+DOORS = ("graph", "graph", "frame")
+EDGES = 0.1  # of the inputs that any operator takes
 
 
 class Refused(Exception):
@@ -54,9 +60,11 @@ class Graph:
         self.values: list[Value] = []
         self.inputs: list[str] = []
         self.lines: list[str] = []
-        self.space: dict[str, Any] = {"torch": torch, "inf": float("inf"), **SIZES}
+        self.space: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan, **SIZES}
+        self.edges: set[str] = set()  # inputs with numbers that kernels treat as special
         self.count = 0
         self.dtype = rng.choice(FLOATS)
+        self.door = rng.choice(DOORS)
 
     # --- values ------------------------------------------------------------------------------------
 
@@ -80,16 +88,21 @@ class Graph:
         low: float = -2.0,
         high: float = 2.0,
         high_text: str | None = None,
+        layout: str | None = None,
+        edges: bool = False,
     ) -> Value:
         dtype = dtype or self.dtype
-        layout = self.rng.choice(LAYOUTS)
+        layout = layout or self.rng.choice(LAYOUTS)
         if not dtype.is_floating_point and low == -2.0:
             low, high = (0, 4) if dtype is torch.uint8 else (-3, 4)
         bounds = "" if (low, high) == (-2.0, 2.0) else f", low={low}, high={high_text or high}"
         kind = "" if layout == "plain" else f", {layout!r}"
-        self.inputs.append(f"make({self.shape_text(shape)}, {dtype}{kind}{bounds})")
+        tail = ", edges=True" if edges else ""
+        self.inputs.append(f"make({self.shape_text(shape)}, {dtype}{kind}{bounds}{tail})")
         name = f"x{len(self.inputs) - 1}"
-        value = Value(name, graph_check.make(shape, dtype, layout, low, high))
+        value = Value(name, graph_check.make(shape, dtype, layout, low, high, edges))
+        if edges:
+            self.edges.add(name)
         self.space[name] = value.tensor
         self.values.append(value)
         return value
@@ -114,6 +127,7 @@ class Graph:
             if (
                 t.is_floating_point()
                 and t.numel()
+                and v.name not in self.edges
                 and not bool(t.detach().abs().max() < MOST_VALUE)
             ):
                 return False
@@ -133,7 +147,7 @@ class Graph:
             kinds = {"int": OTHERS[:3], "bool": (torch.bool,), None: (self.dtype,) * 5 + OTHERS}
             kind = self.rng.choice(kinds.get(dtype, (self.dtype,)))
             shape = self.shape(rank if rank is not None else max(least, self.rng.choice((1, 2, 3))))
-            value = self.input(shape, kind)
+            value = self.input(shape, kind, edges=self.rng.random() < EDGES)
         return value
 
     def like(self, value: Value, dtype: torch.dtype | None = None) -> Value:
@@ -252,10 +266,25 @@ CALLS = (
 )
 
 
-def text_of(graph: Graph, calls: list[dict[str, int]], plugin: str, grad: bool) -> str:
+def gradients(graph: Graph, calls: int) -> bool | list[str]:
+    """Of all inputs, of none, or for each call the names of some."""
+    how = graph.rng.random()
+    if how < 0.7:
+        return how < 0.3
+    names = [f"x{i}" for i in range(len(graph.inputs))]
+    some = [" ".join(n for n in names if graph.rng.random() < 0.5) for _ in range(calls)]
+    # Guards, which alone know the difference, are those of frames.
+    return some if graph.door == "frame" else some[:1]
+
+
+def text_of(
+    graph: Graph, calls: list[dict[str, int]], plugin: str, grad: bool | list[str]
+) -> str:
     names = ", ".join(f"x{i}" for i in range(len(graph.inputs)))
     outputs = [v.name for v in graph.values if not v.used and not v.name.startswith("x")]
     outputs = outputs[-6:] or [graph.values[-1].name]
+    if graph.rng.random() < 0.1:  # an input, or a result twice
+        outputs.append(graph.rng.choice([*outputs, *(v.name for v in graph.values)]))
     return "\n".join(
         [
             "import torch",
@@ -264,6 +293,7 @@ def text_of(graph: Graph, calls: list[dict[str, int]], plugin: str, grad: bool) 
             f"PLUGIN = {plugin!r}",
             f"CALLS = {calls}",
             f"GRAD = {grad}",
+            f"DOOR = {graph.door!r}",
             "",
             "def inputs(n, m):",
             "    return {",
@@ -288,4 +318,5 @@ def make_graph(seed: str, ops: list[str], plugin: str) -> str:
         warnings.simplefilter("ignore")
         graph.input((SIZES["n"], SIZES["m"]))
         graph.grow(rng.choice((2, 3, 4, 6, 8, 12)))
-    return text_of(graph, rng.choice(CALLS), plugin, rng.random() < 0.5)
+    calls = rng.choice(CALLS)
+    return text_of(graph, calls, plugin, gradients(graph, len(calls)))

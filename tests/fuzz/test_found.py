@@ -105,11 +105,6 @@ def draws_after_draws(x):
     return [counts, aten.alpha_dropout.default(counts, 0.25, True)]
 
 
-def distances_of_no_rows(x):
-    """PyTorch's own backward ends the process, where it is asked for."""
-    return [aten._pdist_forward.default(x[:0]).to(torch.complex64)]
-
-
 def bounds_that_changed_places(x):
     return torch.special.logit(x, 0.7), torch.special.logit(x, 1.0)
 
@@ -130,7 +125,44 @@ def zeros_through_two_views(x):
     return [aten.zero_.default(rows), parts[0]]
 
 
+def results_in_turned_memory(x):
+    """Their kernels keep the order of dimensions, or do not: what draws behind them tells."""
+    bits = aten.sigmoid.default(x)
+    tests = aten.logical_and.default(x, x), aten.logical_xor.default(x, x), aten.logical_not.default(x)
+    parts = aten.complex.default(x, x), aten.polar.default(bits, x)
+    loss = aten.binary_cross_entropy.default(bits, bits, None, 0)
+    copy = aten.lift_fresh_copy.default(x)
+    return [*aten.log_sigmoid_forward.default(x), *tests, *parts, loss, copy]
+
+
+def places_and_draws(x):
+    return [
+        aten.nonzero_static.default(x, size=3),
+        aten.dropout.default(aten.log_sigmoid_forward.default(x)[0], 0.5, True),
+        aten.uniform.default(aten.angle.default(aten.complex.default(x, x))),
+    ]
+
+
+def conjugated_and_added(x):
+    return [aten.fft_ifft.default(x, dim=-2) + 1, aten.fft_ihfft.default(x, dim=0) * 2]
+
+
+def counts_that_nobody_reads(x):
+    aten.binomial.default(x[0, :1], x[0, :2])
+    return [x + 1]
+
+
+def views_of_a_row_shown_often(x):
+    return [x[1:], x[None], x + 1]
+
+
 FOUND = (
+    (results_in_turned_memory, SINGLE, "transposed"),
+    (places_and_draws, SINGLE, "transposed"),
+    (conjugated_and_added, SINGLE, "transposed"),
+    (conjugated_and_added, SINGLE, "sliced"),
+    (counts_that_nobody_reads, torch.float64, "plain"),
+    (views_of_a_row_shown_often, SINGLE, "expanded"),
     (polynomials_of_no_degree, SINGLE, "plain"),
     (roots_beside_a_branch_cut, SINGLE, "sliced"),
     (parts_of_a_row_shown_often, SINGLE, "plain"),
@@ -138,7 +170,6 @@ FOUND = (
     (bounds_that_changed_places, SINGLE, "plain"),
     (zeros_without_memory, SINGLE, "plain"),
     (fractions_among_integers, SINGLE, "plain"),
-    (distances_of_no_rows, SINGLE, "plain"),
     (draws_after_draws, SINGLE, "transposed"),
     (zeros_through_two_views, SINGLE, "sliced"),
     (products_along_no_dimension, SINGLE, "plain"),
@@ -169,6 +200,15 @@ def test_found(graph, dtype, layout, plugin):
         return {"x": make((n, m), dtype, layout)}
 
     assert check_graph(graph, inputs, SIZES, plugin) is None
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+def test_distances_of_no_rows(plugin):
+    """PyTorch's own backward ends the process, where it is asked for."""
+    compiled = torch_backplane.compile(aten._pdist_forward.default, backend=plugin)
+    made = compiled(torch.zeros(0, 7, requires_grad=True))
+    assert made.shape == (0,)
+    assert made.requires_grad
 
 
 def median_along_nothing(x):

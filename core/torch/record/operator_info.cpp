@@ -92,10 +92,10 @@ bool has_python_meta(const c10::OperatorHandle& handle) {
 }
 
 // A conjugation, negation or zero that PyTorch leaves pending on the tensor; values of a graph have
-// no such bits.
+// no such bits. Their strides are kept, where they are dense.
 constexpr std::array<std::pair<std::string_view, const char*>, 3> kSubstitutes{{
-    {"aten._conj", "aten::_conj_copy"},
-    {"aten._neg_view", "aten::_neg_view_copy"},
+    {"aten._conj", "aten::_conj_physical"},
+    {"aten._neg_view", "aten::neg"},
     {"aten._efficientzerotensor", "aten::zeros"},
 }};
 

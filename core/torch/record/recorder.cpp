@@ -26,6 +26,7 @@
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/fallback.h"
 #include "core/torch/record/lower.h"
+#include "core/torch/record/overlap.h"
 #include "core/torch/record/session.h"
 
 namespace backplane::record {
@@ -347,7 +348,7 @@ class Recording {
     while (view != kNoValue && view != bases[0] && view != bases[1] &&
            tape.values[view].origin == ValueOrigin::kResult) {
       const Call& call = tape.calls[tape.values[view].producer];
-      if (call.info->name == "aten._conj_copy" || call.info->name == "aten._neg_view_copy")
+      if (call.info->name == "aten._conj_physical" || call.info->name == "aten.neg")
         return true;
       view = call.operands.empty() ? kNoValue : call.operands.front();
     }
@@ -375,7 +376,14 @@ class Recording {
       info.kind =
           tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
       info.base = static_cast<std::uint32_t>(handed.first_argument);
-      if (info.kind == OutputKind::kViewOfArgument) show_memory_of(handed, tensor, info);
+      if (info.kind != OutputKind::kViewOfArgument) return {};
+      // Autograd of strides gives all that share an element their mean.
+      const at::Tensor& meta = session_->tape.values[handed.value].meta;
+      if (info.requires_grad &&
+          has_element_twice({meta.storage_offset(), meta.sizes(), meta.strides()}))
+        return unsupported("a result shows " + argument_text(handed.first_argument) +
+                           ", whose elements share memory");
+      show_memory_of(handed, tensor, info);
       return {};
     }
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {

@@ -108,9 +108,69 @@ bool test_of_elements(Stack& stack) {
   return in.reply(elementwise({in.tensor(0)}, at::kBool));
 }
 
+bool test_of_pairs(Stack& stack) {
+  Arguments in(stack, 2);
+  return in.reply(elementwise({in.tensor(0), in.tensor(1)}, at::kBool));
+}
+
 bool absolute(Stack& stack) {
   Arguments in(stack, 1);
   return in.reply(elementwise({in.tensor(0)}, c10::toRealValueType(in.tensor(0).scalar_type())));
+}
+
+bool complex(Stack& stack) {  // two parts
+  Arguments in(stack, 2);
+  const at::ScalarType dtype = in.tensor(0).scalar_type();
+  if (dtype != in.tensor(1).scalar_type() || !at::isFloatingType(dtype)) return false;
+  return in.reply(elementwise({in.tensor(0), in.tensor(1)}, c10::toComplexType(dtype)));
+}
+
+bool rrelu_with_noise(Stack& stack) {  // self, noise, lower, upper, training, generator
+  Arguments in(stack, 6);
+  return in.reply(dense_like(in.tensor(0)), like(in.tensor(1)));
+}
+
+bool cross_entropy_of_bits(Stack& stack) {  // self, target, weight, reduction
+  Arguments in(stack, 4);
+  return in.at(3).toInt() == at::Reduction::None && in.reply(like(in.tensor(0)));
+}
+
+bool channel_shuffle(Stack& stack) {  // self, groups
+  Arguments in(stack, 2);
+  return in.reply(in_format_of(in.tensor(0)));
+}
+
+// Into new memory, one element after the other.
+template <std::size_t kCount>
+bool dense_as_first(Stack& stack) {
+  Arguments in(stack, kCount);
+  return in.reply(dense_like(in.tensor(0)));
+}
+
+bool binomial(Stack& stack) {  // count, prob, generator
+  Arguments in(stack, 3);
+  const at::Tensor count = in.tensor(0);
+  return in.reply(dense(at::infer_size(count.sizes(), in.tensor(1).sizes()), count.scalar_type()));
+}
+
+// By way of complex numbers, into memory that had no strides.
+bool angle(Stack& stack) {
+  Arguments in(stack, 1);
+  const at::Tensor self = in.tensor(0);
+  return self.is_complex() &&
+         in.reply(dense(self.sizes(), c10::toRealValueType(self.scalar_type())));
+}
+
+bool log_sigmoid(Stack& stack) {
+  Arguments in(stack, 1);
+  const at::Tensor made = dense_like(in.tensor(0));
+  return in.reply(made, dense_like(made));
+}
+
+bool nonzero_static(Stack& stack) {  // self, size, fill_value
+  Arguments in(stack, 3);
+  const std::int64_t size = in.at(1).toInt();
+  return size >= 0 && in.reply(dense({size, in.tensor(0).dim()}, at::kLong));
 }
 
 bool dropout_backward(Stack& stack) {  // grad, mask, scale
@@ -119,13 +179,6 @@ bool dropout_backward(Stack& stack) {  // grad, mask, scale
   const bool is_integral = at::isIntegralType(dtype, /*includeBool=*/true);
   const at::ScalarType real = c10::typeMetaToScalarType(at::get_default_dtype());
   return in.reply(elementwise({in.tensor(0), in.tensor(1)}, is_integral ? real : dtype));
-}
-
-// Draws into new memory.
-template <std::size_t kCount>
-bool drawn_for_each(Stack& stack) {
-  Arguments in(stack, kCount);
-  return in.reply(dense_like(in.tensor(0)));
 }
 
 bool extremum_of_all(Stack& stack) {
@@ -398,9 +451,10 @@ bool is_plain_convolution(const at::Tensor& input, const at::Tensor& weight) {
          weight.numel() > 0 && !input.is_complex();
 }
 
-// input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+// input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ...
+template <std::size_t kCount>
 bool convolution(Stack& stack) {
-  Arguments in(stack, 9);
+  Arguments in(stack, kCount);
   const at::Tensor input = in.tensor(0), weight = in.tensor(1);
   if (!is_plain_convolution(input, weight)) return false;
   const Convolution made(in, input, weight, 3, in.at(2));
@@ -437,12 +491,27 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.hardtanh_backward", gradient_of_elements<4>},
       {"aten.isnan", test_of_elements},
       {"aten.isinf", test_of_elements},
+      {"aten.logical_not", test_of_elements},
+      {"aten.logical_and", test_of_pairs},
+      {"aten.logical_or", test_of_pairs},
+      {"aten.logical_xor", test_of_pairs},
       {"aten.abs", absolute},
+      {"aten.angle", angle},
+      {"aten.log_sigmoid_forward", log_sigmoid},
+      {"aten.nonzero_static", nonzero_static},
+      {"aten.binary_cross_entropy", cross_entropy_of_bits},
+      {"aten.channel_shuffle", channel_shuffle},
+      {"aten.native_channel_shuffle", channel_shuffle},
+      {"aten.complex", complex},
+      {"aten.polar", complex},
+      {"aten.rrelu_with_noise", dense_as_first<6>},
+      {"aten.rrelu_with_noise_functional", rrelu_with_noise},
+      {"aten.lift_fresh_copy", dense_as_first<1>},
       {"aten.native_dropout_backward", dropout_backward},
-      {"aten.poisson", drawn_for_each<2>},
-      {"aten._standard_gamma", drawn_for_each<2>},
-      {"aten._sample_dirichlet", drawn_for_each<2>},
-      {"aten.binomial", drawn_for_each<3>},
+      {"aten.poisson", dense_as_first<2>},
+      {"aten._standard_gamma", dense_as_first<2>},
+      {"aten._sample_dirichlet", dense_as_first<2>},
+      {"aten.binomial", binomial},
       {"aten.max", extremum_of_all},
       {"aten.min", extremum_of_all},
       {"aten.var.correction", variance},
@@ -468,7 +537,8 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten._scaled_dot_product_flash_attention_for_cpu", flash_attention_for_cpu},
       {"aten._scaled_dot_product_flash_attention_for_cpu_backward",
        flash_attention_for_cpu_backward},
-      {"aten.convolution", convolution},
+      {"aten.convolution", convolution<9>},
+      {"aten._convolution", convolution<13>},
       {"aten.convolution_backward", convolution_backward},
   };
   return table;
