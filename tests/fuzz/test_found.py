@@ -156,7 +156,17 @@ def views_of_a_row_shown_often(x):
     return [x[1:], x[None], x + 1]
 
 
+def lines_under_turned_weights(x):
+    weight = x[:4, :3].expand(2, 4, 3).transpose(1, 2) * 1
+    rows = x[None, :3]
+    return [
+        aten.conv1d.default(rows, weight * 1, None, [1], [1]),
+        aten.conv_transpose1d.default(rows, weight.transpose(0, 1) * 1),
+    ]
+
+
 FOUND = (
+    (lines_under_turned_weights, SINGLE, "plain"),
     (results_in_turned_memory, SINGLE, "transposed"),
     (places_and_draws, SINGLE, "transposed"),
     (conjugated_and_added, SINGLE, "transposed"),

@@ -393,8 +393,14 @@ class Convolution {
         output_padding_(in.at(first + 4).toIntVector()),
         transposed_(in.at(first + 3).toBool()),
         groups_(in.at(first + 5).toInt()),
-        input_(on_cpu(input)),
-        weight_(on_cpu(weight)) {
+        is_line_(weight.dim() == 3),
+        input_(on_cpu(is_line_ ? dense_like(input).unsqueeze(2) : input)),
+        weight_(on_cpu(is_line_ ? weight.unsqueeze(2) : weight)) {
+    // PyTorch takes one dimension for a picture of one row.
+    if (is_line_) {
+      for (Dims* each : {&stride_, &dilation_}) each->insert(each->begin(), 1);
+      for (Dims* each : {&padding_, &output_padding_}) each->insert(each->begin(), 0);
+    }
     if (bias_sizes.isTensor() && bias_sizes.toTensor().defined()) {
       bias_ = on_cpu(bias_sizes.toTensor());
       bias_sizes_ = bias_->sizes().vec();
@@ -419,9 +425,14 @@ class Convolution {
                                         wide(stride_), wide(dilation_));
   }
 
+  // A tensor of such sizes, in the layout that the implementation gives.
+  at::Tensor laid(Dims sizes, at::ScalarType dtype, at::MemoryFormat format) const {
+    if (is_line_ && sizes.size() == 3) sizes.insert(sizes.begin() + 2, 1);
+    const at::Tensor made = dense(sizes, dtype, format);
+    return is_line_ ? made.squeeze(2) : made;
+  }
+
   at::MemoryFormat memory_format() const {
-    // One dimension has no channels-last form.
-    if (weight_.dim() == 3) return at::MemoryFormat::Contiguous;
     const auto backend = at::native::select_conv_backend(
         input_, weight_, bias_, symbolic(stride_), symbolic(padding_), symbolic(dilation_),
         transposed_, symbolic(output_padding_), groups_,
@@ -440,6 +451,7 @@ class Convolution {
   Dims stride_, padding_, dilation_, output_padding_;
   bool transposed_;
   std::int64_t groups_;
+  bool is_line_;
   at::Tensor input_, weight_;
   std::optional<at::Tensor> bias_;
   std::optional<Dims> bias_sizes_;
@@ -464,7 +476,7 @@ bool convolution(Stack& stack) {
   const Dims sizes = made.output_sizes();
   for (const std::int64_t size : sizes)
     if (size <= 0) return false;
-  return in.reply(dense(sizes, input.scalar_type(), made.memory_format()));
+  return in.reply(made.laid(sizes, input.scalar_type(), made.memory_format()));
 }
 
 // grad, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups,
@@ -473,9 +485,10 @@ bool convolution_backward(Stack& stack) {
   Arguments in(stack, 11);
   const at::Tensor grad = in.tensor(0), input = in.tensor(1), weight = in.tensor(2);
   if (!is_plain_convolution(input, weight)) return false;
-  const at::MemoryFormat format = Convolution(in, input, weight, 4, in.at(3)).memory_format();
+  const Convolution made(in, input, weight, 4, in.at(3));
+  const at::MemoryFormat format = made.memory_format();
   const auto gradient = [&](const at::Tensor& t) {
-    return dense(t.sizes(), t.scalar_type(), format);
+    return made.laid(t.sizes().vec(), t.scalar_type(), format);
   };
   return in.reply(in.flag(10, 0) ? gradient(input) : at::Tensor(),
                   in.flag(10, 1) ? gradient(weight) : at::Tensor(),
