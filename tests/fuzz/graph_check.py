@@ -116,6 +116,8 @@ def run(function, inputs, seed, noise=None):
                 noise.disturb(one)
     # What is written must not be a leaf.
     given = [i.view_as(i) if i.requires_grad else i for i in inputs]
+    leaves = [i for i in inputs if i.requires_grad]
+    versions = [g._version for g in given]
     torch.manual_seed(seed)
     try:
         results = [r for r in pytree.tree_leaves(function(*given)) if isinstance(r, torch.Tensor)]
@@ -124,8 +126,8 @@ def run(function, inputs, seed, noise=None):
         made |= {f"memory {i}": sharers(r, [*given, *results]) for i, r in enumerate(results)}
         made |= {f"requires_grad {i}": torch.tensor(r.requires_grad) for i, r in enumerate(results)}
         made |= {f"input {i}": g for i, g in enumerate(given)}
-        ends = [r for r in results if r.requires_grad]
-        leaves = [i for i in inputs if i.requires_grad]
+        written = [g for g, v in zip(given, versions, strict=True) if g._version != v]
+        ends = [r for r in [*results, *written] if r.requires_grad]
         if ends and leaves:
             generator = torch.Generator().manual_seed(seed)
             tangents = [torch.rand(r.shape, generator=generator).to(r.dtype) for r in ends]

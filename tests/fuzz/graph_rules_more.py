@@ -552,6 +552,12 @@ def _reshape_alias(graph: Graph) -> str:
     return f"{graph.input((3, 4)).name}.contiguous(), [4, 3], [3, 1]"
 
 
+@rule("lift_fresh_copy")
+def _fresh_copy(graph: Graph) -> str:
+    # PyTorch's functionalization makes a clone of it, which keeps strides; the kernel does not.
+    return f"{graph.pick().name}.contiguous()"
+
+
 @rule("poisson")
 def _poisson(graph: Graph) -> str:
     return graph.input(graph.shape(2), None, 0.0, 3.0).name

@@ -165,7 +165,14 @@ def lines_under_turned_weights(x):
     ]
 
 
+def a_volume_that_lies_as_pictures(x):
+    volume = torch.ones(2, 3, 4, 7).permute(0, 3, 1, 2) * x[0, 0]
+    pads = [0, 1, 1, 0, 1, 1]
+    return aten.replication_pad3d.default(volume, pads), aten.reflection_pad3d.default(volume, pads)
+
+
 FOUND = (
+    (a_volume_that_lies_as_pictures, SINGLE, "plain"),
     (lines_under_turned_weights, SINGLE, "plain"),
     (results_in_turned_memory, SINGLE, "transposed"),
     (places_and_draws, SINGLE, "transposed"),

@@ -125,6 +125,22 @@ bool complex(Stack& stack) {  // two parts
   return in.reply(elementwise({in.tensor(0), in.tensor(1)}, c10::toComplexType(dtype)));
 }
 
+// One volume, self and pads, which the kernels take for pictures where it lies as those do.
+bool pad_volume(Stack& stack) {
+  Arguments in(stack, 2);
+  const at::Tensor self = in.tensor(0);
+  const Dims pads = in.at(1).toIntVector();
+  const at::MemoryFormat format = self.suggest_memory_format();
+  if (self.dim() != 4 || pads.size() != 6 || format != at::MemoryFormat::ChannelsLast) return false;
+  Dims sizes = self.sizes().vec();
+  for (std::size_t i = 0; i < pads.size(); ++i) {
+    const std::size_t dim = sizes.size() - 1 - i / 2;
+    if (pads[i] < 0 || pads[i] >= self.size(static_cast<std::int64_t>(dim))) return false;
+    sizes[dim] += pads[i];
+  }
+  return in.reply(dense(sizes, self.scalar_type(), format));
+}
+
 bool rrelu_with_noise(Stack& stack) {  // self, noise, lower, upper, training, generator
   Arguments in(stack, 6);
   return in.reply(dense_like(in.tensor(0)), like(in.tensor(1)));
@@ -517,6 +533,8 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.native_channel_shuffle", channel_shuffle},
       {"aten.complex", complex},
       {"aten.polar", complex},
+      {"aten.reflection_pad3d", pad_volume},
+      {"aten.replication_pad3d", pad_volume},
       {"aten.rrelu_with_noise", dense_as_first<6>},
       {"aten.rrelu_with_noise_functional", rrelu_with_noise},
       {"aten.lift_fresh_copy", dense_as_first<1>},
