@@ -123,7 +123,6 @@ def run(function, inputs, seed, noise=None):
         results = [r for r in pytree.tree_leaves(function(*given)) if isinstance(r, torch.Tensor)]
         made = {f"result {i}": r for i, r in enumerate(results)}
         made |= {f"layout {i}": layout_of(r) for i, r in enumerate(results)}
-        made |= {f"memory {i}": sharers(r, [*given, *results]) for i, r in enumerate(results)}
         made |= {f"requires_grad {i}": torch.tensor(r.requires_grad) for i, r in enumerate(results)}
         made |= {f"input {i}": g for i, g in enumerate(given)}
         written = [g for g, v in zip(given, versions, strict=True) if g._version != v]
@@ -133,6 +132,7 @@ def run(function, inputs, seed, noise=None):
             tangents = [torch.rand(r.shape, generator=generator).to(r.dtype) for r in ends]
             found = torch.autograd.grad(ends, leaves, tangents, allow_unused=True)
             made |= {f"gradient {i}": g for i, g in enumerate(found)}
+        made |= {f"memory {i}": sharers(r, [*given, *results]) for i, r in enumerate(results)}
         return {name: None if t is None else t.detach().clone() for name, t in made.items()}
     except Exception as error:
         return error
@@ -147,17 +147,16 @@ def layout_of(tensor):
 
 
 def sharers(tensor, others):
-    """Whose memory a tensor shows: 2 where both are of one base, 1 where autograd knows nothing of
-    it, as with the parts that unsafe_split gives."""
-
-    def base(one):
-        return one._base if one._is_view() else one
+    """Whose memory a tensor shows: 2 where a write is a write to both, 1 where PyTorch says that
+    nobody writes, as to the parts that unsafe_split gives."""
 
     def shares(other):
         place = tensor.untyped_storage().data_ptr()
-        if place == 0 or other.untyped_storage().data_ptr() != place:
+        if not tensor.numel() or other.untyped_storage().data_ptr() != place:
             return 0
-        return 2 if base(tensor) is base(other) else 1
+        before = other._version
+        torch.autograd.graph.increment_version(tensor)
+        return 1 + (other._version != before)
 
     return torch.tensor([shares(other) for other in others])
 

@@ -388,7 +388,8 @@ rule("_embedding_bag", "_embedding_bag_forward_only")(_bag(".contiguous()"))
 
 @rule("one_hot")
 def _one_hot(graph: Graph) -> str:
-    return f"{graph.index(4, graph.shape(2)).name}, 4"
+    # PyTorch composes it otherwise for shapes alone, which gives other strides.
+    return f"{graph.index(4, graph.shape(2)).name}.contiguous(), 4"
 
 
 @rule("repeat_interleave.Tensor")

@@ -279,9 +279,7 @@ def gradients(graph: Graph, calls: int) -> bool | list[str]:
     return some if graph.door == "frame" else some[:1]
 
 
-def text_of(
-    graph: Graph, calls: list[dict[str, int]], plugin: str, grad: bool | list[str]
-) -> str:
+def text_of(graph: Graph, calls: list[dict[str, int]], plugin: str, grad: bool | list[str]) -> str:
     names = ", ".join(f"x{i}" for i in range(len(graph.inputs)))
     outputs = [v.name for v in graph.values if not v.used and not v.name.startswith("x")]
     outputs = outputs[-6:] or [graph.values[-1].name]

@@ -128,7 +128,11 @@ def zeros_through_two_views(x):
 def results_in_turned_memory(x):
     """Their kernels keep the order of dimensions, or do not: what draws behind them tells."""
     bits = aten.sigmoid.default(x)
-    tests = aten.logical_and.default(x, x), aten.logical_xor.default(x, x), aten.logical_not.default(x)
+    tests = (
+        aten.logical_and.default(x, x),
+        aten.logical_xor.default(x, x),
+        aten.logical_not.default(x),
+    )
     parts = aten.complex.default(x, x), aten.polar.default(bits, x)
     loss = aten.binary_cross_entropy.default(bits, bits, None, 0)
     copy = aten.lift_fresh_copy.default(x)
@@ -165,6 +169,11 @@ def lines_under_turned_weights(x):
     ]
 
 
+def smaller_pictures_of_channels(x):
+    picture = torch.ones(2, 4, 6, 7).permute(0, 3, 1, 2) * x[0, 0]
+    return [aten.pixel_unshuffle.default(picture, 2), aten.channel_shuffle.default(picture, 7)]
+
+
 def a_volume_that_lies_as_pictures(x):
     volume = torch.ones(2, 3, 4, 7).permute(0, 3, 1, 2) * x[0, 0]
     pads = [0, 1, 1, 0, 1, 1]
@@ -172,6 +181,7 @@ def a_volume_that_lies_as_pictures(x):
 
 
 FOUND = (
+    (smaller_pictures_of_channels, SINGLE, "plain"),
     (a_volume_that_lies_as_pictures, SINGLE, "plain"),
     (lines_under_turned_weights, SINGLE, "plain"),
     (results_in_turned_memory, SINGLE, "transposed"),
@@ -328,7 +338,9 @@ def sums_at_no_place(x):
 
 
 @pytest.mark.parametrize("plugin", ("reference", "cpu_onednn", "opencl"))
-@pytest.mark.parametrize("program", (sums_at_no_place, layer_norm_of_all, group_norm_of_pictures, pooled_rows))
+@pytest.mark.parametrize(
+    "program", (sums_at_no_place, layer_norm_of_all, group_norm_of_pictures, pooled_rows)
+)
 def test_none_after_some(program, plugin):
     """A size of 0, met when the others are generalised."""
     compiled = torch_backplane.compile(program, backend=plugin)

@@ -348,8 +348,7 @@ class Recording {
     while (view != kNoValue && view != bases[0] && view != bases[1] &&
            tape.values[view].origin == ValueOrigin::kResult) {
       const Call& call = tape.calls[tape.values[view].producer];
-      if (call.info->name == "aten._conj_physical" || call.info->name == "aten.neg")
-        return true;
+      if (call.info->name == "aten._conj_physical" || call.info->name == "aten.neg") return true;
       view = call.operands.empty() ? kNoValue : call.operands.front();
     }
     return false;

@@ -125,6 +125,18 @@ bool complex(Stack& stack) {  // two parts
   return in.reply(elementwise({in.tensor(0), in.tensor(1)}, c10::toComplexType(dtype)));
 }
 
+bool pixel_unshuffle(Stack& stack) {  // self, factor
+  Arguments in(stack, 2);
+  const at::Tensor self = in.tensor(0);
+  const std::int64_t factor = in.at(1).toInt();
+  const at::MemoryFormat format = self.suggest_memory_format();
+  if (self.dim() != 4 || format != at::MemoryFormat::ChannelsLast || factor <= 0) return false;
+  if (self.size(2) % factor != 0 || self.size(3) % factor != 0) return false;
+  return in.reply(dense({self.size(0), self.size(1) * factor * factor, self.size(2) / factor,
+                         self.size(3) / factor},
+                        self.scalar_type(), format));
+}
+
 // One volume, self and pads, which the kernels take for pictures where it lies as those do.
 bool pad_volume(Stack& stack) {
   Arguments in(stack, 2);
@@ -533,6 +545,7 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.native_channel_shuffle", channel_shuffle},
       {"aten.complex", complex},
       {"aten.polar", complex},
+      {"aten.pixel_unshuffle", pixel_unshuffle},
       {"aten.reflection_pad3d", pad_volume},
       {"aten.replication_pad3d", pad_volume},
       {"aten.rrelu_with_noise", dense_as_first<6>},
