@@ -132,9 +132,9 @@ bool pixel_unshuffle(Stack& stack) {  // self, factor
   const at::MemoryFormat format = self.suggest_memory_format();
   if (self.dim() != 4 || format != at::MemoryFormat::ChannelsLast || factor <= 0) return false;
   if (self.size(2) % factor != 0 || self.size(3) % factor != 0) return false;
-  return in.reply(dense({self.size(0), self.size(1) * factor * factor, self.size(2) / factor,
-                         self.size(3) / factor},
-                        self.scalar_type(), format));
+  return in.reply(dense(
+      {self.size(0), self.size(1) * factor * factor, self.size(2) / factor, self.size(3) / factor},
+      self.scalar_type(), format));
 }
 
 // One volume, self and pads, which the kernels take for pictures where it lies as those do.
