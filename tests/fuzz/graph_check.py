@@ -112,8 +112,8 @@ def run(function, inputs, seed, noise=None):
     inputs = [pytree.tree_map(copy, i) for i in inputs]
     if noise is not None:
         with torch.no_grad():
-            for one in inputs:
-                noise.disturb(one)
+            for one in inputs:  # their memory, as elements may lie in one place
+                noise.disturb(torch.empty(0, dtype=one.dtype).set_(one.untyped_storage()))
     # What is written must not be a leaf.
     given = [i.view_as(i) if i.requires_grad else i for i in inputs]
     leaves = [i for i in inputs if i.requires_grad]

@@ -163,9 +163,11 @@ def views_of_a_row_shown_often(x):
 def lines_under_turned_weights(x):
     weight = x[:4, :3].expand(2, 4, 3).transpose(1, 2) * 1
     rows = x[None, :3]
+    column = x[:1, None, :4].mT * 1  # lies as one of channels, too
     return [
         aten.conv1d.default(rows, weight * 1, None, [1], [1]),
         aten.conv_transpose1d.default(rows, weight.transpose(0, 1) * 1),
+        aten.conv_transpose1d.default(column, weight.permute(2, 0, 1) * 1),
     ]
 
 

@@ -67,6 +67,9 @@ at::Tensor like(const at::Tensor& t) {
   return strided(t.sizes(), at::infer_dense_strides(t.sizes(), t.strides()), t.scalar_type());
 }
 
+// Strides of single elements stay as they are, and may look like another format's.
+at::Tensor contiguous(const at::Tensor& t) { return t.is_contiguous() ? t : dense_like(t); }
+
 at::Tensor in_format_of(const at::Tensor& t) {
   return dense(t.sizes(), t.scalar_type(), t.suggest_memory_format());
 }
@@ -422,7 +425,7 @@ class Convolution {
         transposed_(in.at(first + 3).toBool()),
         groups_(in.at(first + 5).toInt()),
         is_line_(weight.dim() == 3),
-        input_(on_cpu(is_line_ ? dense_like(input).unsqueeze(2) : input)),
+        input_(on_cpu(is_line_ ? contiguous(input).unsqueeze(2) : input)),
         weight_(on_cpu(is_line_ ? weight.unsqueeze(2) : weight)) {
     // PyTorch takes one dimension for a picture of one row.
     if (is_line_) {
