@@ -179,7 +179,9 @@ def smaller_pictures_of_channels(x):
 def a_volume_that_lies_as_pictures(x):
     volume = torch.ones(2, 3, 4, 7).permute(0, 3, 1, 2) * x[0, 0]
     pads = [0, 1, 1, 0, 1, 1]
-    return aten.replication_pad3d.default(volume, pads), aten.reflection_pad3d.default(volume, pads)
+    wide = aten.replication_pad3d.default(volume[:, :1], [2, 2, 0, 0, 1, 1])
+    some = aten.replication_pad3d.default(volume, pads)
+    return some, wide, aten.reflection_pad3d.default(volume, pads)
 
 
 FOUND = (

@@ -141,6 +141,7 @@ bool pixel_unshuffle(Stack& stack) {  // self, factor
 }
 
 // One volume, self and pads, which the kernels take for pictures where it lies as those do.
+template <bool kReflects>
 bool pad_volume(Stack& stack) {
   Arguments in(stack, 2);
   const at::Tensor self = in.tensor(0);
@@ -150,7 +151,8 @@ bool pad_volume(Stack& stack) {
   Dims sizes = self.sizes().vec();
   for (std::size_t i = 0; i < pads.size(); ++i) {
     const std::size_t dim = sizes.size() - 1 - i / 2;
-    if (pads[i] < 0 || pads[i] >= self.size(static_cast<std::int64_t>(dim))) return false;
+    const std::int64_t size = self.size(static_cast<std::int64_t>(dim));
+    if (size == 0 || pads[i] < 0 || (kReflects && pads[i] >= size)) return false;
     sizes[dim] += pads[i];
   }
   return in.reply(dense(sizes, self.scalar_type(), format));
@@ -549,8 +551,8 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.complex", complex},
       {"aten.polar", complex},
       {"aten.pixel_unshuffle", pixel_unshuffle},
-      {"aten.reflection_pad3d", pad_volume},
-      {"aten.replication_pad3d", pad_volume},
+      {"aten.reflection_pad3d", pad_volume<true>},
+      {"aten.replication_pad3d", pad_volume<false>},
       {"aten.rrelu_with_noise", dense_as_first<6>},
       {"aten.rrelu_with_noise_functional", rrelu_with_noise},
       {"aten.lift_fresh_copy", dense_as_first<1>},
