@@ -14,20 +14,25 @@ import pytest
 import torch
 import torch_backplane
 
+
+def one_more(item: list[Any]) -> int:
+    return len(item) + 1
+
+
 Maker = Callable[[list[Any]], Iterator[Any]]
 # Each gives numbers, or things with a length, that depend on what the lists within hold.
 MAKERS: dict[str, Maker] = {
     "map": lambda items: map(len, items),
     "map of bool": lambda items: map(bool, items),
-    "map of a function": lambda items: map(lambda item: len(item) + 1, items),
+    "map of a function": lambda items: map(one_more, items),
     "map of a partial": lambda items: map(functools.partial(operator.add, [0]), items),
     "map of two": lambda items: map(operator.concat, items, items),
     "filter": lambda items: filter(None, items),
     "filterfalse": lambda items: itertools.filterfalse(len, items),
-    "starmap": lambda items: itertools.starmap(len, zip(items)),
+    "starmap": lambda items: map(len, items),
     "takewhile": lambda items: itertools.takewhile(len, items),
     "dropwhile": lambda items: itertools.dropwhile(len, items),
-    "accumulate": lambda items: itertools.accumulate(items),
+    "accumulate": itertools.accumulate,
     "compress": lambda items: itertools.compress(items, items),
     "groupby": lambda items: (len(list(group)) for _, group in itertools.groupby(items, len)),
     "chain of maps": lambda items: itertools.chain([0], map(len, items)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def seen(seen: list[Any], what: Any) -> None:
 
 
 def kept_though_unread(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
-    thing = Thing()  # noqa: F841
+    thing = Thing()
     watch = weakref.ref(thing)
     x = x + 1
     seen(out, watch() is None)
@@ -65,7 +65,7 @@ def replaced(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
     watch = weakref.ref(thing)
     x = x + 1
     seen(out, watch() is None)
-    thing = None  # noqa: F841
+    thing = None
     seen(out, watch() is None)
     return x + 1
 
@@ -142,3 +142,22 @@ def test_objects_end_as_in_plain_python(program: Any) -> None:
         assert captured == plain
     assert counters(compiled)["programs"] > 0
     assert Counted.alive == 0
+
+
+class Ends:
+    log: ClassVar[list[int]] = []
+
+    def __del__(self) -> None:
+        Ends.log.append(1)
+
+
+def test_an_object_made_by_its_base_ends_once() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made = object.__new__(Ends)
+        return x * isinstance(made, Ends)
+
+    compiled = torch_backplane.compile(program, backend="eager")
+    for call in (program, compiled, compiled):
+        Ends.log.clear()
+        call(torch.ones(2))
+        assert Ends.log == [1]

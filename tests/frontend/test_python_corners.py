@@ -38,7 +38,7 @@ class Order(type):
     def mro(cls) -> list[type]:
         if cls.__mro__ is None:
             try:
-                super(cls, cls).missing  # type: ignore[misc]
+                return list(super(cls, cls).missing)  # type: ignore[misc]
             except AttributeError:
                 return type.mro(cls)
         return [cls]

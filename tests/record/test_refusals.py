@@ -8,8 +8,8 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from record import helpers
 from autograd.helpers import record
+from record import helpers
 from threads import run_in_threads
 from torch import nn
 from torch.utils.checkpoint import checkpoint

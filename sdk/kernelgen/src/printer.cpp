@@ -8,8 +8,8 @@
 namespace backplane::kernelgen {
 namespace {
 
-constexpr std::int64_t kLongestKept = 4096;    // elements of a row in private memory
-constexpr std::int64_t kLongestUnrolled = 4;  // vectors of a row: longer ones take compilers long
+constexpr std::int64_t kLongestKept = 4096;   // elements of a row in private memory
+constexpr std::int64_t kLongestUnrolled = 4;  // vectors of a row: more take compilers long
 bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op::kPow; }
 
 }  // namespace
