@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "core/passes/rewrite.h"
@@ -34,9 +35,9 @@ class Needs {
     }
     for (const ValueId v : graph.outputs)
       if (!is_absent(v)) is_read_[v] = true;
-    for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-      if (!is_computed(*node)) continue;
-      for (const ValueId operand : node->operands)
+    for (const ir::Node& node : std::ranges::reverse_view(graph.nodes)) {
+      if (!is_computed(node)) continue;
+      for (const ValueId operand : node.operands)
         if (operand != kNone && !is_absent(operand)) is_read_[operand] = true;
     }
   }
