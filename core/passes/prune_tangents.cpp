@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <ranges>
 #include <utility>
 
 #include "core/passes/rewrite.h"
@@ -35,7 +34,8 @@ class Needs {
     }
     for (const ValueId v : graph.outputs)
       if (!is_absent(v)) is_read_[v] = true;
-    for (const ir::Node& node : std::ranges::reverse_view(graph.nodes)) {
+    for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+      const ir::Node& node = graph.nodes[n];
       if (!is_computed(node)) continue;
       for (const ValueId operand : node.operands)
         if (operand != kNone && !is_absent(operand)) is_read_[operand] = true;
