@@ -10,11 +10,11 @@ std::string merge_text() {
   std::string low, high;
   for (const char digit : std::string("01234567")) {
     const std::string d(1, digit);
-    low += (low.empty() ? "(a).s" : ", (a).s") + d + ", (b).s" + d;
+    low.append(low.empty() ? "(a).s" : ", (a).s").append(d).append(", (b).s").append(d);
   }
   for (const char digit : std::string("89abcdef")) {
     const std::string d(1, digit);
-    high += (high.empty() ? "(a).s" : ", (a).s") + d + ", (b).s" + d;
+    high.append(high.empty() ? "(a).s" : ", (a).s").append(d).append(", (b).s").append(d);
   }
   return "#define BP_LOW(a, b) (float16)(" + low + ")\n#define BP_HIGH(a, b) (float16)(" + high +
          ")\n";
