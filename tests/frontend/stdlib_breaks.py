@@ -175,7 +175,7 @@ class Rounds:
         offsets = [i.offset for i in dis.get_instructions(function) if i.opname in BREAKS]
         if not offsets:
             return None
-        code = _C.frontend.break_code(function, self.random.choice(offsets), self.rounds)
+        code = _C.frontend.break_code(function, self.random.choice(offsets))
         if code is None:
             self.declined += 1
         return code

@@ -684,3 +684,22 @@ def stop_iteration_in_a_generator(a):
 def test_exceptions_that_versions_treat_differently() -> None:
     check(comprehension_that_fails, (X,), (None,))
     check(stop_iteration_in_a_generator, (X,))
+
+
+def callers_names() -> tuple[str, str]:
+    code = sys._getframe(1).f_code
+    return code.co_name, code.co_qualname
+
+
+def asks_for_its_name(a):
+    if a.sum() > 0:
+        a = a + 1
+    return a, callers_names()
+
+
+def test_frames_behind_a_break_have_the_functions_name() -> None:
+    compiled = frontend.compile(asks_for_its_name)
+    a, names = compiled(X + 1)
+    assert breaks(compiled)
+    assert torch.equal(a, X + 2)
+    assert names == ("asks_for_its_name", "asks_for_its_name")

@@ -270,7 +270,7 @@ FrameCode FrameCode::of(const OriginalCode& original) {
 }
 
 Result<FrameCode> make_resume_code(const OriginalCode& original, std::int32_t target,
-                                   const FrameLayout& layout, const std::string& name) {
+                                   const FrameLayout& layout) {
   PyCodeObject* object = original.object();
   const std::size_t count = local_count(object);
   const LocalSet& live = original.live[static_cast<std::size_t>(target)];
@@ -331,8 +331,6 @@ Result<FrameCode> make_resume_code(const OriginalCode& original, std::int32_t ta
 
   CodeShape shape(object);
   locals.apply(shape);
-  shape.name = Ref::steal(PyUnicode_FromString(name.c_str()));
-  shape.qualified_name = shape.name;
   shape.argument_count = static_cast<int>(frame.arguments.size());
   shape.positional_only_count = shape.keyword_only_count = 0;
   shape.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);

@@ -49,9 +49,10 @@ struct FrameLayout {
   LocalSet kept = {};  // bound, and to live on though nothing reads them again; may be empty
 };
 
-// `name`: "__resume_at_34_1". kUnsupported where such a frame cannot be made.
+// Its names are the original's: programs look at frames, logs and warnings print them.
+// kUnsupported where such a frame cannot be made.
 Result<FrameCode> make_resume_code(const OriginalCode& original, std::int32_t target,
-                                   const FrameLayout& layout, const std::string& name);
+                                   const FrameLayout& layout);
 
 // One more instruction of modified code. Its argument is `constant` or `name` where one is set.
 struct Emitted {

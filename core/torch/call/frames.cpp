@@ -456,7 +456,7 @@ Result<cpython::ResumePoint> Frames::resume_point(const ProgramCode& code, std::
         2 * original.code.instructions[static_cast<std::size_t>(target)].offset;
     const std::string name =
         "__resume_at_" + std::to_string(offset) + "_" + std::to_string(next_number_++);
-    BP_ASSIGN_OR_RETURN(cpython::FrameCode own, make_resume_code(original, target, layout, name));
+    BP_ASSIGN_OR_RETURN(cpython::FrameCode own, make_resume_code(original, target, layout));
     known = std::make_shared<ProgramCode>();
     known->name = name;
     known->original = code.original;

@@ -282,7 +282,7 @@ py::object reassemble(const py::object& code) {
 
 // The function's code with a break at the instruction at `offset` (in bytes): it runs up to there,
 // and calls functions for the rest. None where it cannot be broken there.
-py::object break_code(const py::object& function, int offset, int number) {
+py::object break_code(const py::object& function, int offset) {
   if (!PyFunction_Check(function.ptr())) throw py::type_error("not a function");
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.ptr()));
   Result<cpython::OriginalCode> original = cpython::OriginalCode::make(code);
@@ -307,13 +307,8 @@ py::object break_code(const py::object& function, int offset, int number) {
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) return py::none();
   plan.make_resume_point = [&](std::int32_t target,
                                const cpython::FrameLayout& layout) -> Result<cpython::ResumePoint> {
-    BP_ASSIGN_OR_RETURN(
-        const cpython::FrameCode resume,
-        cpython::make_resume_code(
-            *original, target, layout,
-            "__resume_at_" +
-                std::to_string(2 * instructions[static_cast<std::size_t>(target)].offset) + "_" +
-                std::to_string(number)));
+    BP_ASSIGN_OR_RETURN(const cpython::FrameCode resume,
+                        cpython::make_resume_code(*original, target, layout));
     cpython::Ref made = cpython::Ref::steal(
         PyFunction_New(resume.held.get(), PyFunction_GET_GLOBALS(function.ptr())));
     if (!made) return cpython::take_python_error("Making a function");
@@ -351,7 +346,7 @@ void register_frontend(py::module_& module) {
     return names;
   });
   own.def("reassemble", reassemble);
-  own.def("break_code", break_code, py::arg("function"), py::arg("offset"), py::arg("number"));
+  own.def("break_code", break_code, py::arg("function"), py::arg("offset"));
 }
 
 }  // namespace backplane::python
