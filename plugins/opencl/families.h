@@ -27,7 +27,7 @@ class KernelFamilies {
  private:
   struct Member {
     std::vector<std::string> numbers;
-    std::vector<bool> open;
+    kernelgen::Openings open;
     kernelgen::Printed kernel;
   };
   static bool serves(const Member& member, const std::vector<std::string>& numbers);

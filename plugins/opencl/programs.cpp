@@ -10,7 +10,7 @@
 namespace backplane::opencl {
 namespace {
 
-constexpr std::string_view kBuildOptions = "-cl-std=CL1.2";
+constexpr std::string_view kBuildOptions = "-cl-std=CL1.2 -w";
 constexpr std::int64_t kLanes = 16;  // of vectors in generated texts
 
 bool is_number(std::string_view text) {

@@ -47,12 +47,12 @@ std::string print_candidate(const ProductTile& t) {
       s += "  float16 c" + number(r) + "_" + number(v) + " = 0.0f;\n";
   s += "  for (int k = 0; k < " + number(kDepth) + "; ++k) {\n";
   for (std::int64_t v = 0; v < t.vectors; ++v)
-    s += "    const float16 b" + number(v) + " = vload16(" + number(v) + ", b);\n";
+    s += "    const float16 b" + number(v) + " = BP_LOAD_F32_16(" + number(v) + ", b);\n";
   for (std::int64_t r = 0; r < t.rows; ++r) {
     s += "    { const float x = a[(i + " + number(r) + ") * " + number(kDepth) + " + k];";
     for (std::int64_t v = 0; v < t.vectors; ++v) {
       const std::string sum = "c" + number(r) + "_" + number(v);
-      s.append(" ").append(sum).append(" = fma((float16)(x), b").append(number(v));
+      s.append(" ").append(sum).append(" = BP_FMA((float16)(x), b").append(number(v));
       s.append(", ").append(sum).append(");");
     }
     s += " }\n";
@@ -96,7 +96,7 @@ ProductTile Context::product_tile(bool worth_measuring) {
 Result<ProductTile> Context::measure_tiles() {
   const SignalGuard signals;
   const std::vector<ProductTile> known = candidates(facts_.product_sums);
-  std::string source;
+  std::string source = kernelgen::print_library(kernelgen::Dialect::kOpenCL, kLanes);
   for (const ProductTile& t : known) source += print_candidate(t);
   auto program = build(source, "the measurement of tiles");
   if (!program.ok()) return program.status();

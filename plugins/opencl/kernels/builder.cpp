@@ -98,9 +98,8 @@ TensorView Builder::scratch(Storage storage, Shape dims) {
 }
 
 void Builder::launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
-                     std::array<std::size_t, 3> items, std::array<std::size_t, 3> group,
-                     bool may_share) {
-  if (shared_ != nullptr && may_share) {
+                     std::array<std::size_t, 3> items, std::array<std::size_t, 3> group) {
+  if (shared_ != nullptr) {
     launches_->add({nullptr, std::move(arguments), items, group, 0});
     shared_->add(*launches_, kernel, label_);
     return;
@@ -198,7 +197,7 @@ Status Draft::finish() {
   const kernelgen::Printed printed =
       print(kernel_, kernelgen::Dialect::kOpenCL, builder_.schedule());
   if (printed.items == 0) return {};
-  builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1}, true);
+  builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1});
   return {};
 }
 

@@ -64,11 +64,9 @@ class Builder {
   // Dense memory of this call.
   TensorView scratch(Storage storage, Shape dims);
 
-  // Launches a printed kernel. `may_share`: it loses little where its sizes are arguments, unlike
-  // the inner loops of products.
+  // Launches a printed kernel.
   void launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
-              std::array<std::size_t, 3> items, std::array<std::size_t, 3> group = {1, 1, 1},
-              bool may_share = false);
+              std::array<std::size_t, 3> items, std::array<std::size_t, 3> group = {1, 1, 1});
   Status fill_zero(const TensorView& dense);
 
  private:

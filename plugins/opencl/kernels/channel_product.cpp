@@ -49,27 +49,34 @@ class Text {
   }
   std::string product() const {
     const Window& w = p_.window;
-    // What is read where, and for which sums: distance from the block's first position to row and
-    // tap.
-    std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> reads;
+    // What is read where, and for which sums: phase, row and column from the block's first position
+    // to row and tap.
+    std::map<std::array<std::int64_t, 3>, std::vector<std::pair<std::int64_t, std::int64_t>>> reads;
     for (std::int64_t ky = 0; ky < w.kernel[0]; ++ky)
       for (std::int64_t kx = 0; kx < w.kernel[1]; ++kx) {
         const std::int64_t y = ky * w.dilation[0], x = kx * w.dilation[1],
                            phase = y % w.stride[0] * w.stride[1] + x % w.stride[1];
         for (std::int64_t r = 0; r < rows_; ++r)
-          reads[phase * planes_.phase + (y / w.stride[0] + r) * planes_.pitch + x / w.stride[1]]
-              .emplace_back(r, ky * w.kernel[1] + kx);
+          reads[{phase, y / w.stride[0] + r, x / w.stride[1]}].emplace_back(r,
+                                                                            ky * w.kernel[1] + kx);
       }
     std::string s;
     for (std::int64_t ky = 0; ky < w.kernel[0]; ++ky)
       for (std::int64_t kx = 0; kx < w.kernel[1]; ++kx)
         s += "  const float w" + number(ky * w.kernel[1] + kx) + " = pa[" +
              number(ky * weight_.tap[0] + kx * weight_.tap[1]) + "];\n";
+    s += "  const int phase = " + number(planes_.phase) + ", pitch = " + number(planes_.pitch) +
+         ";\n";
     for (const auto& [at, uses] : reads) {
-      s += "  { const float16 b = vload16(0, pb + " + number(at) + ");";
+      s += "  { const float16 b = BP_LOAD_F32_16(0, pb + " + number(at[0]) + " * phase + " +
+           number(at[1]) + " * pitch + " + number(at[2]) + ");";
       for (const auto& [row, tap] : uses) {
         const std::string c = "c" + number(row);
-        s.append(" ").append(c).append(" = fma((float16)(w").append(number(tap)).append("), b, ");
+        s.append(" ")
+            .append(c)
+            .append(" = BP_FMA((float16)(w")
+            .append(number(tap))
+            .append("), b, ");
         s.append(c).append(");");
       }
       s += " }\n";

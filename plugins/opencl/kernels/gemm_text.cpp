@@ -72,8 +72,7 @@ std::string sum_by_rows(const Gemm& g, const Tile& t, const Factor& a, const Rig
   s += "  for (int k = 0; k < " + number(g.depth) + "; ++k) {\n";
   for (std::int64_t v = 0; v < t.vectors; ++v)
     s += "    const " + vector + " b" + number(v) + " = " +
-         (t.lanes > 1 ? "vload" + lanes + "(" + number(v) + ", pb)" : "pb[" + number(v) + "]") +
-         ";\n";
+         (t.lanes > 1 ? load_vector(t.lanes, number(v), "pb") : "pb[" + number(v) + "]") + ";\n";
   const std::string at =
       a.column_stride == 1 ? "k" : "(ulong)k * " + number(a.column_stride) + "UL";
   for (std::int64_t r = 0; r < t.rows; ++r) {
@@ -81,7 +80,7 @@ std::string sum_by_rows(const Gemm& g, const Tile& t, const Factor& a, const Rig
          load_element(a.tensor->storage, "p" + number(r) + "[" + at + "]") + ";";
     for (std::int64_t v = 0; v < t.vectors; ++v) {
       const std::string c = "c" + number(r) + "_" + number(v);
-      s.append(" ").append(c).append(" = fma((").append(vector).append(")(a), b");
+      s.append(" ").append(c).append(" = BP_FMA((").append(vector).append(")(a), b");
       s.append(number(v)).append(", ").append(c).append(");");
     }
     s += " }\n";
@@ -114,20 +113,20 @@ std::string sum_by_columns(const Gemm& g, const Tile& t, const RightFactor& righ
     for (std::int64_t r = 0; r < t.rows; ++r)
       s.append("    ").append(vector).append(" ").append(sum_name(r, i)).append(" = 0.0f;\n");
   }
-  const std::string load = " = vload" + lanes + "(0, ", end = number(whole);
+  const std::string end = number(whole);
   s.append("    for (int k = 0; k < ").append(end).append("; k += ").append(lanes).append(") {\n");
   for (std::int64_t i = 0; i < at_once; ++i) {
     const std::string n = number(i);
-    s.append("      const ").append(vector).append(" b").append(n).append(load);
-    s.append("q").append(n).append(" + k);\n");
+    s.append("      const ").append(vector).append(" b").append(n).append(" = ");
+    s.append(load_vector(kLanes, "0", "q" + n + " + k")).append(";\n");
   }
   for (std::int64_t r = 0; r < t.rows; ++r) {
     const std::string row = number(r);
-    s.append("      { const ").append(vector).append(" a").append(load);
-    s.append("p").append(row).append(" + k);");
+    s.append("      { const ").append(vector).append(" a = ");
+    s.append(load_vector(kLanes, "0", "p" + row + " + k")).append(";");
     for (std::int64_t i = 0; i < at_once; ++i) {
       const std::string n = number(i), sum = sum_name(r, i);
-      s.append(" ").append(sum).append(" = fma(a, b").append(n).append(", ").append(sum);
+      s.append(" ").append(sum).append(" = BP_FMA(a, b").append(n).append(", ").append(sum);
       s.append(");");
     }
     s.append(" }\n");

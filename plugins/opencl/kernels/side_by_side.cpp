@@ -49,7 +49,7 @@ RightFactor pack_side_by_side(Builder& builder, const Gemm& g, std::int64_t widt
       matrix +
       "UL + column;\n"
       "    for (int k = k0; k < end; ++k)\n"
-      "      BP_STORE_F32_16(vload16(0, from + (ulong)k * " +
+      "      BP_STORE_F32_16(BP_LOAD_F32_16(0, from + (ulong)k * " +
       row + "UL), 0, to + (ulong)k * " + number(width) +
       "UL);\n"
       "    return;\n"

@@ -21,6 +21,13 @@ inline std::string open_kernel(const kernelgen::Kernel& epilogue) {
          kernelgen::print_declarations(epilogue);
 }
 
+// A vector of `lanes` floats, the `index`th behind `pointer` to global memory.
+inline std::string load_vector(std::int64_t lanes, const std::string& index,
+                               const std::string& pointer) {
+  return (lanes == 16 ? "BP_LOAD_F32_16(" : "vload" + number(lanes) + "(") + index + ", " +
+         pointer + ")";
+}
+
 // Stores `x`, a vector of results of which the first is at `column`: whole, or lane by lane where
 // the row of `columns` ends before it.
 inline std::string store_vector(const kernelgen::Fragment& store, const std::string& column,

@@ -23,8 +23,8 @@ std::string merge_text() {
 std::string square_text(std::int64_t column_stride, std::int64_t width) {
   std::string s;
   for (std::int64_t j = 0; j < kLanes; ++j)
-    s += "    const float16 m0_" + number(j) + " = vload16(0, from + (ulong)" + number(j) + " * " +
-         number(column_stride) + "UL);\n";
+    s += "    const float16 m0_" + number(j) + " = BP_LOAD_F32_16(0, from + (ulong)" + number(j) +
+         " * " + number(column_stride) + "UL);\n";
   for (std::int64_t step = 0; step < 4; ++step)
     for (std::int64_t i = 0; i < kLanes / 2; ++i)
       for (const bool high : {false, true}) {
@@ -35,7 +35,7 @@ std::string square_text(std::int64_t column_stride, std::int64_t width) {
         s.append(");\n");
       }
   for (std::int64_t j = 0; j < kLanes; ++j)
-    s += "    vstore16(m4_" + number(j) + ", 0, to + " + number(j * width) + ");\n";
+    s += "    BP_STORE_F32_16(m4_" + number(j) + ", 0, to + " + number(j * width) + ");\n";
   return s;
 }
 
@@ -79,8 +79,7 @@ void pack_transposed(Builder& builder, const Factor& factor, const TensorView& p
   builder.launch(
       kernelgen::name_entry(s), {factor.tensor->argument, packed.argument},
       {static_cast<std::size_t>(ceil_div(depth, kLanes)),
-       static_cast<std::size_t>(panels * width / kLanes), static_cast<std::size_t>(batches)},
-      {1, 1, 1}, true);
+       static_cast<std::size_t>(panels * width / kLanes), static_cast<std::size_t>(batches)});
 }
 
 }  // namespace backplane::opencl

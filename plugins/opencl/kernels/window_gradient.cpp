@@ -94,7 +94,7 @@ class Text {
                     "; ++n) {\n  for (int q = 0; q < " + number(length_) +
                     "; q += " + number(kLanes) + ") {\n   ";
     for (std::int64_t r = 0; r < sums_.rows; ++r)
-      s += " const float16 g" + number(r) + " = vload16(0, p" + number(r) + " + q);";
+      s += " const float16 g" + number(r) + " = BP_LOAD_F32_16(0, p" + number(r) + " + q);";
     s += "\n";
     const std::int64_t width = p_.window.kernel[1];
     for (std::int64_t k = 0; k < sums_.columns(); ++k) {
@@ -102,11 +102,11 @@ class Text {
       const std::string shift =
           sums_.chunks > 1 ? planes_.shift(p_.window, "chunk", number(t))
                            : planes_.shift(p_.window, number(t / width), number(t % width));
-      s += "    { const float16 b = vload16(0, q" + number(k / sums_.taps) + " + (" + shift +
+      s += "    { const float16 b = BP_LOAD_F32_16(0, q" + number(k / sums_.taps) + " + (" + shift +
            ") + q);";
       for (std::int64_t r = 0; r < sums_.rows; ++r) {
         const std::string c = sum(r, k);
-        s.append(" ").append(c).append(" = fma(g").append(number(r)).append(", b, ");
+        s.append(" ").append(c).append(" = BP_FMA(g").append(number(r)).append(", b, ");
         s.append(c).append(");");
       }
       s += " }\n";

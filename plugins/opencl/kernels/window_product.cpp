@@ -117,14 +117,14 @@ class Text {
         ky + " * " + number(weight_.tap[0]) + " + " + kx + " * " + number(weight_.tap[1]);
     std::string s = "    {\n    BP_GLOBAL const float* at = pb + " + at + ";\n   ";
     for (std::int64_t v = 0; v < tiles_.vectors; ++v)
-      s += " const float16 b" + number(v) + " = vload16(" + number(v) + ", at);";
+      s += " const float16 b" + number(v) + " = BP_LOAD_F32_16(" + number(v) + ", at);";
     s += "\n";
     for (std::int64_t r = 0; r < rows_; ++r) {
       s += "    { const float a = p" + number(r) + "[k * " + number(weight_.channel) + " + " + tap +
            "];";
       for (std::int64_t v = 0; v < tiles_.vectors; ++v) {
         const std::string c = "c" + number(r) + "_" + number(v);
-        s.append(" ").append(c).append(" = fma((float16)(a), b").append(number(v));
+        s.append(" ").append(c).append(" = BP_FMA((float16)(a), b").append(number(v));
         s.append(", ").append(c).append(");");
       }
       s += " }\n";

@@ -248,12 +248,23 @@ typedef char schar;  // vload takes no signed char
 #define BP_BITS_F32(s) as_float((int)(s))
 #define BP_BITS_F64(s) as_double(s)
 typedef half bp_half;
-// PoCL takes vstore16 apart into three stores.
+// PoCL takes vload16 and vstore16 apart into loads and stores of their elements, and fma() of
+// vectors into calls: slow kernels, or many passes of its compiler to put them together again.
 #ifdef __clang__
 typedef float16 bp_float16_anywhere __attribute__((aligned(4)));
+typedef int16 bp_int16_anywhere __attribute__((aligned(4)));
+#define BP_LOAD_F32_16(i, p) (((BP_GLOBAL const bp_float16_anywhere*)(p))[i])
+#define BP_LOAD_I32_16(i, p) (((BP_GLOBAL const bp_int16_anywhere*)(p))[i])
 #define BP_STORE_F32_16(v, i, p) (((BP_GLOBAL bp_float16_anywhere*)(p))[i] = (v))
 #else
+#define BP_LOAD_F32_16(i, p) vload16(i, p)
+#define BP_LOAD_I32_16(i, p) vload16(i, p)
 #define BP_STORE_F32_16(v, i, p) vstore16(v, i, p)
+#endif
+#if defined(__clang__) && defined(__FMA__)  // contracted into one instruction
+#define BP_FMA(a, b, c) ((a) * (b) + (c))
+#else
+#define BP_FMA(a, b, c) fma(a, b, c)
 #endif
 // Past the caches, where the compiler can. Such stores are in no order with others until BP_STREAMED.
 #ifdef __has_builtin

@@ -127,7 +127,7 @@ TEST(Kernel, PrintsTheSameTextEveryTime) {
     return print(k, Dialect::kOpenCL, {}).text;
   };
   EXPECT_EQ(text(), text());
-  EXPECT_NE(text().find("vload16"), std::string::npos);  // along the row
+  EXPECT_NE(text().find("BP_LOAD_F32_16"), std::string::npos);  // along the row
 }
 
 TEST(Kernel, LargeResultsGoPastTheCaches) {

@@ -18,7 +18,9 @@ Kind kind_of(const std::string& number) {
   if (number.find_first_of(hex ? ".p" : ".e") != std::string::npos)
     return number.back() == 'f' ? Kind::kFloat : Kind::kDouble;
   if (number.ends_with("UL")) return Kind::kULong;
-  return number.back() == 'L' ? Kind::kLong : Kind::kInt;
+  if (number.back() == 'L') return Kind::kLong;
+  // As in C, where it does not fit in an int.
+  return std::strtoull(number.c_str(), nullptr, 0) > INT32_MAX ? Kind::kLong : Kind::kInt;
 }
 
 // Past the number that starts at `at`.
@@ -56,7 +58,7 @@ NumberedText split_numbers(const std::string& text) {
   return out;
 }
 
-std::string open_numbers(const NumberedText& text, const std::vector<bool>& open) {
+std::string open_numbers(const NumberedText& text, const Openings& open) {
   std::string parameters, declarations, body;
   std::size_t which = 0;
   for (const char c : text.pattern) {
@@ -65,7 +67,11 @@ std::string open_numbers(const NumberedText& text, const std::vector<bool>& open
       continue;
     }
     const std::string& number = text.numbers[which];
-    if (open[which]) {
+    if (open[which] == kKept) {
+      body += number;
+    } else if (open[which] != which) {
+      body += "number_" + std::to_string(open[which]);
+    } else {
       const std::string n = std::to_string(which), passed = "passed_" + n, name = "number_" + n;
       parameters.append(", ulong ").append(passed);
       const auto declare = [&](const char* type, const char* before, const char* after) {
@@ -90,8 +96,6 @@ std::string open_numbers(const NumberedText& text, const std::vector<bool>& open
           break;
       }
       body += name;
-    } else {
-      body += number;
     }
     ++which;
   }

@@ -243,6 +243,12 @@ std::string PointPrinter::text_load(const Node& n, bool wide) {
       case Storage::kU8:
       case Storage::kBool:
         return "convert_int" + w + "(vload" + w + "(0, " + at + "))";
+      case Storage::kF32:
+      case Storage::kI32:
+        if (lanes_ == 16)
+          return std::string("BP_LOAD_") + (storage == Storage::kF32 ? "F32" : "I32") + "_16(0, " +
+                 at + ")";
+        [[fallthrough]];
       default:
         return "vload" + w + "(0, " + at + ")";
     }

@@ -19,8 +19,14 @@ struct NumberedText {
 // `text` says "BP_ENTRY" for its name.
 NumberedText split_numbers(const std::string& text);
 
-// The text with parameters of 64 bits (`ulong`) after its others, in order, where `open`.
-std::string open_numbers(const NumberedText& text, const std::vector<bool>& open);
+// For each number of a text: kKept, its own place, or that of an earlier one which is the same
+// wherever the text is used.
+using Openings = std::vector<std::size_t>;
+inline constexpr std::size_t kKept = SIZE_MAX;
+
+// The text with a parameter of 64 bits (`ulong`) after its others, in order, for each number that
+// stands for itself.
+std::string open_numbers(const NumberedText& text, const Openings& open);
 // What to pass for a number.
 std::uint64_t number_bits(const std::string& number);
 
