@@ -33,6 +33,8 @@ OVERLAPPING: dict[str, Program] = {
     "shifted sums": lambda x: torch.cumsum(x[1:], 0, out=x[:-1]),
     "gather out": lambda x: torch.gather(x, 0, INDEX, out=x[:2]),
     "cat out": lambda x: torch.cat([x[:2], x[2:4]], out=x[:4]),
+    "out that is read": lambda x: torch.add(x[0], x, out=x[0]),
+    "out of a result that is read": lambda x: (y := x.sum(), torch.mul(y, x, out=y)),
     "transposed copy": lambda x: x.view(2, 3)[:, :2].copy_(x.view(2, 3)[:, :2].t()),
     "list of the same": lambda x: torch._foreach_add_([x[:3], x[2:]], 1.0),
 }

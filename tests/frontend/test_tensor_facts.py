@@ -258,6 +258,33 @@ def test_a_write_inside_through_one_of_two_views(which: int) -> None:
         assert torch.equal(ours, theirs)
 
 
+SHARED: dict[str, Callable[[Any], Any]] = {
+    "detached": lambda x: x.detach(),
+    "part of detached": lambda x: x.detach()[1:],
+    "detached part": lambda x: x[1:].detach(),
+    "view": lambda x: x.view(2, 3),
+}
+
+
+@pytest.mark.parametrize("owner", ["input", "result"])
+@pytest.mark.parametrize("name", SHARED)
+def test_what_was_detached_gets_no_history_later(name: str, owner: str) -> None:
+    """Whether a result is a view shows when its owner is written outside, with a history."""
+    weight = torch.ones((), requires_grad=True)
+
+    def f(x):
+        x = x if owner == "input" else x * 2
+        return x, SHARED[name](x)
+
+    facts = []
+    for run in (f, frontend.compile(f)):
+        x, part = run(torch.arange(6.0))
+        was_view = part._is_view()
+        x.mul_(weight)
+        facts.append((was_view, part.requires_grad, part.tolist()))
+    assert facts[0] == facts[1]
+
+
 def test_copies_of_facts_are_not_shared() -> None:
     x = copy.deepcopy(C)
     compiled = frontend.compile(conjugate_and_its_source)

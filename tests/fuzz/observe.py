@@ -69,7 +69,7 @@ class Observer:
             return kind.__name__, value
         if kind is float:
             return "float", Numbers([value])
-        if isinstance(value, VALUES):  # one of two equal ones, as of floats
+        if isinstance(value, VALUES) or kind is frozenset:  # one of two equal ones, as of floats
             return kind.__name__, self.content(value)
         if id(value) in self.seen:
             return "seen", self.seen[id(value)][0]

@@ -36,7 +36,9 @@ using record::OutputKind;
 at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
   const bool differentiated =
       info.requires_grad && base.requires_grad() && at::GradMode::is_enabled();
-  at::Tensor from = differentiated || !base.requires_grad() ? base : base.detach();
+  // A write through the base that has a history gives none to what is detached from it.
+  const bool is_detached = !differentiated && (info.is_detached || base.requires_grad());
+  at::Tensor from = is_detached ? base.detach() : base;
   std::int64_t start = from.storage_offset();
   if (from.scalar_type() != info.dtype) {
     if (from.is_complex() && info.dtype == c10::toRealValueType(from.scalar_type())) {
@@ -56,9 +58,12 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       return out;
     }
   }
-  if (info.storage_offset == 0 && from.sizes() == info.sizes && from.strides() == info.strides)
-    return from.view_as(from);
-  return at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
+  const bool is_whole = info.storage_offset == 0 && from.sizes() == info.sizes &&
+                        from.strides() == info.strides;
+  at::Tensor view = is_whole ? from.view_as(from)
+                             : at::as_strided(from, info.sizes, info.strides,
+                                              start + info.storage_offset);
+  return differentiated || info.is_view ? view : view.detach();
 }
 
 // The same content with that pending.

@@ -200,9 +200,9 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
       const bool is_same = is_same_view(other.tensor, written.tensor);
       if (is_same ? other.is_written : may_share_element(other, written))
         return info.name + " writes elements of another operand";
-      const bool broadcasts = info.op->op_class == ir::OpClass::kPointwise;
-      if (is_same && info.out_count > 0 && broadcasts && !keeps_size(written.tensor, operands))
-        return info.name + " resizes an operand";
+      // PyTorch refuses most of them, and some read what they have resized.
+      if (is_same && info.out_count > 0 && !keeps_size(written.tensor, operands))
+        return info.name + " may resize an operand";
     }
   }
   return {};

@@ -317,6 +317,7 @@ class Recording {
     info.strides = lies.strides().vec();
     info.storage_offset = lies.storage_offset();
     info.requires_grad = tensor.requires_grad();
+    info.is_view = tensor.is_view();
     // A call makes no history where gradients are off.
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor))
       return unsupported("the program turns gradients on where its caller has turned them off");
@@ -354,6 +355,12 @@ class Recording {
     return false;
   }
 
+  // Whether a write to one of two that share memory is in the history of the other.
+  static bool share_history(const at::Tensor& a, const at::Tensor& b) {
+    const auto root = [](const at::Tensor& t) { return t.is_view() ? t._base() : t; };
+    return root(a).is_same(root(b));
+  }
+
   // As the argument lies, not as its new value does.
   void show_memory_of(const Handed& handed, const at::Tensor& view, OutputInfo& info) const {
     const at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(view);
@@ -376,6 +383,7 @@ class Recording {
           tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
       info.base = static_cast<std::uint32_t>(handed.first_argument);
       if (info.kind != OutputKind::kViewOfArgument) return {};
+      info.is_detached = !share_history(tensor, handed.given);
       // Autograd of strides gives all that share an element their mean.
       const at::Tensor& meta = session_->tape.values[handed.value].meta;
       if (info.requires_grad &&
@@ -397,6 +405,7 @@ class Recording {
         continue;
       info.base = earlier;
       info.kind = OutputKind::kViewOfOutput;
+      info.is_detached = !share_history(tensor, other);
       return {};
     }
     if (info.kind != OutputKind::kSharedWithOutput) return {};
