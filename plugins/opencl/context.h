@@ -5,12 +5,12 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "builders.h"
 #include "facts.h"
 #include "faults.h"
 #include "memory.h"
@@ -46,14 +46,9 @@ class Program {
   mutable std::vector<cl_kernel> free_;
 };
 
-// Results that one work-item of a product keeps in registers on a CPU: rows by vectors of columns.
-struct ProductTile {
-  std::int64_t rows, vectors;
-};
-
 class Context {
  public:
-  explicit Context(DeviceFacts facts) : facts_(std::move(facts)) {}
+  explicit Context(DeviceFacts facts) : facts_(std::move(facts)), builders_(facts_.index) {}
   ~Context();
   Status open();
   bool is_open() const { return queue_ != nullptr; }
@@ -98,8 +93,6 @@ class Context {
                                          const std::string& label);
   // Builds what was asked for since the last time, or finds it in the host's cache.
   Status build_pending();
-  // The fastest on this device: as measured by an earlier process, or now where it is worth that.
-  ProductTile product_tile(bool worth_measuring);
   // Host memory as a buffer, without a copy. It may be given up as soon as its last use is queued.
   Result<std::unique_ptr<Memory>> wrap_host(void* data, std::uint64_t bytes);
   // A buffer with this content; the copy is done when it returns.
@@ -108,7 +101,8 @@ class Context {
  private:
   bool answers() const;
   void finish_queues();
-  Result<ProductTile> measure_tiles();
+  void build_ahead(std::span<const std::vector<std::shared_ptr<Program>>> parts);
+  Status build_together(const std::vector<std::shared_ptr<Program>>& kernels);
   Result<cl_program> find_or_build(std::span<const std::shared_ptr<Program>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
   cl_program load_binary(const std::string& key, std::span<const std::shared_ptr<Program>> kernels);
@@ -116,6 +110,7 @@ class Context {
   std::string cache_key(const std::string& source) const;
 
   DeviceFacts facts_;
+  Builders builders_;
   cl_context context_ = nullptr;
   cl_command_queue queue_ = nullptr, profiled_queue_ = nullptr;
   std::mutex queue_mutex_;
@@ -124,8 +119,6 @@ class Context {
   std::shared_ptr<FaultPool> faults_;
   Profile profile_;
   std::mutex open_mutex_, program_mutex_;
-  std::mutex tile_mutex_;  // held while tiles are measured: others wait for the answer
-  std::optional<ProductTile> tile_;
   std::atomic<bool> lost_{false};
   std::string lost_with_;                                               // written before lost_
   std::unordered_map<std::string, std::shared_ptr<Program>> programs_;  // by text

@@ -111,46 +111,6 @@ TEST_F(ContextTest, BinariesOfADriverThatKeepsThemAreNotReadBack) {
   EXPECT_TRUE(sdk::testing::fake_cache().empty());
 }
 
-TEST_F(ContextTest, TilesFitInRegisters) {
-  facts_.product_sums = 6;  // AVX2
-  Context narrow(facts_);
-  ASSERT_TRUE(narrow.open().ok());
-  for (const bool measured : {false, true}) {
-    const ProductTile tile = narrow.product_tile(measured);
-    EXPECT_GT(tile.rows, 1);
-    EXPECT_LE(tile.rows * tile.vectors, 6);
-  }
-}
-
-TEST_F(ContextTest, TilesAreMeasuredOnceAndKept) {
-  facts_.product_sums = 24;
-  Context wide(facts_);
-  ASSERT_TRUE(wide.open().ok());
-  auto& cache = sdk::testing::fake_cache();
-  EXPECT_EQ(wide.product_tile(false).rows, 12);  // not worth it
-  EXPECT_TRUE(cache.empty());
-  const ProductTile best = wide.product_tile(true);
-  ASSERT_EQ(cache.size(), 1U);
-  const std::string kept = cache.begin()->second;
-  EXPECT_EQ(kept.substr(8),
-            "tile_" + std::to_string(best.rows) + "_" + std::to_string(best.vectors));
-  // Another process uses what it finds, whatever it is.
-  put_sealed(cache.begin()->first, "tile_6_4");
-  Context second(facts_);
-  ASSERT_TRUE(second.open().ok());
-  EXPECT_EQ(second.product_tile(false).vectors, 4);
-  // What is torn, or of another version, is measured again.
-  for (const std::string& content : {std::string("torn"), kept.substr(0, 9), kept + "?"}) {
-    cache.begin()->second = content;
-    Context other(facts_);
-    ASSERT_TRUE(other.open().ok());
-    EXPECT_EQ(other.product_tile(false).rows, 12);
-    const ProductTile again = other.product_tile(true);
-    EXPECT_EQ(cache.begin()->second.substr(8),
-              "tile_" + std::to_string(again.rows) + "_" + std::to_string(again.vectors));
-  }
-}
-
 TEST_F(ContextTest, MemoryIsLimitedAndKeptBuffersGiveWay) {
   Pool pool(context_->get(), 1 << 20);
   auto first = pool.take(600 << 10);

@@ -1,7 +1,10 @@
 #include "device.h"
 
+#include <algorithm>
+
 #include "grouping.h"
 #include "kernels/point_group.h"
+#include "kernels/register_tiles.h"
 #include "kernels/registry.h"
 #include "launch.h"
 #include "packing.h"
@@ -262,9 +265,11 @@ Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& 
   if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
   const bool panels = !context_->facts().gpu_schedule;  // what its products read
   std::int64_t panel_columns = 0;
-  if (panels) panel_columns = 16 * context_->product_tile(has_large_product(graph)).vectors;
+  if (panels) panel_columns = 16 * usual_vectors(context_->facts().product_sums);
   Grouping made = group_nodes(
       graph, [&](std::size_t i) { return panels && options.wants_any_input(i); }, panel_columns);
+  const auto is_packed = [](const bp_layout& layout) { return layout.kind == BP_LAYOUT_OPAQUE; };
+  if (std::ranges::any_of(made.layouts, is_packed)) want_packing(*context_);
   auto groups = std::make_shared<std::vector<Group>>(std::move(made.groups));
   auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
   for (std::size_t g = 0; g < groups->size(); ++g)

@@ -1,6 +1,8 @@
 // Which devices there are, and what they say of themselves.
 #include "facts.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
@@ -14,6 +16,8 @@ namespace {
 
 // Below that a result is still in the caches when it is read, also where a driver names one core's.
 constexpr std::uint64_t kStreamBytes = std::uint64_t{8} << 20;
+
+constexpr std::size_t kMostBuilders = 8;  // each takes some 200 MB while it runs
 
 // Registers are as many as x86 has for vectors of that width; a quarter of them is the factors'.
 std::int64_t product_sums(std::int64_t vector_floats) {
@@ -42,6 +46,22 @@ std::string device_text(cl_device_id device, cl_device_info what) {
   return text;
 }
 
+// Those of PoCL for its CPU devices are found by what they are built for, which is known of the
+// schedule for CPUs alone: groups of one work-item.
+std::size_t builders(const DeviceFacts& f) {
+  if (!f.is_cpu || !f.driver_caches || f.gpu_schedule) return 1;
+  if (const char* count = std::getenv("BACKPLANE_OPENCL_BUILDERS");
+      count != nullptr && *count != 0) {
+    if (!is_number(count))
+      throw std::runtime_error("BACKPLANE_OPENCL_BUILDERS=" + std::string(count) +
+                               " is no number of processes");
+    return std::strtoull(count, nullptr, 10);
+  }
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  return std::min<std::size_t>(static_cast<std::size_t>(CPU_COUNT(&cores)), kMostBuilders);
+}
+
 DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   DeviceFacts f;
   f.platform = platform;
@@ -64,6 +84,7 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   const char* schedule = std::getenv("BACKPLANE_OPENCL_SCHEDULE");
   f.gpu_schedule =
       schedule != nullptr && *schedule != 0 ? std::string_view(schedule) == "gpu" : !f.is_cpu;
+  f.builders = builders(f);
   const char* zero_copy = std::getenv("BACKPLANE_OPENCL_ZERO_COPY");
   f.binds_host_memory =
       f.is_cpu && !(zero_copy != nullptr && std::string_view(zero_copy) == "0") &&

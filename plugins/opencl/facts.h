@@ -29,6 +29,8 @@ struct DeviceFacts {
   bool binds_host_memory = false;
   // The driver keeps what it builds on disk; a binary of its would be built a second time.
   bool driver_caches = false;
+  // Processes that build kernels at a time, for drivers that build one at a time in a process.
+  std::size_t builders = 1;
   // Kernels for many small work-items; BACKPLANE_OPENCL_SCHEDULE=gpu or cpu says otherwise (tests).
   bool gpu_schedule = false;
 };

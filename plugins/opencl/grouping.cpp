@@ -238,17 +238,4 @@ Grouping group_nodes(const GraphView& graph, const std::function<bool(std::size_
   return Grouper(graph, panel_columns).run(may_pack);
 }
 
-bool has_large_product(const GraphView& graph) {
-  constexpr std::int64_t kLargeElements = std::int64_t{1} << 18;  // of all factors and the result
-  for (std::size_t n = 0; n < graph.size(); ++n) {
-    const std::string_view op = graph[n].op();
-    if (op != "aten.mm" && op != "aten.addmm" && op != "aten.linear") continue;
-    std::int64_t elements = graph[n].result().hint_elements();
-    for (std::size_t i = 0; i < graph[n].operand_count(); ++i)
-      if (graph[n].has_operand(i)) elements += graph[n].operand(i).hint_elements();
-    if (elements >= kLargeElements) return true;
-  }
-  return false;
-}
-
 }  // namespace backplane::opencl

@@ -20,7 +20,5 @@ struct Grouping {
 // `may_pack(i)`: the plugin may choose the layout of input i; panels have `panel_columns`.
 Grouping group_nodes(const sdk::GraphView& graph, const std::function<bool(std::size_t)>& may_pack,
                      std::int64_t panel_columns);
-// Whether some product is so large that the best tile for it is worth a measurement.
-bool has_large_product(const sdk::GraphView& graph);
 
 }  // namespace backplane::opencl

@@ -21,6 +21,8 @@ struct PanelLayout {
   std::uint64_t bytes(std::span<const std::int64_t> weight_dims) const;
 };
 
+// The kernel that packs is built with the next programs.
+void want_packing(Context& context);
 // Between a plain matrix of float32 and panels, whichever `packs` says. Queued; the event is owned
 // by the caller.
 Result<cl_event> convert_panels(Context& context, cl_command_queue queue, const PanelLayout& layout,

@@ -2,7 +2,9 @@
 #include <backplane/kernelgen/kernel.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "builders.h"
 #include "context.h"
 #include "sealed.h"
 #include "signal_guard.h"
@@ -12,6 +14,10 @@ namespace {
 
 constexpr std::string_view kBuildOptions = "-cl-std=CL1.2 -w";
 constexpr std::int64_t kLanes = 16;  // of vectors in generated texts
+// A process starts in the time of some kernels; each costs about that much text beside its own.
+constexpr std::size_t kLeastKernels = 4, kKernelCharacters = 1000;
+
+using Kernels = std::vector<std::shared_ptr<Program>>;
 
 bool is_number(std::string_view text) {
   return !text.empty() &&
@@ -53,6 +59,31 @@ std::string failing_line(const std::string& log, const std::string& source) {
            source.substr(from, std::min<std::size_t>(source.find('\n', from) - from, 200));
   }
   return {};
+}
+
+std::string source_of(std::span<const std::shared_ptr<Program>> kernels) {
+  std::string source(kBeginText);
+  source += kernelgen::print_library(kernelgen::Dialect::kOpenCL, kLanes);
+  for (const auto& kernel : kernels) source += kernel->text();
+  return source;
+}
+
+// Parts that take about the same time to build: that goes with the length of a text. The same each
+// time, because a driver knows a program by its text.
+std::vector<Kernels> deal(Kernels kernels, std::size_t builders) {
+  const std::size_t count = std::min(builders, kernels.size() / kLeastKernels);
+  if (count < 2) return {std::move(kernels)};
+  std::stable_sort(kernels.begin(), kernels.end(), [](const auto& a, const auto& b) {
+    return a->text().size() > b->text().size();
+  });
+  std::vector<Kernels> parts(count);
+  std::vector<std::size_t> sizes(count);
+  for (auto& kernel : kernels) {
+    const auto least = std::min_element(sizes.begin(), sizes.end());
+    *least += kernel->text().size() + kKernelCharacters;
+    parts[static_cast<std::size_t>(least - sizes.begin())].push_back(std::move(kernel));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -162,11 +193,10 @@ std::shared_ptr<const Program> Context::program(const std::string& text, const s
 }
 
 Result<cl_program> Context::find_or_build(std::span<const std::shared_ptr<Program>> kernels) {
-  std::string source = kernelgen::print_library(kernelgen::Dialect::kOpenCL, kLanes), labels;
-  for (const auto& kernel : kernels) {
-    source += kernel->text();
+  const std::string source = source_of(kernels);
+  std::string labels;
+  for (const auto& kernel : kernels)
     if (labels.size() < 200) labels += (labels.empty() ? "" : ", ") + kernel->label();
-  }
   if (facts_.driver_caches) return build(source, labels);
   const std::string key = cache_key(source);
   if (cl_program loaded = load_binary(key, kernels)) return loaded;
@@ -176,13 +206,41 @@ Result<cl_program> Context::find_or_build(std::span<const std::shared_ptr<Progra
 }
 
 Status Context::build_pending() {
-  std::vector<std::shared_ptr<Program>> kernels;
+  Kernels kernels;
   {
     const std::lock_guard lock(program_mutex_);
     kernels.swap(pending_);
   }
   if (kernels.empty()) return {};
   const SignalGuard signals;
+  const std::vector<Kernels> parts = deal(std::move(kernels), facts_.builders);
+  // One that runs already has the compiler in memory, this process need not load it.
+  if (parts.size() > 1 || builders_.are_running()) build_ahead(parts);
+  Status first;
+  for (const Kernels& part : parts) {
+    Status status = build_together(part);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+// Once: what other processes have built stays with the driver.
+void Context::build_ahead(std::span<const Kernels> parts) {
+  std::vector<BuildRequest> requests;
+  std::string all;
+  for (const Kernels& part : parts) {
+    BuildRequest& request = requests.emplace_back();
+    request.source = source_of(part);
+    for (const auto& kernel : part) request.entries.push_back(kernel->entry());
+    all += request.source;
+  }
+  for (const char* place : {"POCL_CACHE_DIR", "XDG_CACHE_HOME", "HOME"})
+    if (const char* value = std::getenv(place)) all += std::string(1, '\0') + value;
+  const std::string key = "ahead-" + cache_key(all);
+  if (get_sealed(key).empty() && builders_.build(kBuildOptions, requests)) put_sealed(key, "built");
+}
+
+Status Context::build_together(const Kernels& kernels) {
   auto whole = find_or_build(kernels);
   if (whole.ok()) {
     for (const auto& kernel : kernels) kernel->finish(*whole, {});

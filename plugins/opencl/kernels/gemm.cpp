@@ -27,11 +27,9 @@ Tile choose_tile(const Builder& builder, std::int64_t m, std::int64_t n) {
   if (builder.schedule().gpu)
     return {std::min<std::int64_t>(m, 4), std::min<std::int64_t>(n, 4), 1};
   if (n <= kLanes) return cpu_tile(builder, m, 1);
-  const std::int64_t measured = builder.context().product_tile(false).vectors;
-  return cpu_tile(builder, m,
-                  n <= 2 * kLanes ? std::min<std::int64_t>(measured, 2)
-                  : m > kFewRows  ? measured
-                                  : std::max<std::int64_t>(sums(builder) / 6, 1));
+  const std::int64_t usual = usual_vectors(sums(builder));
+  const bool is_flat = m <= kFewRows && n > 2 * kLanes;
+  return cpu_tile(builder, m, is_flat ? std::max<std::int64_t>(sums(builder) / 6, 1) : usual);
 }
 
 Shape with(Shape dims, std::initializer_list<std::int64_t> more) {

@@ -95,8 +95,9 @@ class Lines {
     builder_.launch(
         kernelgen::name_entry(
             "BP_KERNEL BP_ENTRY(" + parameters +
-            ") {\n  const long line = (long)get_global_id(0);\n  if (line >= " + number(count()) +
-            ") return;\n" + declarations + "  long rest = line;\n" + decode + body + "}\n"),
+            ") {\n  BP_BEGIN\n  const long line = (long)get_global_id(0);\n  if (line >= " +
+            number(count()) + ") return;\n" + declarations + "  long rest = line;\n" + decode +
+            body + "}\n"),
         std::move(arguments), {items, 1, 1}, {group, 1, 1});
   }
 

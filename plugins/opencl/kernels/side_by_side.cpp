@@ -33,7 +33,7 @@ RightFactor pack_side_by_side(Builder& builder, const Gemm& g, std::int64_t widt
                     row = number(g.b.row_stride), each = number(g.columns), depth = number(g.depth);
   const std::string text =
       "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* base_b, "
-      "ulong offset_b) {\n"
+      "ulong offset_b) {\n  BP_BEGIN\n"
       "  const int first = (int)get_global_id(0) * " +
       lanes + ", k0 = (int)get_global_id(1) * " + number(kDepth) + ", n = first / " + each +
       ", column = first % " + each + ", end = min(k0 + " + number(kDepth) + ", " + depth +

@@ -17,7 +17,8 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 // bytes, beside those of what follows the product.
 inline std::string open_kernel(const kernelgen::Kernel& epilogue) {
   return "BP_KERNEL BP_ENTRY(" + kernelgen::print_parameters(epilogue) +
-         ", BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* base_b, ulong offset_b) {\n" +
+         ", BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* base_b, ulong offset_b) {\n  "
+         "BP_BEGIN\n" +
          kernelgen::print_declarations(epilogue);
 }
 

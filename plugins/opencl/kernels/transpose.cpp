@@ -56,7 +56,7 @@ void pack_transposed(Builder& builder, const Factor& factor, const TensorView& p
   std::string s =
       merge_text() +
       "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* "
-      "base_b, ulong offset_b) {\n  const int k0 = (int)get_global_id(0) * " +
+      "base_b, ulong offset_b) {\n  BP_BEGIN\n  const int k0 = (int)get_global_id(0) * " +
       lanes + ", n0 = (int)get_global_id(1) * " + lanes +
       ";\n  int batch = (int)get_global_id(2);\n"
       "  BP_GLOBAL float* to = (BP_GLOBAL float*)(base_b + offset_b) + ((ulong)batch * " +

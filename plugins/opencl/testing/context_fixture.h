@@ -29,7 +29,7 @@ class ContextTest : public ::testing::Test {
   // Adds one to four floats.
   std::shared_ptr<const Program> add_one(const std::string& expression = "t[i] + 1.0f") {
     const kernelgen::Printed named = kernelgen::name_entry(
-        "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* b, ulong o) {\n"
+        "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* b, ulong o) {\n  BP_BEGIN\n"
         "  BP_GLOBAL float* t = (BP_GLOBAL float*)(b + o);\n  int i = (int)get_global_id(0);\n"
         "  t[i] = " +
         expression + ";\n}\n");

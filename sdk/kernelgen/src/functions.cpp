@@ -445,9 +445,10 @@ std::string element_store(Storage storage, const std::string& tensor, const std:
 }
 
 std::string print_library(Dialect dialect, std::int64_t lanes) {
-  std::string out(dialect == Dialect::kOpenCL ? kOpenClPrelude
-                  : dialect == Dialect::kCuda ? kCudaPrelude
-                                              : kC11Prelude);
+  std::string out = "#ifndef BP_BEGIN\n#define BP_BEGIN\n#endif\n";
+  out += std::string_view(dialect == Dialect::kOpenCL ? kOpenClPrelude
+                          : dialect == Dialect::kCuda ? kCudaPrelude
+                                                      : kC11Prelude);
   out += kCommonPrelude;
   out += own_functions(1);
   if (dialect == Dialect::kOpenCL && lanes > 1) {

@@ -196,7 +196,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   }
   std::string text =
       "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
-      print_parameters(kernel) + ") {\n" + print_declarations(kernel) +
+      print_parameters(kernel) + ") {\n  BP_BEGIN\n" + print_declarations(kernel) +
       (dialect == Dialect::kC11 ? "  const " + type + " item = (" + type + ")item_index;\n" : "") +
       body + "}\n";
   Printed named = name_entry(std::move(text));

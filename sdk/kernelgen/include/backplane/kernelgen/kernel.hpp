@@ -58,7 +58,8 @@ struct Printed {
 Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule);
 
 // What kernels' texts rely on: types, memory access, mathematical functions. It goes before them;
-// any number of texts may follow it in one program.
+// any number of texts may follow it in one program. Kernels begin with the macro BP_BEGIN, which is
+// empty unless it is defined before.
 std::string print_library(Dialect dialect, std::int64_t lanes);
 // The text with its entry named after its hash. `text` says "BP_ENTRY" for the name.
 Printed name_entry(std::string text);
