@@ -218,8 +218,10 @@ def _pdist(graph: Graph) -> str:
 
 @rule("_masked_softmax")
 def _masked_softmax(graph: Graph) -> str:
-    # Writes rows as if they lay close, unchecked.
+    # Writes rows as if they lay close, unchecked, and divides by their length.
     value = graph.pick(rank=2, dtype="same")
+    if not value.tensor.shape[-1]:
+        value = graph.input((4, 3))
     return f"{value.name}.contiguous(), {graph.input(value.tensor.shape, torch.bool).name}, -1"
 
 

@@ -58,11 +58,11 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       return out;
     }
   }
-  const bool is_whole = info.storage_offset == 0 && from.sizes() == info.sizes &&
-                        from.strides() == info.strides;
-  at::Tensor view = is_whole ? from.view_as(from)
-                             : at::as_strided(from, info.sizes, info.strides,
-                                              start + info.storage_offset);
+  const bool is_whole =
+      info.storage_offset == 0 && from.sizes() == info.sizes && from.strides() == info.strides;
+  at::Tensor view =
+      is_whole ? from.view_as(from)
+               : at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
   return differentiated || info.is_view ? view : view.detach();
 }
 

@@ -11,9 +11,11 @@
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/kernel_trial.h"
+#include "core/torch/record/shape_rules.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::record {
@@ -52,6 +54,23 @@ void call_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
   const ModeScope scope(Mode::kOutside);
   const BelowRecording below;
   info.handle.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &stack);
+}
+
+// Python's shape functions give the size and the type of elementwise results; their strides are not
+// always those of the loop over elements that PyTorch runs.
+void call_python_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
+  const bool is_elementwise = info.op != nullptr && info.op->op_class == ir::OpClass::kPointwise &&
+                              info.gives_new_values && info.handle.schema().returns().size() == 1;
+  std::vector<at::Tensor> operands;
+  if (is_elementwise)
+    for (const c10::IValue& argument : std::span(stack).last(info.argument_count()))
+      if (argument.isTensor() && argument.toTensor().defined())
+        operands.push_back(argument.toTensor());
+  call_meta(info, stack);
+  if (operands.empty() || !stack.back().isTensor()) return;
+  const at::Tensor& result = stack.back().toTensor();
+  at::Tensor laid = elementwise(operands, result.scalar_type());
+  if (laid.sizes() == result.sizes()) stack.back() = std::move(laid);
 }
 
 bool try_composite(const OperatorInfo& info, torch::jit::Stack& stack) {
@@ -238,16 +257,20 @@ ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
       return ShapeSource::kCompiled;
     case ShapeRoute::kComposite:
       if (try_composite(info, stack)) return ShapeSource::kCompiled;
-      call_meta(info, stack);
-      info.composite_failed.store(true, std::memory_order_relaxed);
-      return info.meta_is_python ? ShapeSource::kPython : ShapeSource::kCompiled;
+      break;
     case ShapeRoute::kRunOnZeros:
       run_on_zeros(info, stack);
       return ShapeSource::kRunOnZeros;
     case ShapeRoute::kMeta:
       break;
   }
-  call_meta(info, stack);
+  if (info.meta_is_python)
+    call_python_meta(info, stack);
+  else
+    call_meta(info, stack);
+  // Only now: what fails in both ways is an error of the user's own.
+  if (info.route == ShapeRoute::kComposite)
+    info.composite_failed.store(true, std::memory_order_relaxed);
   return info.meta_is_python ? ShapeSource::kPython : ShapeSource::kCompiled;
 }
 

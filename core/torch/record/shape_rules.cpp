@@ -90,42 +90,34 @@ bool relu(Stack& stack) { return same_as_first(stack, 1); }
 bool hardswish(Stack& stack) { return same_as_first(stack, 1); }
 bool hardtanh(Stack& stack) { return same_as_first(stack, 3); }  // self, min, max
 
-// Shape and strides as PyTorch's own loop over elements would give its result.
-at::Tensor elementwise(std::initializer_list<at::Tensor> operands, at::ScalarType type) {
-  at::TensorIteratorConfig config;
-  config.check_all_same_dtype(false).declare_static_dtype_and_device(type, at::kMeta);
-  config.add_owned_output(at::Tensor());
-  for (const at::Tensor& operand : operands) config.add_owned_const_input(operand);
-  return config.build().output();
-}
-
 template <std::size_t kCount>
 bool gradient_of_elements(Stack& stack) {  // grad, self, ...
   Arguments in(stack, kCount);
   if (in.tensor(0).scalar_type() != in.tensor(1).scalar_type()) return false;
-  return in.reply(elementwise({in.tensor(0), in.tensor(1)}, in.tensor(0).scalar_type()));
+  return in.reply(elementwise(std::array{in.tensor(0), in.tensor(1)}, in.tensor(0).scalar_type()));
 }
 
 bool test_of_elements(Stack& stack) {
   Arguments in(stack, 1);
-  return in.reply(elementwise({in.tensor(0)}, at::kBool));
+  return in.reply(elementwise(std::array{in.tensor(0)}, at::kBool));
 }
 
 bool test_of_pairs(Stack& stack) {
   Arguments in(stack, 2);
-  return in.reply(elementwise({in.tensor(0), in.tensor(1)}, at::kBool));
+  return in.reply(elementwise(std::array{in.tensor(0), in.tensor(1)}, at::kBool));
 }
 
 bool absolute(Stack& stack) {
   Arguments in(stack, 1);
-  return in.reply(elementwise({in.tensor(0)}, c10::toRealValueType(in.tensor(0).scalar_type())));
+  return in.reply(
+      elementwise(std::array{in.tensor(0)}, c10::toRealValueType(in.tensor(0).scalar_type())));
 }
 
 bool complex(Stack& stack) {  // two parts
   Arguments in(stack, 2);
   const at::ScalarType dtype = in.tensor(0).scalar_type();
   if (dtype != in.tensor(1).scalar_type() || !at::isFloatingType(dtype)) return false;
-  return in.reply(elementwise({in.tensor(0), in.tensor(1)}, c10::toComplexType(dtype)));
+  return in.reply(elementwise(std::array{in.tensor(0), in.tensor(1)}, c10::toComplexType(dtype)));
 }
 
 bool pixel_unshuffle(Stack& stack) {  // self, factor
@@ -138,6 +130,21 @@ bool pixel_unshuffle(Stack& stack) {  // self, factor
   return in.reply(dense(
       {self.size(0), self.size(1) * factor * factor, self.size(2) / factor, self.size(3) / factor},
       self.scalar_type(), format));
+}
+
+bool max_unpool2d(Stack& stack) {  // self, indices, output_size
+  Arguments in(stack, 3);
+  const at::Tensor self = in.tensor(0);
+  const Dims wanted = in.at(2).toIntVector();
+  if (self.dim() != 4 || wanted.size() != 2 || self.sizes() != in.tensor(1).sizes()) return false;
+  return in.reply(dense({self.size(0), self.size(1), wanted[0], wanted[1]}, self.scalar_type(),
+                        self.suggest_memory_format()));
+}
+
+bool normal(Stack& stack) {  // mean, std, generator
+  Arguments in(stack, 3);
+  const at::Tensor mean = in.tensor(0);
+  return in.reply(dense(at::infer_size(mean.sizes(), in.tensor(1).sizes()), mean.scalar_type()));
 }
 
 // One volume, self and pads, which the kernels take for pictures where it lies as those do.
@@ -211,7 +218,7 @@ bool dropout_backward(Stack& stack) {  // grad, mask, scale
   const at::ScalarType dtype = in.tensor(0).scalar_type();
   const bool is_integral = at::isIntegralType(dtype, /*includeBool=*/true);
   const at::ScalarType real = c10::typeMetaToScalarType(at::get_default_dtype());
-  return in.reply(elementwise({in.tensor(0), in.tensor(1)}, is_integral ? real : dtype));
+  return in.reply(elementwise(std::array{in.tensor(0), in.tensor(1)}, is_integral ? real : dtype));
 }
 
 bool extremum_of_all(Stack& stack) {
@@ -390,7 +397,7 @@ bool where(Stack& stack) {  // condition, self, other
   Arguments in(stack, 3);
   const at::Tensor self = in.tensor(1), other = in.tensor(2);
   const at::ScalarType type = at::result_type(self, other);
-  return in.reply(elementwise({in.tensor(0), self.to(type), other.to(type)}, type));
+  return in.reply(elementwise(std::array{in.tensor(0), self.to(type), other.to(type)}, type));
 }
 
 // query, key, value, dropout_p, is_causal, attn_mask, scale
@@ -557,6 +564,8 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.rrelu_with_noise_functional", rrelu_with_noise},
       {"aten.lift_fresh_copy", dense_as_first<1>},
       {"aten.native_dropout_backward", dropout_backward},
+      {"aten.max_unpool2d", max_unpool2d},
+      {"aten.normal.Tensor_Tensor", normal},
       {"aten.poisson", dense_as_first<2>},
       {"aten._standard_gamma", dense_as_first<2>},
       {"aten._sample_dirichlet", dense_as_first<2>},
@@ -594,6 +603,14 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
 }
 
 }  // namespace
+
+at::Tensor elementwise(std::span<const at::Tensor> operands, at::ScalarType type) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).declare_static_dtype_and_device(type, at::kMeta);
+  config.add_owned_output(at::Tensor());
+  for (const at::Tensor& operand : operands) config.add_owned_const_input(operand);
+  return config.build().output();
+}
 
 ShapeRule find_shape_rule(std::string_view name) {
   const auto found = rules().find(name);
