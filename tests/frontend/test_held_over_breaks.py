@@ -587,6 +587,78 @@ def test_modes() -> None:
                 assert torch.is_grad_enabled() == grad
 
 
+def facts_of_thread(x: torch.Tensor) -> list[Any]:
+    """What the modes make of operands that say nothing of them."""
+    y = x.detach().requires_grad_() * 2
+    return [
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        y.requires_grad,
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_cache_enabled(),
+        (x[None] @ x[:, None]).dtype,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_default_dtype(),
+    ]
+
+
+MODES: dict[str, Callable[[], Any]] = {
+    "no_grad": torch.no_grad,
+    "enable_grad": torch.enable_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "autocast of halves": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "autocast off": lambda: torch.autocast("cpu", enabled=False),
+    "autocast without a cache": lambda: torch.autocast("cpu", cache_enabled=False),
+    "amp": lambda: torch.amp.autocast(device_type="cpu", dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("outer", [None, "no_grad", "autocast", "autocast off"])
+@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("way", ["through", "return", "raise", "two breaks", "no graph", "nested"])
+def test_a_mode_holds_behind_a_break(name: str, outer: str | None, way: str) -> None:
+    """Behind the break inside, and behind the block: in what operators make, too."""
+    mode = MODES[name]
+
+    def inner(x):
+        with mode():
+            n = x.sum().item()
+            return n, facts_of_thread(x)
+
+    def f(x):
+        y = x + 1
+        facts = []
+        try:
+            with mode():
+                if way != "no graph":
+                    y = y * 2
+                n = int((y if way != "no graph" else x).sum().item())
+                facts += facts_of_thread(x)
+                if way == "two breaks":
+                    facts += facts_of_thread(x * int(y.sum().item()))
+                if way == "nested":
+                    facts += inner(x)
+                if way == "return":
+                    return y + n, facts
+                if way == "raise":
+                    raise ValueError("inside")
+                facts += facts_of_thread(x)
+        except ValueError:
+            facts += facts_of_thread(x)
+        return y + x.sum().item(), facts + facts_of_thread(x)
+
+    with contextlib.nullcontext() if outer is None else MODES[outer]():
+        expected, before = f(X), facts_of_thread(X)
+        compiled = frontend.compile(f)
+        for _ in range(3):
+            results = compiled(X)
+            assert results[1] == expected[1]
+            assert torch.equal(results[0], expected[0])
+            assert facts_of_thread(X) == before
+
+
 def test_warnings_that_are_caught() -> None:
     def f(x):
         with warnings.catch_warnings(record=True) as caught:

@@ -368,6 +368,8 @@ def check_graph(function, make_inputs, calls, plugin, grad=True, compile=compile
                     f"call {number}: got {actual!r:.300}, expected {expected!r:.300}",
                 )
             continue
+        if not hasattr(compiled, "stages"):  # its layouts are those of PyTorch's shape functions
+            expected |= {name: None for name in expected if name.startswith("layout")}
         if list(actual) == list(expected):
             settle(actual, expected)
         found = difference(function, inputs, number, actual, expected, RUNS)

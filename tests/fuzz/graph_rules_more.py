@@ -174,6 +174,8 @@ def _groups(graph: Graph) -> str:
 def _row_norm(bias: bool) -> Rule:
     def make(graph: Graph) -> str:
         value = graph.pick(least=1, dtype="same")
+        if value.name in graph.edges:  # whether the mean of an infinity is one goes by its place
+            value = graph.input(graph.shape(2))
         rank = graph.rng.randint(1, min(2, value.tensor.dim()))
         shape = tuple(value.tensor.shape[-rank:])
         texts = [value.name, "[" + ", ".join(map(graph.text, shape)) + "]", _optional(graph, shape)]

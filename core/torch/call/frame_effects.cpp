@@ -57,12 +57,6 @@ class Emitter {
     return {};
   }
 
- private:
-  void take(const Ref& value) { state_.push_back(value); }
-  void add(int opcode, int argument = 0, Ref constant = {}, Ref name = {}) {
-    out_.push_back({opcode, argument, std::move(constant), std::move(name)});
-  }
-
   // Calls `function` with the `count` values on the stack, the topmost as the last argument.
   Status call(std::string name, FrameFunction function, int count) {
     const Ref callable = Ref::steal(make_frame_callable(std::move(name), std::move(function)));
@@ -74,6 +68,12 @@ class Emitter {
     for (const int opcode : cpython::call_opcodes()) add(opcode, count);
     add(POP_TOP);
     return {};
+  }
+
+ private:
+  void take(const Ref& value) { state_.push_back(value); }
+  void add(int opcode, int argument = 0, Ref constant = {}, Ref name = {}) {
+    out_.push_back({opcode, argument, std::move(constant), std::move(name)});
   }
 
   Status attribute(const Effect& effect) {
@@ -128,6 +128,18 @@ Status emit_effects(const capture::Effects& effects, PyObject* globals, std::vec
   Emitter emitter(globals, state, out);
   for (const Effect& effect : effects.all()) BP_RETURN_IF_ERROR(emitter.emit(effect));
   return {};
+}
+
+Status emit_autocast(const capture::AutocastState& autocast, std::vector<Emitted>& out) {
+  std::vector<Ref> nothing;
+  return Emitter(nullptr, nothing, out)
+      .call(
+          "__set_autocast",
+          [autocast](PyObject* const*, std::size_t) -> PyObject* {
+            autocast.set();
+            return Py_NewRef(Py_None);
+          },
+          0);
 }
 
 }  // namespace backplane::call

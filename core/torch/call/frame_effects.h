@@ -7,6 +7,7 @@
 
 #include "core/base/status.h"
 #include "core/cpython/bytecode/rewrite.h"
+#include "core/torch/capture/autocast.h"
 #include "core/torch/capture/effects.h"
 
 namespace backplane::call {
@@ -15,5 +16,8 @@ namespace backplane::call {
 // `globals`: of the frame.
 Status emit_effects(const capture::Effects& effects, PyObject* globals,
                     std::vector<cpython::Ref>& state, std::vector<cpython::Emitted>& out);
+
+// Appends what sets autocast on the thread.
+Status emit_autocast(const capture::AutocastState& autocast, std::vector<cpython::Emitted>& out);
 
 }  // namespace backplane::call

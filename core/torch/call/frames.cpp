@@ -375,8 +375,9 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
                                             cpython::ModifiedPrefix& prefix) {
   std::vector<Ref> state;
   std::vector<cpython::Emitted> emitted;
-  BP_RETURN_IF_ERROR(
-      emit_effects(interpreter.world().effects(), code.globals.get(), state, emitted));
+  const capture::World& world = interpreter.world();
+  if (world.autocast_left()) BP_RETURN_IF_ERROR(emit_autocast(*world.autocast_left(), emitted));
+  BP_RETURN_IF_ERROR(emit_effects(world.effects(), code.globals.get(), state, emitted));
   const auto finish = [&] {
     if (state.empty())
       prefix.emitted.push_back({POP_TOP, 0, {}, {}});

@@ -1,6 +1,5 @@
 #include "core/torch/capture/capture.h"
 
-#include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -36,44 +35,6 @@ class PausedCollector {
 
  private:
   bool was_on_;
-};
-
-// Autocast as it was before the program, wherever its capture ended.
-class KeptAutocast {
- public:
-  KeptAutocast() : nesting_(nesting()), caches_(at::autocast::is_autocast_cache_enabled()) {
-    for (const at::DeviceType device : at::autocast::_AUTOCAST_SUPPORTED_DEVICES)
-      before_.push_back({device, at::autocast::is_autocast_enabled(device),
-                         at::autocast::get_autocast_dtype(device)});
-  }
-  ~KeptAutocast() {
-    for (const Device& device : before_) {
-      at::autocast::set_autocast_enabled(device.type, device.enabled);
-      at::autocast::set_autocast_dtype(device.type, device.dtype);
-    }
-    at::autocast::set_autocast_cache_enabled(caches_);
-    if (nesting() == nesting_) return;
-    while (nesting() > nesting_) at::autocast::decrement_nesting();
-    at::autocast::clear_cache();  // of tensors of the recording
-  }
-  KeptAutocast(const KeptAutocast&) = delete;
-  KeptAutocast& operator=(const KeptAutocast&) = delete;
-
- private:
-  struct Device {
-    at::DeviceType type;
-    bool enabled;
-    at::ScalarType dtype;
-  };
-
-  static int nesting() {
-    at::autocast::increment_nesting();
-    return at::autocast::decrement_nesting();
-  }
-
-  std::vector<Device> before_;
-  int nesting_;
-  bool caches_;
 };
 
 }  // namespace
@@ -131,6 +92,7 @@ class Run {
   std::vector<c10::IValue> operator()(const std::vector<at::Tensor>&) {
     const pybind11::gil_scoped_acquire gil;
     const PausedCollector paused;
+    const AutocastState autocast = AutocastState::current();
     World world(*out_.guards, [this, add = record::Session::current()->add_argument](
                                   const at::Tensor& real) { return add(stand_in_for(real)); });
     world.begin_in_inference(in_inference_);
@@ -148,7 +110,12 @@ class Run {
                                                     : call(world, interpreter));
       if (!returned || !interpreter.finish_generators() || !interpreter.settle_locks())
         fail(world, interpreter);
-      if (options_.frame_code && (options_.break_step != 0 || !world.effects().all().empty())) {
+      const bool leaves_autocast = AutocastState::current() != autocast;
+      if (leaves_autocast && !options_.frame_code)
+        throw std::runtime_error("the program leaves autocast otherwise than it was");
+      if (leaves_autocast) world.leave_autocast(AutocastState::current());
+      const bool has_effects = leaves_autocast || !world.effects().all().empty();
+      if (options_.frame_code && (options_.break_step != 0 || has_effects)) {
         returned = state_of(world, interpreter, returned.get());
         out_.gives_state = true;
       }

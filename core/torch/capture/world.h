@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,6 +17,7 @@
 
 #include "core/base/c_stack.h"
 #include "core/cpython/frame/hook.h"
+#include "core/torch/capture/autocast.h"
 #include "core/torch/capture/effects.h"
 #include "core/torch/guards/guard_program.h"
 
@@ -125,6 +127,9 @@ class World {
   // attributes that are set back again.
   bool defers_effects() const { return defers_effects_; }
   void defer_effects() { defers_effects_ = true; }
+  // How the program leaves autocast, where that is not as it was.
+  const std::optional<AutocastState>& autocast_left() const { return autocast_left_; }
+  void leave_autocast(AutocastState left) { autocast_left_ = std::move(left); }
   const Effects& effects() const { return effects_; }
   // Keeps a write for later. False where the capture has ended: what a lock protects is written
   // while that is held.
@@ -176,6 +181,7 @@ class World {
   Hand hand_;
   bool began_with_grad_, began_in_inference_ = false;
   bool defers_effects_ = false, writes_forbidden_ = false;
+  std::optional<AutocastState> autocast_left_;
   Effects effects_;
   std::unordered_set<PyObject*> iterated_;
   std::string reason_;

@@ -63,7 +63,8 @@ constexpr std::array kRunOnZeros{
     std::string_view("aten._ctc_loss"),
     std::string_view("aten._embedding_bag"),
     std::string_view("aten._embedding_bag_forward_only"),
-    std::string_view("aten._fft_c2r"),  // strides as the library of transforms has them
+    std::string_view("aten._fft_c2c"),  // strides as the library of transforms has them
+    std::string_view("aten._fft_c2r"),
     std::string_view("aten._fft_r2c"),
     std::string_view("aten._weight_norm_interface"),  // the norms of short floats are float32
     std::string_view("aten._weight_norm_interface_backward"),

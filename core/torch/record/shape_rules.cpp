@@ -7,6 +7,7 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/layer_norm.h>
+#include <ATen/ops/index_meta_dispatch.h>
 
 #include <array>
 #include <initializer_list>
@@ -130,6 +131,24 @@ bool pixel_unshuffle(Stack& stack) {  // self, factor
   return in.reply(dense(
       {self.size(0), self.size(1) * factor * factor, self.size(2) / factor, self.size(3) / factor},
       self.scalar_type(), format));
+}
+
+// PyTorch's Python function looks at self alone, its kernel at how the indices lie as well.
+bool index(Stack& stack) {  // self, indices
+  Arguments in(stack, 2);
+  const auto indices = in.at(1).toOptionalTensorList();
+  for (const std::optional<at::Tensor>& one : indices)
+    if (one && one->defined() && one->scalar_type() != at::kLong && one->scalar_type() != at::kInt)
+      return false;  // masks: the size is in their values
+  return in.reply(at::meta::index(in.tensor(0), indices));
+}
+
+bool soft_margin_loss(Stack& stack) {  // self, target, reduction
+  Arguments in(stack, 3);
+  const at::Tensor self = in.tensor(0);
+  return in.at(2).toInt() == at::Reduction::None &&
+         at::infer_size(self.sizes(), in.tensor(1).sizes()) == self.sizes() &&
+         in.reply(elementwise(std::array{self}, self.scalar_type()));
 }
 
 bool max_unpool2d(Stack& stack) {  // self, indices, output_size
@@ -297,7 +316,10 @@ bool nll_loss2d_backward(Stack& stack) {  // grad, self, target, weight, reducti
 
 bool mse_loss_backward(Stack& stack) {  // grad, input, target, reduction
   Arguments in(stack, 4);
-  return in.reply(dense_like(in.tensor(1)));
+  const at::Tensor grad = in.tensor(0), input = in.tensor(1), target = in.tensor(2);
+  if (input.sizes() == target.sizes()) return in.reply(dense_like(input));
+  // The kernel makes its result as large as that of the loss.
+  return in.reply(elementwise(std::array{input, target, grad}, input.scalar_type()));
 }
 
 bool layer_norm(Stack& stack) {  // input, normalized_shape, weight, bias, eps
@@ -564,6 +586,9 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.rrelu_with_noise_functional", rrelu_with_noise},
       {"aten.lift_fresh_copy", dense_as_first<1>},
       {"aten.native_dropout_backward", dropout_backward},
+      {"aten.index.Tensor", index},
+      {"aten._unsafe_index.Tensor", index},
+      {"aten.soft_margin_loss", soft_margin_loss},
       {"aten.max_unpool2d", max_unpool2d},
       {"aten.normal.Tensor_Tensor", normal},
       {"aten.poisson", dense_as_first<2>},

@@ -172,11 +172,16 @@ class Builder {
                  : dnnl::matmul::primitive_desc(engine(), a_desc, b_desc, bias_, c_desc, attr_);
     };
     auto pd = choose();
-    // Rows far apart get oneDNN's plain loops: a copy of them costs less.
-    if (std::string_view(pd.impl_info_str()).starts_with("ref") &&
-        left.kind == MatmulKernel::Source::kOperand && a.strides != sdk::row_major(a.dims)) {
+    if (needs_copy(pd, a) && left.kind == MatmulKernel::Source::kOperand &&
+        a.strides != sdk::row_major(a.dims)) {
       left = operand(a, roles_.left, /*dense=*/true);
       a_desc = dnnl_desc(type_, a.dims, a.strides);
+      pd = choose();
+    }
+    if (pairs_last(pd, a) && right.kind == MatmulKernel::Source::kOperand && !is_packed &&
+        b.strides != sdk::row_major(b.dims)) {
+      right = operand(b, roles_.right, /*dense=*/true);
+      b_desc = dnnl_desc(type_, b.dims, b.strides);
       pd = choose();
     }
     add(DNNL_ARG_SRC, a_desc, left);
@@ -202,6 +207,17 @@ class Builder {
   }
 
  private:
+  // A kernel of oneDNN that takes bfloat16 in pairs, and the last of an odd number with itself,
+  // times zero: NaN of an infinity.
+  bool pairs_last(const dnnl::matmul::primitive_desc& chosen, const Matrix& a) const {
+    return type_ == Type::kBF16 && a.dims.back() % 2 != 0 &&
+           std::string_view(chosen.impl_info_str()).starts_with("gemm");
+  }
+  // Rows far apart get oneDNN's plain loops: a copy of them costs less.
+  bool needs_copy(const dnnl::matmul::primitive_desc& chosen, const Matrix& a) const {
+    return std::string_view(chosen.impl_info_str()).starts_with("ref") || pairs_last(chosen, a);
+  }
+
   // A sum over no elements, as a sum over one zero: oneDNN has no other, and bias and post-ops
   // apply as ever. Both operands read the same zeros.
   void add_zeros(Matrix& a, Matrix& b) {
