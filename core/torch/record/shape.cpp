@@ -124,9 +124,10 @@ void run_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
   }
 }
 
+constexpr std::int64_t kMostElements = 1 << 16;  // of what runs on zeros on the side
+
 // With nothing to compute, kernels refuse what shape functions let through, or give other shapes.
 bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  constexpr std::int64_t kMostElements = 1 << 16;  // what runs on zeros beside it
   bool has_empty = false;
   std::int64_t elements = 0;
   const auto visit = [&](const c10::IValue& value) {
@@ -238,12 +239,19 @@ bool only_writes(const OperatorInfo& info) {
          info.schema_name == "aten::zero_";
 }
 
-}  // namespace
+bool is_small(std::span<const c10::IValue> arguments) {
+  std::int64_t elements = 0;
+  for (const c10::IValue& value : arguments)
+    if (value.isTensor() && value.toTensor().defined()) elements += value.toTensor().numel();
+  return elements <= kMostElements;
+}
 
-bool is_in_shape() { return t_mode != Mode::kOutside; }
+bool may_leave_nothing(const OperatorInfo& info) {
+  return info.gives_new_values && (info.op->op_class == ir::OpClass::kConvolution ||
+                                   info.op->op_class == ir::OpClass::kPooling);
+}
 
-ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
-  if (info.check) info.check(std::span(stack).last(info.argument_count()));
+ShapeSource find_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (info.gives_new_values && is_of_nothing(info, stack) && try_on_zeros(info, stack))
     return ShapeSource::kRunOnZeros;
   if (info.gives_new_values && !info.depends_on_values && info.schema_name.starts_with("aten::"))
@@ -272,6 +280,22 @@ ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (info.route == ShapeRoute::kComposite)
     info.composite_failed.store(true, std::memory_order_relaxed);
   return info.meta_is_python ? ShapeSource::kPython : ShapeSource::kCompiled;
+}
+
+}  // namespace
+
+bool is_in_shape() { return t_mode != Mode::kOutside; }
+
+ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
+  if (info.check) info.check(std::span(stack).last(info.argument_count()));
+  if (!may_leave_nothing(info)) return find_shape(info, stack);
+  const auto arguments = std::span(stack).last(info.argument_count());
+  torch::jit::Stack copy(arguments.begin(), arguments.end());
+  const ShapeSource source = find_shape(info, stack);
+  // Where nothing is left of something, kernels refuse what shape functions let through.
+  const bool is_left = !stack.back().isTensor() || stack.back().toTensor().numel() != 0;
+  if (!is_left && is_small(copy)) run_on_zeros(info, copy);
+  return source;
 }
 
 void shape_call(const OperatorInfo& info, torch::jit::Stack& stack) {
