@@ -66,6 +66,7 @@ constexpr std::array kRunOnZeros{
     std::string_view("aten._fft_c2c"),  // strides as the library of transforms has them
     std::string_view("aten._fft_c2r"),
     std::string_view("aten._fft_r2c"),
+    std::string_view("aten._stack"),
     std::string_view("aten._weight_norm_interface"),  // the norms of short floats are float32
     std::string_view("aten._weight_norm_interface_backward"),
     std::string_view("aten.fractional_max_pool3d"),

@@ -288,6 +288,15 @@ bool index_select(Stack& stack) {  // self, dim, index
   return in.reply(dense(sizes, self.scalar_type()));
 }
 
+// Two parts put together the other way round.
+at::Tensor rolled(const at::Tensor& self, std::int64_t shift, std::int64_t dim) {
+  const std::int64_t size = self.size(dim), start = ((-shift) % size + size) % size;
+  const at::MemoryFormat first = self.narrow(dim, start, size - start).suggest_memory_format();
+  const at::MemoryFormat second = self.narrow(dim, 0, start).suggest_memory_format();
+  return dense(self.sizes(), self.scalar_type(),
+               first == second ? first : at::MemoryFormat::Contiguous);
+}
+
 bool roll(Stack& stack) {  // self, shifts, dims
   Arguments in(stack, 3);
   const at::Tensor self = in.tensor(0);
@@ -297,7 +306,11 @@ bool roll(Stack& stack) {  // self, shifts, dims
               "shifts and dimensions must align. shifts: ", shifts, ", dims:", dims);
   for (const std::int64_t dim : in.at(2).toDimVector())
     (void)at::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/self.numel() == 0);
-  return in.reply(dense_like(self));
+  if (self.numel() == 0) return in.reply(dense_like(self));
+  at::Tensor result = dims == 0 ? dense_like(self) : self;  // without dims as one row
+  for (std::size_t i = 0; i < dims; ++i)
+    result = rolled(result, in.at(1).toDimVector()[i], in.at(2).toDimVector()[i]);
+  return in.reply(std::move(result));
 }
 
 bool nll_loss2d(Stack& stack) {  // self, target, weight, reduction, ignore_index
@@ -631,7 +644,8 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
 
 at::Tensor elementwise(std::span<const at::Tensor> operands, at::ScalarType type) {
   at::TensorIteratorConfig config;
-  config.check_all_same_dtype(false).declare_static_dtype_and_device(type, at::kMeta);
+  config.check_all_same_dtype(false).check_all_same_device(false);  // numbers lie on the CPU
+  config.declare_static_dtype_and_device(type, at::kMeta);
   config.add_owned_output(at::Tensor());
   for (const at::Tensor& operand : operands) config.add_owned_const_input(operand);
   return config.build().output();
