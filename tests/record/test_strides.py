@@ -14,8 +14,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-SAMPLES = 4  # of each operator
-CALLS = 6  # of each operator below it
+SAMPLES = 8  # of each operator
+CALLS = 16  # of each operator below it
 # Their results are views of what LAPACK wrote, or of a buffer that the kernel chose.
 OWN_ORDER = ("_fft_", "linalg_", "_linalg_", "_embedding_bag")
 

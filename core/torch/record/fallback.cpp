@@ -1,5 +1,6 @@
 #include "core/torch/record/fallback.h"
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <exception>
@@ -81,6 +82,9 @@ class Recorder {
     if (info_.generator_argument >= 0 &&
         !stack_[base_ + static_cast<std::size_t>(info_.generator_argument)].isNone())
       session_.refuse(info_.name + " draws from a generator of its own");
+    // A graph says nothing of what kernels call inside.
+    if (info_.casts_inside && at::autocast::is_autocast_enabled(at::kCPU))
+      session_.refuse(info_.name + " computes in the precision of autocast inside");
     // What a checkpoint recomputes in the backward must draw the forward's numbers once more, which
     // a graph cannot say.
     if (info_.is_random && session_.in_backward)

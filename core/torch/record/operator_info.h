@@ -61,6 +61,7 @@ struct OperatorInfo {
   bool gives_new_values = false;   // no draws, no views
   bool depends_on_values = false;  // numbers or shapes of results come from values
   bool is_random = false;
+  bool casts_inside = false;  // its kernel calls operators that autocast knows
   bool reads_offset = false;  // takes a storage offset as a number, or refuses some
   DeviceMix device_mix = DeviceMix::kNone;
   RefusedValues refused_values = RefusedValues::kNone;

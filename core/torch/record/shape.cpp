@@ -59,8 +59,10 @@ void call_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
 // Python's shape functions give the size and the type of elementwise results; their strides are not
 // always those of the loop over elements that PyTorch runs.
 void call_python_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
-  const bool is_elementwise = info.op != nullptr && info.op->op_class == ir::OpClass::kPointwise &&
-                              info.gives_new_values && info.handle.schema().returns().size() == 1;
+  const bool is_elementwise = info.route == ShapeRoute::kMeta && info.op != nullptr &&
+                              info.op->op_class == ir::OpClass::kPointwise &&
+                              info.gives_new_values && info.handle.schema().returns().size() == 1 &&
+                              info.name != "aten.rsub.Tensor";  // takes the second operand first
   std::vector<at::Tensor> operands;
   if (is_elementwise)
     for (const c10::IValue& argument : std::span(stack).last(info.argument_count()))

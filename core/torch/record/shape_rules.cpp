@@ -166,14 +166,16 @@ bool normal(Stack& stack) {  // mean, std, generator
   return in.reply(dense(at::infer_size(mean.sizes(), in.tensor(1).sizes()), mean.scalar_type()));
 }
 
-// One volume, self and pads, which the kernels take for pictures where it lies as those do.
-template <bool kReflects>
-bool pad_volume(Stack& stack) {
+// Pictures, or one volume, which the kernels take for pictures where it lies as those do: self and
+// pads, of the last dim first.
+template <bool kReflects, std::size_t kPads>
+bool pad_pictures(Stack& stack) {
   Arguments in(stack, 2);
   const at::Tensor self = in.tensor(0);
   const Dims pads = in.at(1).toIntVector();
   const at::MemoryFormat format = self.suggest_memory_format();
-  if (self.dim() != 4 || pads.size() != 6 || format != at::MemoryFormat::ChannelsLast) return false;
+  if (self.dim() != 4 || pads.size() != kPads || format != at::MemoryFormat::ChannelsLast)
+    return false;
   Dims sizes = self.sizes().vec();
   for (std::size_t i = 0; i < pads.size(); ++i) {
     const std::size_t dim = sizes.size() - 1 - i / 2;
@@ -377,13 +379,20 @@ bool group_norm_backward(Stack& stack) {  // grad, input, mean, rstd, weight, N,
                   in.flag(9, 2) ? of_weight() : at::Tensor());
 }
 
+// Of one picture, the stride of the first dim says nothing.
+at::Tensor normalized(const at::Tensor& input) {
+  const bool is_last = !input.is_contiguous() && input.is_contiguous(at::MemoryFormat::ChannelsLast);
+  return is_last ? dense(input.sizes(), input.scalar_type(), at::MemoryFormat::ChannelsLast)
+                 : in_format_of(input);
+}
+
 // input, weight, bias, running_mean, running_var, training, momentum, eps
 bool batch_norm_functional(Stack& stack) {
   Arguments in(stack, 8);
   const at::Tensor input = in.tensor(0), mean = in.tensor(3), variance = in.tensor(4);
   const Dims saved{in.at(5).toBool() ? input.size(1) : 0};
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(in_format_of(input), dense(saved, type), dense(saved, type), dense_like(mean),
+  return in.reply(normalized(input), dense(saved, type), dense(saved, type), dense_like(mean),
                   dense_like(variance));
 }
 
@@ -392,7 +401,7 @@ bool batch_norm_with_update(Stack& stack) {
   Arguments in(stack, 7);
   const at::Tensor input = in.tensor(0), mean = in.tensor(3), variance = in.tensor(4);
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(in_format_of(input), dense({input.size(1)}, type), dense({input.size(1)}, type),
+  return in.reply(normalized(input), dense({input.size(1)}, type), dense({input.size(1)}, type),
                   dense({0}, at::kByte), dense_like(mean), dense_like(variance));
 }
 
@@ -400,14 +409,14 @@ bool batch_norm_no_training(Stack& stack) {  // input, weight, bias, mean, var, 
   Arguments in(stack, 7);
   const at::Tensor input = in.tensor(0);
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(in_format_of(input), dense({0}, type), dense({0}, type));
+  return in.reply(normalized(input), dense({0}, type), dense({0}, type));
 }
 
 bool batch_norm_no_stats(Stack& stack) {  // input, weight, bias, training, momentum, eps
   Arguments in(stack, 6);
   const at::Tensor input = in.tensor(0);
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(in_format_of(input), dense({input.size(1)}, type), dense({input.size(1)}, type));
+  return in.reply(normalized(input), dense({input.size(1)}, type), dense({input.size(1)}, type));
 }
 
 // grad, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, mask
@@ -593,8 +602,10 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.complex", complex},
       {"aten.polar", complex},
       {"aten.pixel_unshuffle", pixel_unshuffle},
-      {"aten.reflection_pad3d", pad_volume<true>},
-      {"aten.replication_pad3d", pad_volume<false>},
+      {"aten.reflection_pad2d", pad_pictures<true, 4>},
+      {"aten.replication_pad2d", pad_pictures<false, 4>},
+      {"aten.reflection_pad3d", pad_pictures<true, 6>},
+      {"aten.replication_pad3d", pad_pictures<false, 6>},
       {"aten.rrelu_with_noise", dense_as_first<6>},
       {"aten.rrelu_with_noise_functional", rrelu_with_noise},
       {"aten.lift_fresh_copy", dense_as_first<1>},
