@@ -123,7 +123,10 @@ def _batch_norm(tail: str, stats: bool, training: bool | None) -> Rule:
         texts = [image.name, _optional(graph, count), _optional(graph, count)]
         has = graph.rng.random() < 0.6 or training is False
         if stats:
-            mean, variance = graph.input(count), graph.input(count, None, 0.5, 2.0)
+            # They are written, and elements in one place would race.
+            lies = graph.rng.choice(("plain", "sliced"))
+            mean = graph.input(count, layout=lies)
+            variance = graph.input(count, None, 0.5, 2.0, layout=lies)
             texts += [mean.name, variance.name] if has else ["None", "None"]
         if training is None:
             texts.append(str(not has or graph.rng.random() < 0.5))
@@ -207,9 +210,9 @@ rule("_weight_norm_interface")(_weight_norm(".contiguous()"))
 
 @rule("isin.Tensor_Tensor")
 def _isin(graph: Graph) -> str:
-    # What is said to be unique, and is not, gives anything.
+    # What is said to be unique, and is not, gives anything; some of its kernels take views.
     one, two = graph.pick(dtype="same"), graph.pick(dtype="same")
-    return f"{one.name}, {two.name}, invert={graph.rng.random() < 0.5}"
+    return f"{one.name}, {two.name}.contiguous(), invert={graph.rng.random() < 0.5}"
 
 
 @rule("_pdist_forward")

@@ -190,7 +190,11 @@ Results copy_source(Emitter& e) {  // aten.copy: self, src
 Results lerp(Emitter& e) {
   const Domain d = e.domain();
   const Register a = e.operand(0, d), b = e.operand(1, d), w = e.operand(2, d, "weight");
-  return {e.apply(Opcode::kFma, w, e.apply(Opcode::kSub, b, a), a)};
+  // From the end that is nearer, so that the weight one gives the other end.
+  const Register way = e.apply(Opcode::kSub, b, a), left = e.apply(Opcode::kSub, e.number(1, d), w);
+  const Register is_low = e.apply(Opcode::kLt, e.apply(Opcode::kAbs, w), e.number(0.5, d));
+  return {e.apply(Opcode::kWhere, is_low, e.apply(Opcode::kFma, w, way, a),
+                  e.apply(Opcode::kSub, b, e.apply(Opcode::kMul, way, left)))};
 }
 Results addcmul(Emitter& e) {
   const Domain d = e.domain();

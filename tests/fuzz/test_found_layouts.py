@@ -1,0 +1,124 @@
+"""Graphs that the fuzzer found something with: of operands that lie apart, of precision and of the
+ends of ranges."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fuzz.graph_check import check_graph, compile_function, make
+
+aten = torch.ops.aten
+SIZES = ({"n": 5, "m": 7}, {"n": 6, "m": 7})
+SINGLE, SHORT = torch.float32, torch.bfloat16
+
+
+def beside_its_other_order(x):
+    other = x.t().contiguous().t() * 3 + 4
+    turned = [aten.floor_divide.default(x, other), aten.floor_divide.default(other, x)]
+    numbers = [aten.floor_divide.default(x, x[0, 0] * 0 + 3), aten.rsub.Tensor(other, x)]
+    return [*turned, *numbers, aten.pow.Tensor_Scalar(aten.rsub.Tensor(other, x), 0)]
+
+
+def items_by_turned_indices(x):
+    places = torch.zeros(3, 2, dtype=torch.int64).t()
+    return [aten.index.Tensor(x, [places]), aten._unsafe_index.Tensor(x, [None, places])]
+
+
+def losses_of_turned_scores(x):
+    return [aten.soft_margin_loss.default(x, x[:1, :1] * 0 + 1, 0), x * 2]
+
+
+def rolled_pictures_of_channels(x):
+    picture = torch.ones(2, 4, 6, 7).permute(0, 3, 1, 2) * x[0, 0]
+    return [
+        aten.roll.default(picture, [1], [2]),
+        aten.roll.default(picture, [0], [2]),
+        aten.roll.default(picture, [1, -2], [1, 3]),
+        aten._stack.default([x, x], 1),
+    ]
+
+
+def padded_pictures_of_channels(x):
+    picture = torch.ones(2, 4, 6, 7).permute(0, 3, 1, 2) * x[0, 0]
+    return [
+        aten.reflection_pad2d.default(picture, [1, 1, 1, 0]),
+        aten.replication_pad2d.default(picture, [1, 1, 1, 0]),
+        aten.batch_norm.default(
+            torch.ones(4, 6, 1, 7).permute(2, 3, 0, 1) * x[0, 0],
+            *(None, None, None, None, True, 0.1, 1e-3, False),
+        ),
+    ]
+
+
+def transforms_back(x):
+    return [aten.fft_ifftn.default(x[None].expand(2, *x.shape)), aten.fft_fft.default(x, None, 0)]
+
+
+def loss_beside_one_number(x):
+    return [torch.nn.functional.mse_loss(x[0], x[0, 0])]
+
+
+def between_the_ends(x):
+    infinity = torch.full_like(x, float("inf"))
+    ends = [aten.lerp.Scalar(x, x * 3, weight) for weight in (1.0, -1.0, 0.5, 0.3)]
+    return [*ends, aten.lerp.Tensor(infinity, x, x), aten.lerp.Tensor(x, -infinity, x)]
+
+
+def products_of_an_infinity_at_the_end(x):
+    rows = torch.where(torch.arange(7) == 4, float("inf"), x)[:, 2:5].expand(2, -1, -1)
+    return [aten.bmm.default(rows, aten.abs.default(x[:3]).expand(2, -1, -1) + 1)]
+
+
+FOUND = (
+    (beside_its_other_order, SINGLE, "plain"),
+    (beside_its_other_order, SINGLE, "transposed"),
+    (items_by_turned_indices, SINGLE, "plain"),
+    (losses_of_turned_scores, SINGLE, "transposed"),
+    (rolled_pictures_of_channels, SINGLE, "transposed"),
+    (padded_pictures_of_channels, SINGLE, "plain"),
+    (transforms_back, SINGLE, "transposed"),
+    (loss_beside_one_number, SINGLE, "plain"),
+    (between_the_ends, SINGLE, "plain"),
+    (products_of_an_infinity_at_the_end, SHORT, "plain"),
+)
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@pytest.mark.parametrize(
+    ("graph", "dtype", "layout"), FOUND, ids=lambda v: getattr(v, "__name__", "")
+)
+def test_found(graph, dtype, layout, plugin):
+    def inputs(n, m):
+        return {"x": make((n, m), dtype, layout)}
+
+    assert check_graph(graph, inputs, SIZES, plugin) is None
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+def test_what_leaves_nothing_is_refused(plugin):
+    """By the second size alone."""
+
+    def graph(x):
+        return [aten.conv_transpose2d.input(x[None, None], x[:1, :1, None, None], None, 2, 1)]
+
+    def inputs(n, m):
+        return {"x": make((n, m), torch.float16)}
+
+    assert check_graph(graph, inputs, ({"n": 5, "m": 7}, {"n": 1, "m": 7}), plugin) is None
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+def test_what_casts_inside(plugin):
+    """Under autocast their kernels multiply in bfloat16."""
+
+    def graph(x):
+        with torch.autocast("cpu"):
+            square = x[:3, :3] + 3 * torch.eye(3)
+            turned = torch.nn.functional.bilinear(x, x, torch.ones(2, 7, 7))
+            return torch.linalg.pinv(square), turned
+
+    def inputs(n, m):
+        return {"x": make((n, m), SINGLE)}
+
+    assert check_graph(graph, inputs, SIZES, plugin, False, compile_function) is None
