@@ -72,6 +72,7 @@ NOT_MADE = {
     "_batch_norm_with_update*": "gives a reserve that nobody has written",
     "_batch_norm_no_update": "gives a reserve that nobody has written",
     "fractional_max_pool*": "takes random samples as an operand of its own",
+    "_stack": "is the kernel of stack, and reads other memory of operands that it is not given",
     "_fft_c2c": "is the kernel of fft_fft",
     "_fft_c2r": "is the kernel of fft_irfft",
     "grid_sampler_3d": "as grid_sampler_2d",
@@ -210,8 +211,9 @@ rule("_weight_norm_interface")(_weight_norm(".contiguous()"))
 
 @rule("isin.Tensor_Tensor")
 def _isin(graph: Graph) -> str:
-    # What is said to be unique, and is not, gives anything; some of its kernels take views.
-    one, two = graph.pick(dtype="same"), graph.pick(dtype="same")
+    # What is said to be unique, and is not, gives anything; some of its kernels take views; whether
+    # computed numbers are equal is rounding.
+    one, two = graph.input(graph.shape()), graph.input(graph.shape())
     return f"{one.name}, {two.name}.contiguous(), invert={graph.rng.random() < 0.5}"
 
 

@@ -381,7 +381,8 @@ bool group_norm_backward(Stack& stack) {  // grad, input, mean, rstd, weight, N,
 
 // Of one picture, the stride of the first dim says nothing.
 at::Tensor normalized(const at::Tensor& input) {
-  const bool is_last = !input.is_contiguous() && input.is_contiguous(at::MemoryFormat::ChannelsLast);
+  const bool is_last =
+      !input.is_contiguous() && input.is_contiguous(at::MemoryFormat::ChannelsLast);
   return is_last ? dense(input.sizes(), input.scalar_type(), at::MemoryFormat::ChannelsLast)
                  : in_format_of(input);
 }

@@ -52,7 +52,8 @@ Results threshold(Emitter& e) {
 }
 Results clipped(Emitter& e, Register x, double low, double high) {
   const Domain d = e.domain();
-  return {e.apply(Opcode::kMin, e.apply(Opcode::kMax, x, e.number(low, d)), e.number(high, d))};
+  // Of equal ones the second is taken: zero keeps its sign.
+  return {e.apply(Opcode::kMin, e.number(high, d), e.apply(Opcode::kMax, e.number(low, d), x))};
 }
 Results hardtanh(Emitter& e) {
   return clipped(e, e.operand(0, e.domain()), e.real("min_val", -1), e.real("max_val", 1));

@@ -283,7 +283,7 @@ BlockFunction binary(Opcode op) {
     BP_ANY(And, a != 0 && b != 0)
     BP_ANY(Or, a != 0 || b != 0)
     BP_ANY(Xor, (a != 0) != (b != 0))
-    BP_ANY(Heaviside, a == 0 ? b : (a < 0 ? T{0} : T{1}))
+    BP_ANY(Heaviside, a == 0 ? b : (a > 0 ? T{1} : T{0}))
     default:
       break;
   }

@@ -14,9 +14,7 @@ constexpr double kGeluCubic = 0.044715;
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 
-constexpr auto kRelu = [](auto&, auto a) {
-  return a != a || a > decltype(a)(0) ? a : decltype(a)(0);
-};
+constexpr auto kRelu = [](auto&, auto a) { return a < decltype(a)(0) ? decltype(a)(0) : a; };
 constexpr auto kRelu6 = [](auto&, auto a) {
   using T = decltype(a);
   return a != a ? a : a < T(0) ? T(0) : a > T(6) ? T(6) : a;

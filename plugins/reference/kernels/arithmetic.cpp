@@ -137,7 +137,7 @@ constexpr auto kLogaddexp2 = [](auto&, double a, double b) {
 };
 constexpr auto kHeaviside = [](auto&, auto a, auto b) {
   using T = decltype(a);
-  return a != a ? a : a == T(0) ? b : a > T(0) ? T(1) : T(0);
+  return a == T(0) ? b : a > T(0) ? T(1) : T(0);
 };
 constexpr auto kGcd = [](auto&, I a, I b) { return std::gcd(a, b); };
 constexpr auto kLcm = [](auto&, I a, I b) {

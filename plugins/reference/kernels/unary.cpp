@@ -14,7 +14,7 @@ constexpr auto kAbs = [](auto&, auto a) { return std::abs(a); };
 constexpr auto kAbsInteger = [](auto&, I a) { return a < 0 ? sub(I{0}, a) : a; };
 constexpr auto kSign = [](auto&, auto a) {
   using T = decltype(a);
-  return a != a ? a : T(a > T(0) ? 1 : 0) - T(a < T(0) ? 1 : 0);
+  return T(a > T(0) ? 1 : 0) - T(a < T(0) ? 1 : 0);  // of NaN zero
 };
 constexpr auto kSgn = [](auto&, Complex a) {
   return a == Complex(0) ? Complex(0) : a / std::abs(a);

@@ -212,9 +212,7 @@ Results sign(Expressions& e, OperatorSource& s) {
   const Type t = m.type();
   if (t == Type::kBool) return {m.in(0, t)};
   const Expr x = m.in(0, t), zero = e.constant(t, 0);
-  const Expr y =
-      e.sub(e.cast(e.binary(Op::kLt, zero, x), t), e.cast(e.binary(Op::kLt, x, zero), t));
-  return {is_float(t) ? e.select(e.binary(Op::kNe, x, x), x, y) : y};
+  return {e.sub(e.cast(e.binary(Op::kLt, zero, x), t), e.cast(e.binary(Op::kLt, x, zero), t))};
 }
 Results signbit(Expressions& e, OperatorSource& s) {
   const Type t = compute_type(s.operand_storage(0));
@@ -304,8 +302,10 @@ Results hypot(Expressions& e, OperatorSource& s) {
   const Expr high = e.binary(Op::kMax, a, b), low = e.binary(Op::kMin, a, b);
   const Expr q = e.div(low, high);
   const Expr y = e.mul(high, e.unary(Op::kSqrt, e.add(m.number(1), e.mul(q, q))));
-  const Expr plain = e.binary(Op::kOr, e.binary(Op::kEq, high, m.number(0)), is_infinite(e, high));
-  return {e.select(plain, high, y)};
+  // Infinite beside NaN, too.
+  const Expr endless = e.binary(Op::kOr, is_infinite(e, a), is_infinite(e, b));
+  return {e.select(endless, m.number(kInfinity),
+                   e.select(e.binary(Op::kEq, high, m.number(0)), high, y))};
 }
 Results logaddexp(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

@@ -122,8 +122,8 @@ BP_FN $F bp_tanh_$X($F x) {
   p = p * z - 3.33332819422e-1f;
   $F small = p * z * x + x;
   $F capped = BP_SEL_$X(a > 10.0f, ($F)(10.0f), a);
-  $F large = bp_copysign_$X(1.0f - 2.0f / (bp_exp_$X(capped + capped) + 1.0f), x);
-  $F y = BP_SEL_$X(a < 0.625f, small, large);
+  $F large = 1.0f - 2.0f / (bp_exp_$X(capped + capped) + 1.0f);
+  $F y = bp_copysign_$X(BP_SEL_$X(a < 0.625f, small, large), x);
   return BP_SEL_$X(x != x, x, y);
 }
 )"},
@@ -357,7 +357,18 @@ BP_FN ushort bp_to_bf16_1(float x) {
   return (ushort)(x != x ? 0x7fc0u : r);
 }
 )";
+// PoCL's sin, cos and tan of a vector are wrong for numbers near zero beside one that is huge or
+// not finite: those are computed apart.
 constexpr std::string_view kWidePrelude = R"(
+#define BP_APART_16(f) \
+BP_FN float16 bp_##f##_16(float16 x) { \
+  int16 huge = !(fabs(x) < 1e6f); \
+  float16 y = f(select(x, (float16)(0.0f), huge)); \
+  return any(huge) ? select(y, f(select((float16)(1.0f), x, huge)), huge) : y; \
+}
+BP_APART_16(sin)
+BP_APART_16(cos)
+BP_APART_16(tan)
 BP_FN float16 bp_from_bf16_16(ushort16 x) { return as_float16(convert_uint16(x) << 16); }
 BP_FN ushort16 bp_to_bf16_16(float16 x) {
   uint16 u = as_uint16(x);

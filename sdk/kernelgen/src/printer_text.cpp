@@ -160,7 +160,11 @@ std::string PointPrinter::text_unary(const Node& n, bool wide) {
       break;
   }
   if (n.type == Type::kF32 && is_own_function(n.op)) return call_own(n.op, wide, a);
-  return std::string(library_function(n.op, n.type, dialect_)) + "(" + a + ")";
+  const std::string name(library_function(n.op, n.type, dialect_));
+  const bool is_periodic = n.op == Op::kSin || n.op == Op::kCos || n.op == Op::kTan;
+  if (wide && is_periodic && n.type == Type::kF32)
+    return "bp_" + name + "_" + number(lanes_) + "(" + a + ")";
+  return name + "(" + a + ")";
 }
 
 std::string PointPrinter::text_binary(const Node& n, bool wide) {
