@@ -101,13 +101,6 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
          a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
 }
 
-// Whether the other operands broadcast to the size of the one that is written.
-bool keeps_size(const at::Tensor& written, const std::vector<Operand>& operands) {
-  return std::ranges::all_of(operands, [&](const Operand& operand) {
-    return operand.is_written || at::is_expandable_to(operand.tensor.sizes(), written.sizes());
-  });
-}
-
 bool shows_element_twice(const at::Tensor& tensor) {
   return !tensor.is_non_overlapping_and_dense() &&
          has_element_twice({tensor.storage_offset(), tensor.sizes(), tensor.strides()});
@@ -200,11 +193,29 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
       const bool is_same = is_same_view(other.tensor, written.tensor);
       if (is_same ? other.is_written : may_share_element(other, written))
         return info.name + " writes elements of another operand";
-      // PyTorch refuses most of them, and some read what they have resized.
-      if (is_same && info.out_count > 0 && !keeps_size(written.tensor, operands))
-        return info.name + " may resize an operand";
     }
   }
+  return {};
+}
+
+OutsThatAreRead::OutsThatAreRead(const OperatorInfo& info, const torch::jit::Stack& stack)
+    : name_(info.name) {
+  if (info.out_count == 0) return;
+  std::vector<Operand> operands;
+  for_each_operand(info, stack, stack.size() - info.argument_count(),
+                   [&](const at::Tensor& tensor, bool is_written) {
+                     if (tensor.defined() && tensor.has_storage())
+                       operands.push_back({tensor, is_written});
+                   });
+  for (const Operand& written : operands)
+    for (const Operand& other : operands)
+      if (written.is_written && !other.is_written && is_same_view(other.tensor, written.tensor))
+        outs_.push_back({written.tensor, written.tensor.sizes().vec()});
+}
+
+std::string OutsThatAreRead::find_resized() const {
+  for (const auto& [tensor, sizes] : outs_)
+    if (tensor.sizes() != sizes) return name_ + " resizes an operand";
   return {};
 }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/torch/record/operator_info.h"
 
@@ -27,5 +29,18 @@ bool has_element_twice(const Elements& elements);
 // others give depends on how the kernel walks. Empty where there is no such element. `arguments`
 // end the stack.
 std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stack);
+
+// What an operator with out= writes and reads as well: PyTorch refuses to resize most of them, and
+// some kernels read what they have resized.
+class OutsThatAreRead {
+ public:
+  OutsThatAreRead(const OperatorInfo& info, const torch::jit::Stack& stack);
+  // Which the call has resized; empty where none.
+  std::string find_resized() const;
+
+ private:
+  const std::string& name_;
+  std::vector<std::pair<at::Tensor, std::vector<std::int64_t>>> outs_;
+};
 
 }  // namespace backplane::record

@@ -237,11 +237,14 @@ void note_call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     session->refuse(std::move(overlap), Code::kEagerOnly);
   if (std::string moved = find_moved(*session, info, *stack); !moved.empty())
     session->refuse(std::move(moved), Code::kEagerOnly);
+  const OutsThatAreRead outs(info, *stack);
   const Layouts layouts(info, *stack);
   const std::size_t call_count = session->tape.calls.size();
   const auto call = [&] {
     handle.redispatchBoxed(next, stack);
     layouts.note_moves(*session);
+    if (std::string resized = outs.find_resized(); !resized.empty())
+      session->refuse(std::move(resized), Code::kEagerOnly);
     if (info.refuses_casts) check_dtype_written(*session, info, call_count);
   };
   ProgramTape* const tape = session->in_backward ? nullptr : session->program.get();
