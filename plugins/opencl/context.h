@@ -46,6 +46,8 @@ class Program {
   mutable std::vector<cl_kernel> free_;
 };
 
+using Kernels = std::vector<std::shared_ptr<Program>>;
+
 class Context {
  public:
   explicit Context(DeviceFacts facts) : facts_(std::move(facts)), builders_(facts_.index) {}
@@ -101,8 +103,8 @@ class Context {
  private:
   bool answers() const;
   void finish_queues();
-  void build_ahead(std::span<const std::vector<std::shared_ptr<Program>>> parts);
-  Status build_together(const std::vector<std::shared_ptr<Program>>& kernels);
+  void build_ahead(std::span<const Kernels> parts);
+  Status build_together(const Kernels& kernels);
   Result<cl_program> find_or_build(std::span<const std::shared_ptr<Program>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
   cl_program load_binary(const std::string& key, std::span<const std::shared_ptr<Program>> kernels);
@@ -122,7 +124,7 @@ class Context {
   std::atomic<bool> lost_{false};
   std::string lost_with_;                                               // written before lost_
   std::unordered_map<std::string, std::shared_ptr<Program>> programs_;  // by text
-  std::vector<std::shared_ptr<Program>> pending_;
+  Kernels pending_;
 };
 
 }  // namespace backplane::opencl

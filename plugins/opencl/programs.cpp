@@ -17,8 +17,6 @@ constexpr std::int64_t kLanes = 16;  // of vectors in generated texts
 // A process starts in the time of some kernels; each costs about that much text beside its own.
 constexpr std::size_t kLeastKernels = 4, kKernelCharacters = 1000;
 
-using Kernels = std::vector<std::shared_ptr<Program>>;
-
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });

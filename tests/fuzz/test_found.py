@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch_backplane
 
+from fuzz.cases import SINGLE, check_case, each_of, on_each_plugin
 from fuzz.graph_check import check_graph, make
 
 aten = torch.ops.aten
-SIZES = ({"n": 5, "m": 7}, {"n": 6, "m": 7})
-COMPLEX, SINGLE = torch.complex64, torch.float32
+COMPLEX = torch.complex64
 
 
 def imag_of_a_slice(x):
@@ -222,18 +222,13 @@ FOUND = (
 )
 
 
-@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
-@pytest.mark.parametrize(
-    ("graph", "dtype", "layout"), FOUND, ids=lambda v: getattr(v, "__name__", "")
-)
+@on_each_plugin
+@each_of(FOUND)
 def test_found(graph, dtype, layout, plugin):
-    def inputs(n, m):
-        return {"x": make((n, m), dtype, layout)}
-
-    assert check_graph(graph, inputs, SIZES, plugin) is None
+    check_case(graph, dtype, layout, plugin)
 
 
-@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@on_each_plugin
 def test_distances_of_no_rows(plugin):
     """PyTorch's own backward ends the process, where it is asked for."""
     compiled = torch_backplane.compile(aten._pdist_forward.default, backend=plugin)
@@ -301,7 +296,7 @@ OF_NOTHING = (
 )
 
 
-@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@on_each_plugin
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("graph", OF_NOTHING, ids=lambda v: v.__name__)
 def test_nothing(graph, grad, plugin):

@@ -3,14 +3,13 @@ ends of ranges."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
+from fuzz.cases import SINGLE, SIZES, check_case, each_of, on_each_plugin
 from fuzz.graph_check import check_graph, compile_function, make
 
 aten = torch.ops.aten
-SIZES = ({"n": 5, "m": 7}, {"n": 6, "m": 7})
-SINGLE, SHORT = torch.float32, torch.bfloat16
+SHORT = torch.bfloat16
 
 
 def beside_its_other_order(x):
@@ -84,18 +83,13 @@ FOUND = (
 )
 
 
-@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
-@pytest.mark.parametrize(
-    ("graph", "dtype", "layout"), FOUND, ids=lambda v: getattr(v, "__name__", "")
-)
+@on_each_plugin
+@each_of(FOUND)
 def test_found(graph, dtype, layout, plugin):
-    def inputs(n, m):
-        return {"x": make((n, m), dtype, layout)}
-
-    assert check_graph(graph, inputs, SIZES, plugin) is None
+    check_case(graph, dtype, layout, plugin)
 
 
-@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@on_each_plugin
 def test_what_leaves_nothing_is_refused(plugin):
     """By the second size alone."""
 
@@ -108,7 +102,7 @@ def test_what_leaves_nothing_is_refused(plugin):
     assert check_graph(graph, inputs, ({"n": 5, "m": 7}, {"n": 1, "m": 7}), plugin) is None
 
 
-@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@on_each_plugin
 def test_what_casts_inside(plugin):
     """Under autocast their kernels multiply in bfloat16."""
 

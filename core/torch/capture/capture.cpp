@@ -110,10 +110,11 @@ class Run {
                                                     : call(world, interpreter));
       if (!returned || !interpreter.finish_generators() || !interpreter.settle_locks())
         fail(world, interpreter);
-      const bool leaves_autocast = AutocastState::current() != autocast;
+      const AutocastState left = AutocastState::current();
+      const bool leaves_autocast = left != autocast;
       if (leaves_autocast && !options_.frame_code)
         throw std::runtime_error("the program leaves autocast otherwise than it was");
-      if (leaves_autocast) world.leave_autocast(AutocastState::current());
+      if (leaves_autocast) world.leave_autocast(left);
       const bool has_effects = leaves_autocast || !world.effects().all().empty();
       if (options_.frame_code && (options_.break_step != 0 || has_effects)) {
         returned = state_of(world, interpreter, returned.get());

@@ -101,6 +101,17 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
          a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
 }
 
+// Those that have memory.
+std::vector<Operand> operands_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  std::vector<Operand> operands;
+  for_each_operand(info, stack, stack.size() - info.argument_count(),
+                   [&](const at::Tensor& tensor, bool is_written) {
+                     if (tensor.defined() && tensor.has_storage())
+                       operands.push_back({tensor, is_written});
+                   });
+  return operands;
+}
+
 bool shows_element_twice(const at::Tensor& tensor) {
   return !tensor.is_non_overlapping_and_dense() &&
          has_element_twice({tensor.storage_offset(), tensor.sizes(), tensor.strides()});
@@ -177,12 +188,7 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
   if (info.name == "aten.slice_inverse") return info.name + " is for functionalization alone";
   if (leaves_operand(info, stack)) return info.name + " looks at memory around its operand";
   if (!info.writes) return {};
-  std::vector<Operand> operands;
-  for_each_operand(info, stack, stack.size() - info.argument_count(),
-                   [&](const at::Tensor& tensor, bool is_written) {
-                     if (tensor.defined() && tensor.has_storage())
-                       operands.push_back({tensor, is_written});
-                   });
+  const std::vector<Operand> operands = operands_of(info, stack);
   for (const Operand& written : operands) {
     if (!written.is_written) continue;
     if (has_no_inverse(written.tensor))
@@ -201,12 +207,7 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
 OutsThatAreRead::OutsThatAreRead(const OperatorInfo& info, const torch::jit::Stack& stack)
     : name_(info.name) {
   if (info.out_count == 0) return;
-  std::vector<Operand> operands;
-  for_each_operand(info, stack, stack.size() - info.argument_count(),
-                   [&](const at::Tensor& tensor, bool is_written) {
-                     if (tensor.defined() && tensor.has_storage())
-                       operands.push_back({tensor, is_written});
-                   });
+  const std::vector<Operand> operands = operands_of(info, stack);
   for (const Operand& written : operands)
     for (const Operand& other : operands)
       if (written.is_written && !other.is_written && is_same_view(other.tensor, written.tensor))

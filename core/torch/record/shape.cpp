@@ -126,24 +126,36 @@ void run_on_zeros(const OperatorInfo& info, torch::jit::Stack& stack) {
   }
 }
 
-constexpr std::int64_t kMostElements = 1 << 16;  // of what runs on zeros on the side
+constexpr std::int64_t kMostElements = 1 << 16;
 
-// With nothing to compute, kernels refuse what shape functions let through, or give other shapes.
-bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  bool has_empty = false;
+// Whether one of the operands is empty, and whether all are small enough to run zeros of them
+// beside the recording.
+struct Extent {
+  bool has_empty = false, is_small = true;
+};
+
+Extent extent_of(std::span<const c10::IValue> arguments) {
+  Extent out;
   std::int64_t elements = 0;
   const auto visit = [&](const c10::IValue& value) {
     if (!value.isTensor() || !value.toTensor().defined()) return;
-    has_empty = has_empty || value.toTensor().numel() == 0;
+    out.has_empty = out.has_empty || value.toTensor().numel() == 0;
     elements += value.toTensor().numel();
   };
-  for (const c10::IValue& value : std::span(stack).last(info.argument_count())) {
+  for (const c10::IValue& value : arguments) {
     visit(value);
     if (value.isList() && !value.isIntList() && !value.isDoubleList())
       for (const c10::IValue& item : value.toListRef()) visit(item);
   }
+  out.is_small = elements <= kMostElements;
+  return out;
+}
+
+// With nothing to compute, kernels refuse what shape functions let through, or give other shapes.
+bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const Extent extent = extent_of(std::span(stack).last(info.argument_count()));
   // That one divides integers by zero, and so ends the process.
-  return has_empty && elements <= kMostElements && info.name != "aten._pdist_backward";
+  return extent.has_empty && extent.is_small && info.name != "aten._pdist_backward";
 }
 
 // What the kernel takes decides where dtypes are other than those that every kernel has: shape
@@ -241,13 +253,6 @@ bool only_writes(const OperatorInfo& info) {
          info.schema_name == "aten::zero_";
 }
 
-bool is_small(std::span<const c10::IValue> arguments) {
-  std::int64_t elements = 0;
-  for (const c10::IValue& value : arguments)
-    if (value.isTensor() && value.toTensor().defined()) elements += value.toTensor().numel();
-  return elements <= kMostElements;
-}
-
 bool may_leave_nothing(const OperatorInfo& info) {
   return info.gives_new_values && (info.op->op_class == ir::OpClass::kConvolution ||
                                    info.op->op_class == ir::OpClass::kPooling);
@@ -296,7 +301,8 @@ ShapeSource run_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   const ShapeSource source = find_shape(info, stack);
   // Where nothing is left of something, kernels refuse what shape functions let through.
   const bool is_left = !stack.back().isTensor() || stack.back().toTensor().numel() != 0;
-  if (!is_left && is_small(copy)) run_on_zeros(info, copy);
+  if (!is_left && source != ShapeSource::kRunOnZeros && extent_of(copy).is_small)
+    run_on_zeros(info, copy);
   return source;
 }
 

@@ -10,7 +10,6 @@
 #include <ATen/ops/index_meta_dispatch.h>
 
 #include <array>
-#include <initializer_list>
 #include <string_view>
 #include <unordered_map>
 #include <utility>

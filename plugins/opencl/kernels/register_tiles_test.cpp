@@ -20,6 +20,11 @@ TEST(RegisterTilesTest, FewRegistersWantNarrowTiles) {
   EXPECT_TRUE(prefers_one_vector(kAvx2));
   EXPECT_TRUE(prefers_one_vector(kSse));
   EXPECT_FALSE(prefers_one_vector(kAvx512));
+  for (const std::int64_t sums : {kAvx2, kAvx512}) {
+    const std::int64_t rows = most_rows(sums, usual_vectors(sums));
+    EXPECT_GT(rows, 1);
+    EXPECT_LE(rows * usual_vectors(sums), sums);
+  }
 }
 
 }  // namespace
