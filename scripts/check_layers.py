@@ -16,7 +16,7 @@ from pathlib import Path
 _CORE = ["core/base", "core/ir", "core/passes", "core/partition"]
 _RUNTIME = [*_CORE, "plugin_api", "core/runtime"]
 _CPYTHON = ["core/cpython/bytecode", "core/cpython/frame"]
-_TORCH_ROOMS = ("bridge", "record", "device", "autograd", "fx", "guards", "capture", "call")
+_TORCH_ROOMS = ("bridge", "record", "device", "autograd", "guards", "capture", "call")
 _TORCH = [f"core/torch/{room}" for room in (*_TORCH_ROOMS, "compiler", "python")]
 
 # Folder -> folders it may include, besides itself. A file belongs to its longest matching folder.

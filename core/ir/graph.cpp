@@ -116,15 +116,23 @@ void Graph::replace_all_uses(ValueId from, ValueId to) {
   std::replace(outputs.begin(), outputs.end(), from, to);
 }
 
+bool has_effects(const Node& node) {
+  if (has_effects(*node.op)) return true;
+  if (node.op->op_class != OpClass::kAttention) return false;
+  const Attribute* dropout = node.find_attribute("dropout_p");
+  if (dropout == nullptr) return false;
+  const double* p = std::get_if<double>(&dropout->value);
+  return p == nullptr || *p != 0;
+}
+
 std::size_t Graph::eliminate_dead() {
   std::vector<bool> is_read(values.size(), false);
   for (ValueId output : outputs) is_read[output] = true;
   std::vector<bool> is_live(nodes.size(), false);
   for (std::size_t n = nodes.size(); n-- > 0;) {
     const Node& node = nodes[n];
-    is_live[n] =
-        has_effects(*node.op) || std::any_of(node.results.begin(), node.results.end(),
-                                             [&](ValueId result) { return is_read[result]; });
+    is_live[n] = has_effects(node) || std::any_of(node.results.begin(), node.results.end(),
+                                                  [&](ValueId result) { return is_read[result]; });
     if (!is_live[n]) continue;
     for (ValueId operand : node.operands) {
       if (operand != kNone) is_read[operand] = true;

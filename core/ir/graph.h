@@ -117,4 +117,7 @@ class Graph {
   std::unordered_map<std::string, std::uint32_t> next_suffix_;
 };
 
+// As of its op, or by its attributes: attention with dropout draws.
+bool has_effects(const Node& node);
+
 }  // namespace backplane::ir

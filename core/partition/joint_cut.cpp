@@ -91,7 +91,7 @@ class JointProblem {
             !needed_forward_[value.producer])
           problem.add_rule(computed[n], computed[value.producer]);
       }
-      if (ir::has_effects(*node.op) ||
+      if (ir::has_effects(node) ||
           (needed_forward_[n] && !allow_expensive && is_expensive(*node.op)))
         problem.add_rule(CutProblem::kKeepSide, computed[n]);
       else if (needed_forward_[n])
@@ -132,7 +132,7 @@ class JointProblem {
     for (NodeId n = static_cast<NodeId>(joint_.nodes.size()); n-- > 0;) {
       if (!candidates[n]) continue;
       const Node& node = joint_.nodes[n];
-      alive[n] = ir::has_effects(*node.op) ||
+      alive[n] = ir::has_effects(node) ||
                  std::ranges::any_of(node.results, [&](ValueId r) { return read[r]; });
       if (!alive[n]) continue;
       for (const ValueId operand : node.operands)

@@ -46,7 +46,7 @@ class Needs {
   bool is_read(ValueId v) const { return is_read_[v]; }
   bool is_computed(const ir::Node& node) const {
     if (reach_of(node) == Reach::kAbsent) return false;
-    return ir::has_effects(*node.op) ||
+    return ir::has_effects(node) ||
            std::ranges::any_of(node.results, [&](ValueId v) { return v != kNone && is_read_[v]; });
   }
 

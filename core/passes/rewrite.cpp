@@ -82,15 +82,6 @@ bool is_one(const ir::Node& node, std::string_view name) {
   return dim != nullptr && *dim == ir::Dim(1);
 }
 
-bool has_effects(const ir::Node& node) {
-  if (ir::has_effects(*node.op)) return true;
-  if (node.op->op_class != ir::OpClass::kAttention) return false;
-  const ir::Attribute* dropout = node.find_attribute("dropout_p");
-  if (dropout == nullptr) return false;
-  const double* p = std::get_if<double>(&dropout->value);
-  return p == nullptr || *p != 0;
-}
-
 std::optional<std::vector<std::size_t>> find_permutation(const ir::Graph& graph,
                                                          const ir::Node& node) {
   if (node.operands.empty() || node.operands[0] == ir::kNone) return std::nullopt;

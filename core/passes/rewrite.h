@@ -35,9 +35,6 @@ std::optional<std::vector<std::int64_t>> find_integers(const ir::Node& node, std
 // Whether a factor such as alpha is 1 or absent.
 bool is_one(const ir::Node& node, std::string_view name);
 
-// Draws, writes or is unknown, also by its attributes (attention with dropout).
-bool has_effects(const ir::Node& node);
-
 // For permute, t and transpose: result dim i is operand dim order[i].
 std::optional<std::vector<std::size_t>> find_permutation(const ir::Graph& graph,
                                                          const ir::Node& node);

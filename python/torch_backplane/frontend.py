@@ -55,7 +55,7 @@ _DEBUG = ("", "compare")
 def _compile_callable(
     target: Any, backend: Backend, limit: int, dynamic: bool | None, dump: str, options: Options
 ) -> Any:
-    from torch_backplane.backend import FrameCompiler, setup_logging
+    from torch_backplane.account import FrameAccount, setup_logging
 
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
@@ -71,7 +71,7 @@ def _compile_callable(
         options.memory_budget,
         options.pack_weights is not False,
         options.pack_weights is True,
-        FrameCompiler(compiler.plugin, options).accept,
+        FrameAccount(compiler.plugin, options).accept,
         compiler.foreign,
         dump,
     )

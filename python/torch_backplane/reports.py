@@ -16,9 +16,9 @@ Report = dict[str, Any]
 
 
 def _state() -> Any:
-    from torch_backplane import backend
+    from torch_backplane import account
 
-    return backend.STATE
+    return account.STATE
 
 
 def plugins() -> list[dict[str, Any]]:
@@ -97,11 +97,11 @@ def stats() -> dict[str, Any]:
 
 def reset() -> None:
     """Sets all totals to zero and forgets packed weights."""
-    from torch_backplane import _C, backend, frontend
+    from torch_backplane import _C, account, frontend
 
     state = _state()
     with state.lock:
-        state.totals = backend.Totals()
+        state.totals = account.Totals()
         state.second_at_reset = _C.second_differentiations()
         functions = list(state.functions)
     frontend.reset_totals()

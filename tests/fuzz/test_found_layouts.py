@@ -69,6 +69,25 @@ def products_of_an_infinity_at_the_end(x):
     return [aten.bmm.default(rows, aten.abs.default(x[:3]).expand(2, -1, -1) + 1)]
 
 
+def wider_pictures_of_nan(x):
+    return [aten.rsqrt.default(aten.upsample_bilinear2d.default(x[None, None], [5, 9], True))]
+
+
+def norm_of_one_picture(x):
+    pictures = aten.permute.default(x[None, :, None].expand(1, -1, 2, 7).contiguous(), [0, 3, 1, 2])
+    apart = torch.stack([x[0], x[0]], 1)[:, 0]
+    norm = aten._native_batch_norm_legit.no_stats
+    weights = ((None, apart), (apart, None), (x[0], x[1]))
+    return [norm(pictures, *pair, True, 0.1, 1e-3)[0] for pair in weights]
+
+
+def places_of_what_is_known(x):
+    """What the recorder runs itself; PyTorch's lists of places lie column by column."""
+    places = aten.argwhere.default(torch.ones(5, 2, 2).triu())
+    again = aten.select.int(places, 1, 1)
+    return [places, aten.mul.Tensor(again, 2), aten.t.default(places)[0] + x[0, 0]]
+
+
 FOUND = (
     (beside_its_other_order, SINGLE, "plain"),
     (beside_its_other_order, SINGLE, "transposed"),
@@ -80,6 +99,9 @@ FOUND = (
     (loss_beside_one_number, SINGLE, "plain"),
     (between_the_ends, SINGLE, "plain"),
     (products_of_an_infinity_at_the_end, SHORT, "plain"),
+    (wider_pictures_of_nan, SINGLE, "plain"),
+    (norm_of_one_picture, SINGLE, "plain"),
+    (places_of_what_is_known, SINGLE, "plain"),
 )
 
 
@@ -110,7 +132,7 @@ def test_what_casts_inside(plugin):
         with torch.autocast("cpu"):
             square = x[:3, :3] + 3 * torch.eye(3)
             turned = torch.nn.functional.bilinear(x, x, torch.ones(2, 7, 7))
-            return torch.linalg.pinv(square), turned
+            return torch.linalg.pinv(square), turned, torch.ops.aten._euclidean_dist(x, x + 1)
 
     def inputs(n, m):
         return {"x": make((n, m), SINGLE)}

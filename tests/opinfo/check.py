@@ -187,9 +187,14 @@ def run_on_plugin(problem: Problem, plugin: str, result: Result) -> None:
     from torch_backplane import _C
 
     devices = [] if plugin == NO_PLUGIN else [(plugin, 0)]
-    role = "forward" if problem.case.grad else "inference"
+    arguments = problem.arguments()
+    names = [node.name for node in problem.graph.graph.find_nodes(op="placeholder")]
     try:
-        function = _C.compile_fx(problem.graph, devices, "opinfo", role, [], False)
+        graph = _C.RecordedGraph(
+            problem.graph, len(names), devices, "opinfo", False, False, 1.0, names, []
+        )
+        with torch.no_grad():
+            ((_, function, *_),) = graph.add(*arguments)
     except _C.StatusError as error:
         kind, message = error.args
         result.status = "import-refused" if kind == "unsupported" else "error"
@@ -203,11 +208,11 @@ def run_on_plugin(problem: Problem, plugin: str, result: Result) -> None:
     if broken := [r for r in result.fallback.values() if r.startswith("compile failed")]:
         result.status, result.reason = "error", f"claimed, then given back: {broken[0]}"
         return
-    arguments = problem.arguments()
     before = [entries.copy_tensor(a) for a in arguments]
     entries.seed()
     try:
-        actual = function(list(arguments))
+        with torch.no_grad():
+            actual = list(graph(*arguments))
     except _C.StatusError as error:
         kind, message = error.args
         result.status, result.reason = "error", f"call: {message} ({kind})"

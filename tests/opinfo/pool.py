@@ -44,11 +44,11 @@ def prepare() -> None:
 def load(plugins: Iterable[str]) -> None:
     """Raises PluginMissing. In workers only: a plugin's threads do not survive a fork."""
     try:
-        from torch_backplane import _C, backend
+        from torch_backplane import _C, account
     except ImportError as error:
         raise PluginMissing(f"{error}; ./dev build installs it") from None
 
-    backend.STATE.search_plugins()
+    account.STATE.search_plugins()
     for plugin in plugins:
         if plugin == check.NO_PLUGIN:
             continue

@@ -58,9 +58,9 @@ def check_run(name: str, number: int, sample: entries.Sample, grad: bool, plugin
 
     ``plugin`` "aten": every node by ATen.
     """
-    from torch_backplane import _C, backend
+    from torch_backplane import _C, account
 
-    backend.STATE.search_plugins()
+    account.STATE.search_plugins()
     out = Check(name, number, "error")
     program = sample.call_for_gradients if grad else sample.call
     with torch.set_grad_enabled(grad):

@@ -44,9 +44,9 @@ def run_halves(recording: Any, cut: Any, arguments: list[torch.Tensor]) -> list[
 @pytest.mark.parametrize("devices", [[], [("reference", 0)], [("cpu_onednn", 0)]])
 def test_halves_run_on_plugins(devices: list[tuple[str, int]]) -> None:
     """What the recorder makes goes through passes, partitioner and runtime unchanged."""
-    from torch_backplane import backend
+    from torch_backplane import account
 
-    backend.STATE.search_plugins()
+    account.STATE.search_plugins()
     layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)]
     layers += [nn.Flatten(), nn.Linear(8 * 4 * 4, 10), nn.GELU(), nn.LayerNorm(10)]
     program = helpers.ModelProgram(nn.Sequential(*layers), {"input": torch.randn(2, 3, 8, 8)})

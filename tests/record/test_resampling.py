@@ -30,9 +30,9 @@ def check(
     program: Any, arguments: list[torch.Tensor], plugin: str, tolerance: tuple[float, float]
 ) -> None:
     """Runs both halves on the plugin, all nodes there, and compares with eager."""
-    from torch_backplane import backend
+    from torch_backplane import account
 
-    backend.STATE.search_plugins()
+    account.STATE.search_plugins()
     recording = helpers.record(program, arguments)
     cut = recording.cut()
     forward, backward = cut.compile([(plugin, 0)])

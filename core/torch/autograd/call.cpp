@@ -36,8 +36,10 @@ using record::OutputKind;
 at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
   const bool differentiated =
       info.requires_grad && base.requires_grad() && at::GradMode::is_enabled();
-  // A write through the base that has a history gives none to what is detached from it.
-  const bool is_detached = !differentiated && (info.is_detached || base.requires_grad());
+  // A write through the base that has a history gives none to what is detached from it. Where
+  // gradients are off, a view asks for them as its base does.
+  const bool is_detached =
+      !differentiated && (info.is_detached || (base.requires_grad() && !info.requires_grad));
   at::Tensor from = is_detached ? base.detach() : base;
   std::int64_t start = from.storage_offset();
   if (from.scalar_type() != info.dtype) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -180,6 +181,8 @@ Result<AtenNode> AtenNode::prepare(const ir::Node& node, const at::Generator& ge
 std::vector<at::Tensor> AtenNode::run(std::span<const at::Tensor> operands,
                                       std::span<const std::int64_t> class_values) const {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  // A graph says where it casts, and may run before the frame leaves autocast.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   torch::jit::Stack stack;
   stack.reserve(arguments_.size());
   for (const Argument& a : arguments_) {

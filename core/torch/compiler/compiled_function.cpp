@@ -20,7 +20,7 @@ namespace backplane::compiler {
 
 namespace {
 
-using Root = c10::MaybeOwned<at::Tensor>;
+using Root = Argument;
 using Roots = std::vector<Root>;
 
 // Keeps the address of a storage object from being reused while a pack remembers it.
@@ -243,38 +243,37 @@ at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, i
 }
 
 Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
-    fx::Imported imported, const std::vector<runtime::Device*>& devices,
-    const FunctionOptions& options) {
+    ir::Graph given, const record::Placement& placement,
+    const std::vector<runtime::Device*>& devices, const FunctionOptions& options) {
   // Without a plugin the results are eager's, bit by bit.
-  BP_RETURN_IF_ERROR(
-      passes::run_pipeline(imported.graph, devices.empty() ? "canonicalize" : "optimize"));
+  BP_RETURN_IF_ERROR(passes::run_pipeline(given, devices.empty() ? "canonicalize" : "optimize"));
   std::unique_ptr<CompiledFunction> made(new CompiledFunction);
   FunctionOptions chosen = options;
-  if (imported.device_index) {
-    made->torch_device_ = &device::owner_at(*imported.device_index);
+  if (placement.device) {
+    made->torch_device_ = &device::owner_at(*placement.device);
     if (std::ranges::find(devices, &made->torch_device_->device()) == devices.end())
       return Status(Code::kInvalidArgument,
                     "the tensors are on " + made->torch_device_->torch_device().str() +
                         ", which is " + made->torch_device_->device().label() +
                         ", and the graph is not compiled " + "for it");
-    made->inputs_on_device_ = imported.inputs_on_device;
-    made->outputs_on_device_ = imported.outputs_on_device;
+    made->inputs_on_device_ = placement.inputs;
+    made->outputs_on_device_ = placement.outputs;
     runtime::Residence& residence = chosen.compile.residence;
     residence.device = &made->torch_device_->device();
-    residence.inputs = imported.inputs_on_device;
-    residence.outputs = imported.outputs_on_device;
+    residence.inputs = placement.inputs;
+    residence.outputs = placement.outputs;
   }
-  BP_ASSIGN_OR_RETURN(made->graph_,
-                      runtime::CompiledGraph::compile(std::move(imported.graph), devices,
-                                                      chosen.compile, imported.integer_arguments));
+  std::vector<std::string> sizes;
+  for (const ir::DimClass& dim_class : given.dim_classes)
+    if (dim_class.expression.empty()) sizes.push_back(dim_class.name);
+  made->size_count_ = sizes.size();
+  BP_ASSIGN_OR_RETURN(made->graph_, runtime::CompiledGraph::compile(std::move(given), devices,
+                                                                    chosen.compile, sizes));
   if (made->torch_device_ != nullptr) {
     made->find_kept_outputs(chosen.compile.residence);
     for (const auto& one : made->graph_->exports())
       made->exports_on_device_.push_back(made->is_on_device(one.root));
   }
-  made->arguments_ = std::move(imported.arguments);
-  made->outputs_ = std::move(imported.outputs);
-  made->integer_count_ = imported.integer_arguments.size();
   const ir::Graph& graph = made->graph_->graph();
   made->fallback_.resize(graph.nodes.size());
   at::Generator generator;  // undefined: the CPU's
@@ -341,44 +340,36 @@ std::uint64_t CompiledFunction::restrided_inputs() const {
 }
 
 // A device that has no memory left is the plugin's failure, wherever in the call it was asked.
-Result<std::vector<OutputValue>> CompiledFunction::call(std::vector<ArgumentValue> arguments) {
+Result<std::vector<at::Tensor>> CompiledFunction::call(std::vector<Argument> arguments,
+                                                       std::span<const std::int64_t> sizes) {
   try {
-    return run(std::move(arguments));
+    return run(std::move(arguments), sizes);
   } catch (const c10::OutOfMemoryError& error) {
     return Status(Code::kOutOfMemory, error.what_without_backtrace());
   }
 }
 
-Result<std::vector<OutputValue>> CompiledFunction::run(std::vector<ArgumentValue> arguments) {
+Result<std::vector<at::Tensor>> CompiledFunction::run(std::vector<Argument> arguments,
+                                                      std::span<const std::int64_t> class_sizes) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   calls_.fetch_add(1, std::memory_order_relaxed);
-  if (arguments.size() != arguments_.size())
-    return Status(Code::kInvalidArgument,
-                  "the compiled graph takes " + std::to_string(arguments_.size()) +
-                      " arguments, but the call has " + std::to_string(arguments.size()));
   const ir::Graph& graph = graph_->graph();
   const std::size_t input_count = graph.inputs.size();
+  if (arguments.size() != input_count || class_sizes.size() != size_count_)
+    return Status(Code::kInvalidArgument,
+                  "the compiled graph takes " + std::to_string(input_count) + " tensors and " +
+                      std::to_string(size_count_) + " sizes, but the call has " +
+                      std::to_string(arguments.size()) + " and " +
+                      std::to_string(class_sizes.size()));
   Roots roots(graph.values.size());
   std::vector<std::span<const std::int64_t>> input_sizes(input_count);
-  std::vector<std::int64_t> integers(integer_count_);
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const fx::Argument& expected = arguments_[i];
-    if (expected.kind == fx::Argument::Kind::kIgnored) continue;
-    if (expected.kind == fx::Argument::Kind::kInteger) {
-      const auto* value = std::get_if<std::int64_t>(&arguments[i]);
-      if (value == nullptr)
-        return Status(Code::kInvalidArgument,
-                      "argument " + std::to_string(i) + " must be an integer");
-      integers[expected.index] = *value;
-      continue;
-    }
-    auto* given = std::get_if<Root>(&arguments[i]);
-    if (given == nullptr || !(*given)->defined())
+  for (std::size_t i = 0; i < input_count; ++i) {
+    const at::Tensor& tensor = *arguments[i];
+    if (!tensor.defined())
       return Status(Code::kInvalidArgument, "argument " + std::to_string(i) + " must be a tensor");
-    const at::Tensor& tensor = **given;
-    const ir::ValueId id = graph.inputs[expected.index];
+    const ir::ValueId id = graph.inputs[i];
     const ir::TensorType& type = graph.values[id].type;
-    const bool on_device = torch_device_ != nullptr && inputs_on_device_[expected.index];
+    const bool on_device = torch_device_ != nullptr && inputs_on_device_[i];
     if (tensor.dim() != static_cast<std::int64_t>(type.rank()) ||
         tensor.scalar_type() != bridge::to_scalar_type(type.dtype) ||
         (on_device && tensor.device() != torch_device_->torch_device() &&
@@ -392,11 +383,11 @@ Result<std::vector<OutputValue>> CompiledFunction::run(std::vector<ArgumentValue
     else if (tensor.is_conj() || tensor.is_neg())
       roots[id] = Root::owned(tensor.resolve_conj().resolve_neg());
     else
-      roots[id] = std::move(*given);
-    input_sizes[expected.index] = roots[id]->sizes();
+      roots[id] = std::move(arguments[i]);
+    input_sizes[i] = roots[id]->sizes();
   }
   std::vector<std::int64_t> classes(graph.dim_classes.size());
-  BP_RETURN_IF_ERROR(graph_->dim_program().evaluate(input_sizes, integers, classes));
+  BP_RETURN_IF_ERROR(graph_->dim_program().evaluate(input_sizes, class_sizes, classes));
   BP_ASSIGN_OR_RETURN(const auto sizes, graph_->sizes(classes));
 
   const bool has_place = graph_->resident_device() != nullptr;
@@ -474,26 +465,20 @@ Result<std::vector<OutputValue>> CompiledFunction::run(std::vector<ArgumentValue
   for (std::size_t i = 0; i < exports.size(); ++i)
     if (exports[i].source == runtime::CompiledGraph::Source::kPlugin) lender.output(i);
 
-  std::vector<OutputValue> results;
-  results.reserve(outputs_.size());
-  for (const fx::Output& output : outputs_) {
-    if (const auto* position = std::get_if<std::uint32_t>(&output)) {
-      const ir::ValueId value = graph.outputs[*position];
-      const ir::ValueId root = ir::view_root(graph, value);
-      const bool constant = graph.values[root].kind == ir::ValueKind::kConstant;
-      at::Tensor made =
-          view_of(constant ? constants_[root].clone() : *roots[root], root, value, classes);
-      const bool on_device = torch_device_ != nullptr && outputs_on_device_[*position];
-      if (on_device && !device::is_on_device(made))
-        made = bring_back(made);
-      else if (!on_device && device::is_on_device(made))
-        made = device::download(made);
-      results.emplace_back(std::move(made));
-    } else if (const auto* dim = std::get_if<ir::Dim>(&output)) {
-      results.emplace_back(ir::resolve(*dim, classes));
-    } else {
-      results.emplace_back(std::monostate{});
-    }
+  std::vector<at::Tensor> results;
+  results.reserve(graph.outputs.size());
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    const ir::ValueId value = graph.outputs[i];
+    const ir::ValueId root = ir::view_root(graph, value);
+    const bool constant = graph.values[root].kind == ir::ValueKind::kConstant;
+    at::Tensor made =
+        view_of(constant ? constants_[root].clone() : *roots[root], root, value, classes);
+    const bool on_device = torch_device_ != nullptr && outputs_on_device_[i];
+    if (on_device && !device::is_on_device(made))
+      made = bring_back(made);
+    else if (!on_device && device::is_on_device(made))
+      made = device::download(made);
+    results.push_back(std::move(made));
   }
   return results;
 }

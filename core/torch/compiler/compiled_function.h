@@ -9,14 +9,13 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "core/base/status.h"
 #include "core/runtime/compiled_graph.h"
 #include "core/torch/bridge/aten_node.h"
 #include "core/torch/device/devices.h"
-#include "core/torch/fx/fx_import.h"
+#include "core/torch/record/recorder.h"
 
 namespace backplane::compiler {
 
@@ -29,20 +28,20 @@ struct FunctionOptions {
   Numbers numbers;
 };
 
-// What a call of a compiled function takes and gives, before Python sees it.
 // A tensor that is borrowed outlives the call.
-using ArgumentValue = std::variant<std::monostate, c10::MaybeOwned<at::Tensor>, std::int64_t>;
-using OutputValue = std::variant<std::monostate, at::Tensor, std::int64_t>;
+using Argument = c10::MaybeOwned<at::Tensor>;
 
 class CompiledFunction {
  public:
   static Result<std::unique_ptr<CompiledFunction>> compile(
-      fx::Imported imported, const std::vector<runtime::Device*>& devices,
-      const FunctionOptions& options);
+      ir::Graph graph, const record::Placement& placement,
+      const std::vector<runtime::Device*>& devices, const FunctionOptions& options);
 
-  // Any thread, without the GIL. Exceptions of ATen operators that run as fallback pass through.
-  // Takes the arguments over: each tensor that is owned goes when its last reader has run.
-  Result<std::vector<OutputValue>> call(std::vector<ArgumentValue> arguments);
+  // The graph's outputs. `sizes`: of the dim classes that no expression gives, in order. Any
+  // thread, without the GIL. Exceptions of ATen operators that run as fallback pass through. Takes
+  // the arguments over: each tensor that is owned goes when its last reader has run.
+  Result<std::vector<at::Tensor>> call(std::vector<Argument> arguments,
+                                       std::span<const std::int64_t> sizes);
 
   runtime::CompiledGraph& graph() { return *graph_; }
   const runtime::CompiledGraph& graph() const { return *graph_; }
@@ -64,7 +63,8 @@ class CompiledFunction {
   std::uint64_t restrided_inputs() const;
 
  private:
-  Result<std::vector<OutputValue>> run(std::vector<ArgumentValue> arguments);
+  Result<std::vector<at::Tensor>> run(std::vector<Argument> arguments,
+                                      std::span<const std::int64_t> sizes);
   class Runner;
   class Lender;
   CompiledFunction() = default;
@@ -79,12 +79,10 @@ class CompiledFunction {
                      std::span<const std::int64_t> classes) const;
 
   std::unique_ptr<runtime::CompiledGraph> graph_;
-  std::vector<fx::Argument> arguments_;
-  std::vector<fx::Output> outputs_;
   std::vector<std::unique_ptr<bridge::AtenNode>> fallback_;  // by node; null where a plugin runs it
   std::vector<at::Tensor> constants_;                        // by value; undefined elsewhere
   std::vector<at::Tensor> numbers_;                          // those of FunctionOptions, likewise
-  std::size_t integer_count_ = 0;
+  std::size_t size_count_ = 0;
   std::atomic<std::uint64_t> calls_{0}, restrided_{0};
   mutable std::mutex mutex_;  // guards:
   std::vector<std::shared_ptr<const CompiledFunction>> parts_;

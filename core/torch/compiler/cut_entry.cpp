@@ -30,7 +30,7 @@ constexpr const char* kBeforeCutForPlugins = "remove-noop,fold-padding,cse,dead-
 
 // `shown_count`: of a forward's outputs, those that are the program's.
 Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime::Role role,
-                                                        record::Placement placement,
+                                                        const record::Placement& placement,
                                                         const Numbers& numbers,
                                                         const CutOptions& options,
                                                         std::size_t shown_count = 0) {
@@ -45,12 +45,9 @@ Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime
     kept.assign(graph.outputs.size(), true);
     std::fill_n(kept.begin(), shown_count, false);
   }
-  fx::Imported imported = fx::wrap_graph(std::move(graph));
-  imported.device_index = placement.device;
-  imported.inputs_on_device = std::move(placement.inputs);
-  imported.outputs_on_device = std::move(placement.outputs);
-  BP_ASSIGN_OR_RETURN(std::unique_ptr<CompiledFunction> made,
-                      CompiledFunction::compile(std::move(imported), options.devices, function));
+  BP_ASSIGN_OR_RETURN(
+      std::unique_ptr<CompiledFunction> made,
+      CompiledFunction::compile(std::move(graph), placement, options.devices, function));
   return std::shared_ptr<CompiledFunction>(std::move(made));
 }
 
@@ -110,17 +107,6 @@ record::Placement place_backward(const record::Recorded& recorded, const partiti
   for (std::size_t i = recorded.border.forward_output_count; i < recorded.graph.outputs.size(); ++i)
     out.outputs.push_back(joint.device && joint.outputs[i]);
   return out;
-}
-
-Result<std::vector<at::Tensor>> run(CompiledFunction& function,
-                                    std::vector<ArgumentValue> arguments,
-                                    std::span<const std::int64_t> class_values) {
-  for (const std::int64_t value : class_values) arguments.emplace_back(value);
-  BP_ASSIGN_OR_RETURN(std::vector<OutputValue> values, function.call(std::move(arguments)));
-  std::vector<at::Tensor> outputs;
-  outputs.reserve(values.size());
-  for (OutputValue& value : values) outputs.push_back(std::move(std::get<at::Tensor>(value)));
-  return outputs;
 }
 
 // The first output of the program that shows the memory of a root.
@@ -290,8 +276,8 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
                         place_forward(recorded, cut->forward, options));
     BP_ASSIGN_OR_RETURN(
         entry->forward_,
-        compile_stage(std::move(cut->forward), runtime::Role::kForward, std::move(placement),
-                      recorded.numbers, options, recorded.border.forward_output_count));
+        compile_stage(std::move(cut->forward), runtime::Role::kForward, placement, recorded.numbers,
+                      options, recorded.border.forward_output_count));
     if (!cut->backward.outputs.empty()) {
       entry->numbers_ = recorded.numbers;
       entry->backward_graph_ = std::move(cut->backward);
@@ -405,11 +391,10 @@ std::vector<Stage> CutEntry::stages() const {
 
 Result<std::vector<at::Tensor>> CutEntry::forward(std::span<const at::Tensor> inputs,
                                                   const autograd::SizeRecord& sizes) {
-  std::vector<ArgumentValue> arguments;
-  arguments.reserve(inputs.size() + sizes.class_values.size());
-  for (const at::Tensor& input : inputs)
-    arguments.emplace_back(c10::MaybeOwned<at::Tensor>::borrowed(input));
-  return run(*forward_, std::move(arguments), sizes.class_values);
+  std::vector<Argument> arguments;
+  arguments.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) arguments.push_back(Argument::borrowed(input));
+  return forward_->call(std::move(arguments), sizes.class_values);
 }
 
 Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> inputs,
@@ -421,17 +406,16 @@ Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> input
   const bool is_whole = std::ranges::find(absent, true) == absent.end();
   const std::vector<bool> is_read =
       is_whole ? std::vector<bool>(inputs.size(), true) : inputs_read(absent);
-  std::vector<ArgumentValue> arguments;
-  arguments.reserve(inputs.size() + sizes.class_values.size());
+  std::vector<Argument> arguments;
+  arguments.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (is_read[i])
-      arguments.emplace_back(c10::MaybeOwned<at::Tensor>::owned(std::move(inputs[i])));
+    if (is_read[i]) arguments.push_back(Argument::owned(std::move(inputs[i])));
   inputs.clear();  // a saved value goes with its last reader
-  if (is_whole) return run(*backward_, std::move(arguments), sizes.class_values);
+  if (is_whole) return backward_->call(std::move(arguments), sizes.class_values);
   BP_ASSIGN_OR_RETURN(const PartialBackward partial, partial_backward(absent));
   std::vector<at::Tensor> reached;
   if (partial.function) {
-    BP_ASSIGN_OR_RETURN(reached, run(*partial.function, std::move(arguments), sizes.class_values));
+    BP_ASSIGN_OR_RETURN(reached, partial.function->call(std::move(arguments), sizes.class_values));
   }
   std::vector<at::Tensor> outputs(partial.is_reached.size());
   auto next = reached.begin();
@@ -486,8 +470,8 @@ Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bo
     keep(placement.outputs, [&](std::size_t i) { return made.is_reached[i]; });
   }
   BP_ASSIGN_OR_RETURN(made.function,
-                      compile_stage(std::move(pruned.graph), runtime::Role::kBackward,
-                                    std::move(placement), numbers_, options_));
+                      compile_stage(std::move(pruned.graph), runtime::Role::kBackward, placement,
+                                    numbers_, options_));
   return made;
 }
 

@@ -1,6 +1,7 @@
 #include "core/torch/python/foreign_program.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -33,6 +34,7 @@ class ForeignProgram final : public compiler::StagedProgram {
                                           const autograd::SizeRecord&) override {
     const py::gil_scoped_acquire gil;
     const at::AutoGradMode no_grad(false);  // nothing that the program gives has a history
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const py::object results = (*callable_)(*list_of(inputs));
     std::vector<at::Tensor> outputs;
     for (const py::handle item : py::iter(results))
@@ -56,18 +58,6 @@ class ForeignProgram final : public compiler::StagedProgram {
 
 bool is_foreign(const autograd::CutProgram& program) {
   return dynamic_cast<const ForeignProgram*>(&program) != nullptr;
-}
-
-std::shared_ptr<py::object> hold_object(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* held) {
-            if (Py_IsInitialized() == 0) {
-              held->release();  // the interpreter is gone, and its objects with it
-              delete held;
-              return;
-            }
-            const py::gil_scoped_acquire gil;
-            delete held;
-          }};
 }
 
 Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(

@@ -19,7 +19,4 @@ Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
 
 bool is_foreign(const autograd::CutProgram& program);
 
-// Released under the GIL, whoever is last.
-std::shared_ptr<pybind11::object> hold_object(pybind11::object object);
-
 }  // namespace backplane::python

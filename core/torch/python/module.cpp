@@ -1,7 +1,6 @@
 // The extension module torch_backplane._C: thin bindings, no logic.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/headeronly/version.h>
 
@@ -17,7 +16,6 @@
 #include "core/runtime/registry.h"
 #include "core/runtime/trace.h"
 #include "core/torch/compiler/compiled_function.h"
-#include "core/torch/fx/fx_import.h"
 #include "core/torch/python/device_bindings.h"
 #include "core/torch/python/devices.h"
 #include "core/torch/python/frontend_bindings.h"
@@ -41,54 +39,18 @@ void torch_parallel_for(std::size_t count, std::size_t grain, void* user,
                    });
 }
 
-// Takes the list's references, so that activations die as soon as their last reader is done.
-py::list call_boxed(compiler::CompiledFunction& function, const py::list& list) {
-  std::vector<compiler::ArgumentValue> arguments;
-  arguments.reserve(list.size());
-  for (const py::handle item : list) {
-    if (THPVariable_Check(item.ptr()))
-      arguments.emplace_back(
-          c10::MaybeOwned<at::Tensor>::owned(std::in_place, THPVariable_Unpack(item.ptr())));
-    else if (py::isinstance<py::int_>(item))
-      arguments.emplace_back(item.cast<std::int64_t>());
-    else
-      arguments.emplace_back(std::monostate{});
-  }
-  if (PyList_SetSlice(list.ptr(), 0, PyList_GET_SIZE(list.ptr()), nullptr) != 0)
-    throw py::error_already_set();
-  std::optional<Result<std::vector<compiler::OutputValue>>> results;
+py::list call_graph(compiler::CompiledFunction& function, const py::list& tensors) {
+  std::vector<compiler::Argument> arguments;
+  for (const py::handle tensor : tensors)
+    arguments.push_back(compiler::Argument::owned(tensor.cast<at::Tensor>()));
+  std::optional<Result<std::vector<at::Tensor>>> results;
   {
     const py::gil_scoped_release no_gil;
-    results.emplace(function.call(std::move(arguments)));
+    results.emplace(function.call(std::move(arguments), {}));
   }
-  if (!results->ok()) raise(results->status());
   py::list out;
-  for (compiler::OutputValue& value : **results) {
-    if (auto* tensor = std::get_if<at::Tensor>(&value))
-      out.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(*tensor))));
-    else if (const auto* integer = std::get_if<std::int64_t>(&value))
-      out.append(py::int_(*integer));
-    else
-      out.append(py::none());
-  }
+  for (at::Tensor& tensor : unwrap(std::move(*results))) out.append(std::move(tensor));
   return out;
-}
-
-std::shared_ptr<compiler::CompiledFunction> compile_fx(
-    const py::object& graph_module, const std::vector<std::pair<std::string, int>>& devices,
-    const std::string& name, const std::string& role, const std::vector<std::string>& static_inputs,
-    bool pack_weights) {
-  fx::Imported imported = unwrap(fx::import_graph(graph_module, name, static_inputs));
-  const std::vector<runtime::Device*> targets = find_devices(devices);
-  compiler::FunctionOptions options;
-  options.compile.role = role_of(role);
-  options.compile.pack_weights = pack_weights;
-  const py::gil_scoped_release no_gil;
-  Result<std::unique_ptr<compiler::CompiledFunction>> made =
-      compiler::CompiledFunction::compile(std::move(imported), targets, options);
-  if (made.ok()) return std::move(*made);
-  const py::gil_scoped_acquire gil;
-  raise(made.status());
 }
 
 py::dict report(const compiler::CompiledFunction& function) {
@@ -225,7 +187,7 @@ PYBIND11_MODULE(_C, m) {
   py::class_<compiler::CompiledFunction, std::shared_ptr<compiler::CompiledFunction>>(
       m, "CompiledFunction", py::dynamic_attr())
       // ATen's errors keep their Python types (IndexError, ...).
-      .def("__call__", torch::wrap_pybind_function(call_boxed), py::arg("arguments"))
+      .def("__call__", torch::wrap_pybind_function(call_graph), py::arg("tensors"))
       .def("report", report)
       .def("set_timing", [](compiler::CompiledFunction& f, bool on) { f.graph().set_timing(on); })
       .def("print_graph",
@@ -233,8 +195,6 @@ PYBIND11_MODULE(_C, m) {
       .def("print_plan",
            [](const compiler::CompiledFunction& f) { return f.graph().print_plan(); });
 
-  m.def("compile_fx", compile_fx, py::arg("graph_module"), py::arg("devices"), py::arg("name"),
-        py::arg("role"), py::arg("static_inputs"), py::arg("pack_weights"));
   register_record(m);
   register_device_bindings(m);
   register_frontend(m);

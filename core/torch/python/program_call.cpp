@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "core/base/c_stack.h"
-#include "core/torch/fx/fx_import.h"
 
 namespace py = pybind11;
 
@@ -47,6 +46,21 @@ void flatten(const py::handle& result, std::vector<c10::IValue>& out) {
   }
 }
 
+// "model.py:12" of the last frame in a stack trace as FX records it; empty where there is none.
+std::string location_of(std::string_view trace) {
+  const std::size_t file = trace.rfind("File \"");
+  if (file == std::string_view::npos) return {};
+  const std::size_t end = trace.find('"', file + 6);
+  const std::size_t line = trace.find("line ", end);
+  if (end == std::string_view::npos || line == std::string_view::npos) return {};
+  std::string_view path = trace.substr(file + 6, end - file - 6);
+  if (const std::size_t slash = path.rfind('/'); slash != std::string_view::npos)
+    path.remove_prefix(slash + 1);
+  std::size_t stop = line + 5;
+  while (stop < trace.size() && trace[stop] >= '0' && trace[stop] <= '9') ++stop;
+  return std::string(path) + ":" + std::string(trace.substr(line + 5, stop - line - 5));
+}
+
 // Which line of the module's generated code runs, as the place in the user's program.
 record::Locate make_locate(const py::object& module, const py::list& nodes) {
   // TorchDynamo's modules generate their code when it is first needed.
@@ -57,8 +71,7 @@ record::Locate make_locate(const py::object& module, const py::list& nodes) {
   std::vector<std::string> by_node;
   for (const py::handle node : nodes) {
     const py::object trace = node.attr("stack_trace");
-    by_node.push_back(trace.is_none() ? std::string()
-                                      : fx::location_of(std::string(py::str(trace))));
+    by_node.push_back(trace.is_none() ? std::string() : location_of(std::string(py::str(trace))));
   }
   auto by_line = std::make_shared<std::unordered_map<int, std::string>>();
   const auto start = module.attr("_prologue_start").cast<int>();
@@ -96,6 +109,18 @@ py::object tensor_or_none(const at::Tensor& tensor) {
 
 std::string type_name(const py::handle& object) {
   return py::str(py::type::of(object).attr("__qualname__"));
+}
+
+std::shared_ptr<py::object> hold_object(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            if (Py_IsInitialized() == 0) {
+              held->release();  // the interpreter is gone, and its objects with it
+              delete held;
+              return;
+            }
+            const py::gil_scoped_acquire gil;
+            delete held;
+          }};
 }
 
 Status to_argument(const py::handle& item, std::size_t position, c10::IValue& out_value) {

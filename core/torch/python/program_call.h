@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "core/torch/record/session.h"
 
 namespace backplane::python {
+
+// Released under the GIL, whoever is last.
+std::shared_ptr<pybind11::object> hold_object(pybind11::object object);
 
 pybind11::object tensor_or_none(const at::Tensor& tensor);
 std::string type_name(const pybind11::handle& object);

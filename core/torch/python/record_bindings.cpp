@@ -214,7 +214,7 @@ std::shared_ptr<compiler::CompiledFunction> compile_graph(
   std::optional<Result<std::unique_ptr<compiler::CompiledFunction>>> made;
   {
     const py::gil_scoped_release no_gil;
-    made.emplace(compiler::CompiledFunction::compile(fx::wrap_graph(graph), targets, options));
+    made.emplace(compiler::CompiledFunction::compile(graph, {}, targets, options));
   }
   if (!made->ok()) throw py::value_error(made->status().message());
   return std::move(**made);

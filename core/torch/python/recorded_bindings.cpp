@@ -120,11 +120,7 @@ std::unique_ptr<RecordedGraph> make_graph(
     options.static_arguments.push_back(static_cast<std::uint32_t>(argument_count + i));
   }
   // Freed wherever the last history that can call it goes.
-  const std::shared_ptr<py::object> callable(new py::object(std::move(program.callable)),
-                                             [](py::object* object) {
-                                               const py::gil_scoped_acquire gil;
-                                               delete object;
-                                             });
+  const std::shared_ptr<py::object> callable = hold_object(std::move(program.callable));
   auto made = std::make_unique<RecordedGraph>();
   made->numbers = numbers;
   made->captured = std::move(program.captured);

@@ -66,7 +66,7 @@ class Lowering {
 
   Result<ir::ValueId> add_constant(const at::Tensor& data, const at::Tensor& original) {
     const BelowRecording below;
-    const at::Tensor dense = data.cpu().contiguous();
+    const at::Tensor dense = data.cpu();
     BP_ASSIGN_OR_RETURN(ir::TensorType type, lower_type(dense, dense.device()));
     auto bytes = std::make_shared<ir::ConstantData>();
     bytes->bytes.resize(dense.nbytes());

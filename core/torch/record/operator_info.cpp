@@ -192,7 +192,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
       handle.hasTag(at::Tag::nondeterministic_seeded) || op->op_class == ir::OpClass::kRandom;
   runs_on_zeros = runs_on_zeros || (has_cpu_kernel_alone(handle) && !depends_on_values &&
                                     !is_random && !writes && !name.starts_with("aten._to_sparse"));
-  casts_inside = name == "aten.linalg_pinv.atol_rtol_tensor" || name == "aten._trilinear";
+  casts_inside = name == "aten.linalg_pinv.atol_rtol_tensor" || name == "aten._trilinear" ||
+                 name == "aten._euclidean_dist";
   gives_new_values = !is_random && std::ranges::none_of(schema.returns(), [](const auto& result) {
     return result.alias_info() != nullptr;
   });

@@ -296,6 +296,11 @@ class Recording {
   bool is_handed(const at::Tensor& tensor) const {
     return std::ranges::any_of(handed_, [&](const Handed& h) { return h.given.is_same(tensor); });
   }
+  // Where gradients are off: it asks for gradients as its base does, and has no history.
+  bool is_bare_view(const at::Tensor& tensor) const {
+    return tensor.is_view() && is_handed(at::Tensor(tensor._base())) &&
+           !torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_;
+  }
 
   Status add_output(const c10::IValue& result) {
     OutputInfo info;
@@ -319,7 +324,8 @@ class Recording {
     info.requires_grad = tensor.requires_grad();
     info.is_view = tensor.is_view();
     // A call makes no history where gradients are off.
-    if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor))
+    if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor) &&
+        !is_bare_view(tensor))
       return unsupported("the program turns gradients on where its caller has turned them off");
     BP_RETURN_IF_ERROR(find_base(tensor, index, info));
     info.pending = find_pending(tensor);
@@ -522,7 +528,7 @@ class Recording {
           recorded_.constants[v].unsafeGetTensorImpl()->is_wrapped_number())
         recorded_.numbers.emplace(recorded_.graph.values[v].constant, recorded_.constants[v]);
     recorded_.draws = std::ranges::any_of(
-        recorded_.graph.nodes, [](const ir::Node& node) { return ir::has_effects(*node.op); });
+        recorded_.graph.nodes, [](const ir::Node& node) { return ir::has_effects(node); });
     recorded_.reads_offsets = session_->reads_offsets;
     recorded_.call_count = session_->tape.calls.size();
     recorded_.shapes = session_->shapes;

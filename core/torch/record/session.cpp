@@ -27,6 +27,13 @@ std::uint64_t next_number() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
+// As a constant lies: each element once, from the start of the memory.
+at::Tensor in_memory_of_its_own(const at::Tensor& tensor) {
+  const BelowRecording below;
+  if (!tensor.is_non_overlapping_and_dense()) return tensor.contiguous();
+  return tensor.storage_offset() == 0 ? tensor : tensor.clone();
+}
+
 }  // namespace
 
 Session::Session() : number_(next_number()) {}
@@ -54,9 +61,10 @@ at::Tensor Session::make_input(const at::Tensor& like) {
   return wrap(add_value(meta_like(like), like.device(), ValueOrigin::kInput));
 }
 
-ValueNumber Session::add_constant(const at::Tensor& tensor) {
+ValueNumber Session::add_constant(const at::Tensor& given) {
   // Shape functions in Python read a number's value, so it stays one.
-  const bool is_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  const bool is_number = given.unsafeGetTensorImpl()->is_wrapped_number();
+  const at::Tensor tensor = is_number ? given : in_memory_of_its_own(given);
   const ValueNumber value =
       add_value(is_number ? tensor : meta_like(tensor), tensor.device(), ValueOrigin::kConstant);
   tape.values[value].constant = tensor;

@@ -289,6 +289,24 @@ bool index_select(Stack& stack) {  // self, dim, index
   return in.reply(dense(sizes, self.scalar_type()));
 }
 
+// data, reduce, lengths, indices, offsets, axis, unsafe, initial
+bool segment_reduce(Stack& stack) {
+  Arguments in(stack, 8);
+  const at::Tensor data = in.tensor(0), lengths = in.tensor(2), offsets = in.tensor(4);
+  if (data.dim() == 0 || lengths.defined() == offsets.defined()) return false;
+  const std::int64_t axis = at::maybe_wrap_dim(in.at(5).toInt(), data.dim());
+  const at::Tensor parts = lengths.defined() ? lengths : offsets;
+  if (axis >= parts.dim()) return false;
+  Dims sizes = data.sizes().vec();
+  sizes[static_cast<std::size_t>(axis)] = parts.size(axis) - (lengths.defined() ? 0 : 1);
+  return in.reply(dense(sizes, data.scalar_type()));
+}
+
+bool segment_reduce_backward(Stack& stack) {  // grad, output, data, reduce, lengths, offsets, …
+  Arguments in(stack, 8);
+  return in.reply(dense_like(in.tensor(2)));
+}
+
 // Two parts put together the other way round.
 at::Tensor rolled(const at::Tensor& self, std::int64_t shift, std::int64_t dim) {
   const std::int64_t size = self.size(dim), start = ((-shift) % size + size) % size;
@@ -378,10 +396,12 @@ bool group_norm_backward(Stack& stack) {  // grad, input, mean, rstd, weight, N,
                   in.flag(9, 2) ? of_weight() : at::Tensor());
 }
 
-// Of one picture, the stride of the first dim says nothing.
-at::Tensor normalized(const at::Tensor& input) {
+// Of one picture, the stride of the first dim says nothing to the kernel that takes what is dense.
+at::Tensor normalized(const at::Tensor& input, std::initializer_list<at::Tensor> channels) {
   const bool is_last =
-      !input.is_contiguous() && input.is_contiguous(at::MemoryFormat::ChannelsLast);
+      !input.is_contiguous() && input.is_contiguous(at::MemoryFormat::ChannelsLast) &&
+      std::ranges::all_of(
+          channels, [](const at::Tensor& one) { return !one.defined() || one.is_contiguous(); });
   return is_last ? dense(input.sizes(), input.scalar_type(), at::MemoryFormat::ChannelsLast)
                  : in_format_of(input);
 }
@@ -392,8 +412,8 @@ bool batch_norm_functional(Stack& stack) {
   const at::Tensor input = in.tensor(0), mean = in.tensor(3), variance = in.tensor(4);
   const Dims saved{in.at(5).toBool() ? input.size(1) : 0};
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(normalized(input), dense(saved, type), dense(saved, type), dense_like(mean),
-                  dense_like(variance));
+  return in.reply(normalized(input, {in.tensor(1), in.tensor(2)}), dense(saved, type),
+                  dense(saved, type), dense_like(mean), dense_like(variance));
 }
 
 // input, weight, bias, running_mean, running_var, momentum, eps; the fourth result is workspace
@@ -401,22 +421,25 @@ bool batch_norm_with_update(Stack& stack) {
   Arguments in(stack, 7);
   const at::Tensor input = in.tensor(0), mean = in.tensor(3), variance = in.tensor(4);
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(normalized(input), dense({input.size(1)}, type), dense({input.size(1)}, type),
-                  dense({0}, at::kByte), dense_like(mean), dense_like(variance));
+  return in.reply(normalized(input, {in.tensor(1), in.tensor(2)}), dense({input.size(1)}, type),
+                  dense({input.size(1)}, type), dense({0}, at::kByte), dense_like(mean),
+                  dense_like(variance));
 }
 
 bool batch_norm_no_training(Stack& stack) {  // input, weight, bias, mean, var, momentum, eps
   Arguments in(stack, 7);
   const at::Tensor input = in.tensor(0);
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(normalized(input), dense({0}, type), dense({0}, type));
+  return in.reply(normalized(input, {in.tensor(1), in.tensor(2), in.tensor(3), in.tensor(4)}),
+                  dense({0}, type), dense({0}, type));
 }
 
 bool batch_norm_no_stats(Stack& stack) {  // input, weight, bias, training, momentum, eps
   Arguments in(stack, 6);
   const at::Tensor input = in.tensor(0);
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(normalized(input), dense({input.size(1)}, type), dense({input.size(1)}, type));
+  return in.reply(normalized(input, {in.tensor(1), in.tensor(2)}), dense({input.size(1)}, type),
+                  dense({input.size(1)}, type));
 }
 
 // grad, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, mask
@@ -627,6 +650,8 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten.std_mean.correction", variance_and_mean},
       {"aten.index_select", index_select},
       {"aten.roll", roll},
+      {"aten.segment_reduce", segment_reduce},
+      {"aten._segment_reduce_backward", segment_reduce_backward},
       {"aten.nll_loss2d_forward", nll_loss2d},
       {"aten.nll_loss2d_backward", nll_loss2d_backward},
       {"aten.mse_loss_backward", mse_loss_backward},

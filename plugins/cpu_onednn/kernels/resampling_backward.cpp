@@ -1,6 +1,7 @@
 // Gradients of resampling. A point collects the results that it went into: rows of the gradient are
 // summed to one row first, the columns of that row then, so that every result is written once.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "kernels/dense_memory.h"
@@ -99,7 +100,7 @@ class ColumnTerms {
     for (const ResampledInto& p : readers.points) width_ = std::max(width_, p.count);
     width_ = width_ > 2 ? kTerms : width_;
     from_.resize(static_cast<std::size_t>(width_ * columns_));
-    weights_.resize(from_.size());
+    weights_.assign(from_.size(), std::numeric_limits<float>::quiet_NaN());
     for (std::int64_t c = 0; c < columns_; ++c) {
       const ResampledInto& p = readers.points[static_cast<std::size_t>(c)];
       for (std::int64_t k = 0; k < p.count; ++k) {
@@ -123,7 +124,7 @@ class ColumnTerms {
 
  private:
   std::int64_t columns_, width_ = 1;
-  std::vector<std::int32_t> from_;  // [term, column]; of weight 0 where there is no reader
+  std::vector<std::int32_t> from_;  // [term, column]; of weight NaN where there is no reader
   std::vector<float> weights_;
   std::vector<Rest> rest_;
 };
@@ -154,8 +155,8 @@ struct SumColumns {
       out[i] = sum;
     }
   }
-  // What is not read may be infinite.
-  BP_LOOP float term(float weight, float x) { return weight != 0 ? weight * x : 0.0F; }
+  // What is read with a weight of zero may be infinite, as what is not read.
+  BP_LOOP float term(float weight, float x) { return weight == weight ? weight * x : 0.0F; }
 };
 template <class T>
 struct PutRow {

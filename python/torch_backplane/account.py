@@ -1,0 +1,214 @@
+"""What is told and counted of the graphs that are compiled, at both doors."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import os
+import pathlib
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from torch_backplane import _C
+from torch_backplane.errors import BackplaneDataError, BackplaneError
+from torch_backplane.options import Options
+
+log = logging.getLogger("torch_backplane")
+_graph_numbers = itertools.count()
+
+
+@dataclasses.dataclass
+class Totals:
+    """Running totals of the process since the last reset."""
+
+    graphs: int = 0
+    eager_graphs: int = 0
+    eager_calls: int = 0
+    aot_graphs: int = 0
+    recordings: int = 0
+    record_ns: int = 0
+    structures: int = 0
+    class_splits: int = 0
+    plugin_nodes: int = 0
+    fallback_nodes: int = 0
+    compile_ns: float = 0.0
+
+
+class State:
+    """Process-wide bookkeeping; every change under the lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.totals = Totals()
+        self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.second_at_reset = 0
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        self.searched = False
+
+    def search_plugins(self) -> None:
+        """Adds the package's own plugin folder, once."""
+        with self.lock:
+            if self.searched:
+                return
+            self.searched = True
+        folder = pathlib.Path(_C.__file__).absolute().parent / "plugins"
+        if folder.is_dir():
+            _C.add_plugin_path(str(folder), "package")
+
+
+STATE = State()
+
+
+def setup_logging() -> None:
+    """One line per event on stderr, unless the application configured logging itself."""
+    if log.handlers or logging.getLogger().handlers or os.environ.get("BACKPLANE_QUIET") == "1":
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("backplane: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def raise_error(code: str, error: _C.StatusError) -> NoReturn:
+    """Raises a failed call as BackplaneError."""
+    kind, message = error.args
+    refused = code == "BP-0108" and refuses_data(error)
+    error_class = BackplaneDataError if refused else BackplaneError
+    raise error_class(code, message if kind == "ok" else f"{message} ({kind})") from None
+
+
+def refuses_data(error: _C.StatusError) -> bool:
+    """Whether a plugin refused what it was given to compute with, such as a bad index."""
+    return error.args[0] == "invalid argument"
+
+
+class FrameAccount:
+    """Of one captured frame: its number, and what is told and counted of its graphs."""
+
+    def __init__(self, plugin: str, options: Options) -> None:
+        self.plugin = plugin
+        self.options = options
+        self.number = next(_graph_numbers)
+        self.aot_reason = ""  # why the recorder does not trace this frame
+
+    def accept(
+        self,
+        function: Any,
+        role: str,
+        cut: str = "",
+        saved_bytes: int = 0,
+        recompute_seconds: float = 0.0,
+    ) -> None:
+        """Takes a compiled graph into the totals. Raises BP-0107 where ``strict`` forbids it."""
+        function.set_timing(self.options.timing)
+        report = function.report()
+        report.update(plugin=self.plugin, role=role, cut=cut, aot_reason=self.aot_reason)
+        report.update(saved_bytes=saved_bytes, recompute_seconds=recompute_seconds)
+        if self.options.strict and report["fallback_nodes"]:
+            self._refuse(report)
+        self._record(function, report)
+
+    def _refuse(self, report: dict[str, Any]) -> None:
+        lines = [
+            f"\n    {node['op']} at {node['location'] or 'unknown line'}: "
+            f"{node['reason'] or 'no plugin claimed it'}"
+            for node in report["fallback"]
+        ]
+        raise BackplaneError(
+            "BP-0107",
+            f"{report['fallback_nodes']} of {report['nodes']} nodes cannot run on plugin "
+            f"{self.plugin!r}:" + "".join(lines),
+        )
+
+    def note_eager(self, role: str, error: Any) -> None:
+        """Counts a graph that PyTorch itself runs, in each call; ``strict`` raises."""
+        kind, message = error.args
+        if self.options.strict:
+            raise_error(_code_of(kind), error)
+        with STATE.lock:
+            STATE.totals.eager_graphs += 1
+        log.warning(
+            "%s: a whole %s graph runs with PyTorch itself: %s (%s)",
+            self.plugin,
+            role,
+            message,
+            kind,
+        )
+        report = {
+            "plugin": self.plugin,
+            "role": role,
+            "name": f"graph_{self.number}_{role}",
+            "eager": f"{message} ({kind})",
+        }
+        for listener in list(STATE.listeners):
+            listener(report)
+
+    def note_aot(self) -> None:
+        """Counts a graph that PyTorch's AOTAutograd traces, because the recorder refused it."""
+        with STATE.lock:
+            STATE.totals.aot_graphs += 1
+        if self.options.report:
+            log.info("%s: AOTAutograd traces a graph: %s", self.plugin, self.aot_reason)
+
+    def call_eagerly(self, graph_module: Any, arguments: tuple[Any, ...], error: Any) -> Any:
+        """Runs one call with PyTorch: its sizes could not be recorded. Counted; ``strict`` raises.
+
+        A program that PyTorch is expected to raise for raises its own error before that.
+        """
+        kind, message = error.args
+        raised = kind == "program error"
+        results = graph_module.forward(*arguments) if raised else None
+        if self.options.strict:
+            raise_error(_code_of(kind), error)
+        with STATE.lock:
+            STATE.totals.eager_calls += 1
+        log.warning("%s: a call runs with PyTorch itself: %s (%s)", self.plugin, message, kind)
+        report = {
+            "plugin": self.plugin,
+            "role": "call",
+            "name": f"graph_{self.number}",
+            "eager": f"{message} ({kind})",
+        }
+        for listener in list(STATE.listeners):
+            listener(report)
+        return results if raised else graph_module.forward(*arguments)
+
+    def _record(self, function: Any, report: dict[str, Any]) -> None:
+        with STATE.lock:
+            STATE.totals.graphs += 1
+            STATE.totals.plugin_nodes += report["plugin_nodes"]
+            STATE.totals.fallback_nodes += report["fallback_nodes"]
+            STATE.totals.compile_ns += report["compile_ns"]
+            STATE.functions.add(function)
+        report["function"] = function
+        for listener in list(STATE.listeners):
+            listener(report)
+        if self.options.report:
+            log.info("%s", coverage_line(report))
+
+
+def _code_of(kind: str) -> str:
+    return "BP-0105" if kind in ("unsupported", "eager only", "program error") else "BP-0106"
+
+
+def coverage_line(report: Mapping[str, Any]) -> str:
+    """One line when all is well; how many nodes run on the CPU, and why, when not."""
+    count = len(report["partitions"])
+    line = (
+        f"{report['plugin']} compiled 1 {report['role']} graph: "
+        f"{report['plugin_nodes']}/{report['nodes']} nodes in {count} "
+        f"partition{'' if count == 1 else 's'}, {report['fallback_nodes']} fallbacks, "
+        f"{report['compile_ns'] / 1e9:.2f} s"
+    )
+    if report["fallback"]:
+        first = report["fallback"][0]
+        reason = first["reason"] or "no plugin claimed it"
+        line += f"; on the CPU: {first['op']} ({reason})"
+        if report["fallback_nodes"] > 1:
+            line += f" and {report['fallback_nodes'] - 1} more"
+        line += ". torch_backplane.explain(model)(*args) shows all"
+    return line

@@ -1,0 +1,308 @@
+"""Graphs of TorchDynamo's frames as callables: recorded at the sizes of their calls, compiled where
+their structure is new, else only run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
+
+from torch_backplane import _C, torch_device
+from torch_backplane.account import STATE, raise_error, refuses_data
+from torch_backplane.errors import BackplaneDataError, BackplaneError
+
+if TYPE_CHECKING:
+    from torch_backplane.account import FrameAccount
+
+# Of one graph; what differs further runs with PyTorch.
+MAX_STRUCTURES = 64
+
+
+class Recording:
+    """A graph whose sizes are recorded as they come. Seen by ``stats()`` while it lives."""
+
+    def __init__(
+        self,
+        account: FrameAccount,
+        graph_module: Any,
+        values: list[Any],
+        *,
+        name: str,
+        static: list[int],
+        pack_inference: bool,
+        numbers: list[int] | None = None,
+    ) -> None:
+        """``values``: what shows the device of each input. ``static``: inputs that are weights or
+        buffers. Raises StatusError, with the reason, where the graph cannot be recorded."""
+        self.account = account
+        self.graph_module = graph_module
+        self.stages: list[Any] = []
+        self.counts: dict[str, int] = {}
+        self.role = ""  # of all that is compiled; empty: as the recorder says
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        self.function = _C.RecordedGraph(
+            graph_module,
+            len(placeholders),
+            [(account.plugin, _device_index(account, placeholders, values))],
+            name,
+            pack_inference,
+            account.options.pack_weights is True,
+            account.options.memory_budget,
+            [node.name for node in placeholders],
+            static,
+            _dynamic_sizes(placeholders),
+            numbers or [],
+        )
+
+    def add(self, arguments: list[Any] | tuple[Any, ...]) -> None:
+        """Makes these sizes known. Raises StatusError where they cannot be recorded, and BP-0107
+        where ``strict`` forbids what was compiled, now and in each later call."""
+        try:
+            stages = self.function.add(*arguments)
+        finally:
+            self._count()
+        for role, function, cut, saved_bytes, recompute_seconds in stages:
+            self.stages.append(function)
+            try:
+                self.account.accept(
+                    function,
+                    self.role or role,
+                    cut=cut,
+                    saved_bytes=saved_bytes,
+                    recompute_seconds=recompute_seconds,
+                )
+            except BackplaneError as refusal:
+                self.function = _Refused(refusal)
+                raise
+
+    def add_call(self, arguments: tuple[Any, ...]) -> None:
+        """As ``add``, up to so many structures."""
+        if self.counts.get("structures", 0) >= MAX_STRUCTURES:
+            raise _C.StatusError("exhausted", f"{MAX_STRUCTURES} programs of it are compiled")
+        self.add(arguments)
+
+    def _count(self) -> None:
+        before, self.counts = self.counts, self.function.counts()
+        with STATE.lock:
+            for key, name in (
+                ("recordings", "recordings"),
+                ("record_ns", "record_ns"),
+                ("structures", "structures"),
+                ("splits", "class_splits"),
+            ):
+                more = self.counts[key] - before.get(key, 0)
+                setattr(STATE.totals, name, getattr(STATE.totals, name) + more)
+
+
+class RecordedFrame(Recording):
+    """A captured frame that our recorder differentiates: callable with the frame's graph inputs."""
+
+    def __init__(self, account: FrameAccount, graph_module: Any, examples: list[Any]) -> None:
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        super().__init__(
+            account,
+            graph_module,
+            examples,
+            name=f"graph_{account.number}",
+            static=[i for i, node in enumerate(placeholders) if _is_static(node, examples[i])],
+            pack_inference=account.options.pack_weights is not False,
+            numbers=_numbers(placeholders),
+        )
+        try:
+            self.add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
+        except _C.StatusError as error:
+            # The call itself is to raise, and the next one may be better.
+            if error.args[0] != "program error":
+                raise
+
+    def __call__(self, *arguments: Any) -> Any:
+        try:
+            results = self.function(*arguments)
+        except _C.StatusError as error:
+            if refuses_data(error) and not self.account.options.strict:
+                # Nothing was changed yet, and PyTorch says better what is wrong with the data.
+                return self.account.call_eagerly(self.graph_module, arguments, error)
+            raise_error("BP-0108", error)
+        return self._call_new(arguments) if results is None else results
+
+    def _call_new(self, arguments: tuple[Any, ...]) -> Any:
+        try:
+            self.add_call(arguments)
+        except _C.StatusError as error:
+            return self.account.call_eagerly(self.graph_module, arguments, error)
+        return self(*arguments)
+
+
+class TracedGraph(Recording):
+    """A graph that AOTAutograd made of a frame, its forward or backward, as it keeps them: called
+    with a list, which is emptied."""
+
+    _boxed_call = True
+
+    def __init__(
+        self, account: FrameAccount, graph_module: Any, role: str, static_names: list[str]
+    ) -> None:
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        for node in graph_module.graph.find_nodes(op="get_attr"):
+            if _lacks_memory(graph_module, node.target):
+                # Not the graph that AOTAutograd made either.
+                raise _C.StatusError("eager only", f"the constant {node.target!r} has no memory")
+        pack = account.options.pack_weights
+        super().__init__(
+            account,
+            graph_module,
+            [node.meta.get("val") for node in placeholders],
+            name=f"graph_{account.number}",
+            static=[i for i, node in enumerate(placeholders) if node.name in static_names],
+            pack_inference=role == "inference" if pack is None else pack,
+        )
+        self.role = role
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        given = tuple(arguments)
+        arguments.clear()
+        try:
+            results = self.function(*given)
+            if results is None:
+                results = self._call_new(given)
+        except _C.StatusError as error:
+            raise_error("BP-0108", error)
+        return list(results)
+
+    def _call_new(self, arguments: tuple[Any, ...]) -> Any:
+        with _disable_current_modes():  # AOTAutograd's own, around the first call
+            return self._add_and_call(arguments)
+
+    def _add_and_call(self, arguments: tuple[Any, ...]) -> Any:
+        try:
+            self.add_call(arguments)
+        except _C.StatusError as error:
+            if self.counts["structures"] or error.args[0] == "program error":
+                return self.account.call_eagerly(self.graph_module, arguments, error)
+            self.account.note_eager(self.role, error)
+            self.function = self.graph_module.forward
+        return self.function(*arguments)
+
+
+torch._dynamo.decorators.skip_code(TracedGraph.__call__.__code__)
+
+
+class TracedFrame:
+    """A captured frame that AOTAutograd traces. Its functions lose the tangents of forward-mode AD
+    and read the memory of every tensor: a call that brings dual tensors or tensors without memory
+    runs with PyTorch."""
+
+    def __init__(self, account: FrameAccount, graph_module: Any, compiled: Any) -> None:
+        self.account = account
+        self.graph_module = graph_module
+        self.compiled = compiled
+
+    def __call__(self, *arguments: Any) -> Any:
+        may_be_dual = forward_ad._current_level >= 0
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor) and (
+                argument._is_zerotensor()
+                or (may_be_dual and forward_ad.unpack_dual(argument).tangent is not None)
+            ):
+                what = "a tensor of zeros without memory or a dual tensor of forward-mode AD"
+                reason = _C.StatusError("unsupported", f"an argument is {what}")
+                return self.account.call_eagerly(self.graph_module, arguments, reason)
+        try:
+            return self.compiled(*arguments)
+        except BackplaneDataError as error:
+            if self.account.options.strict:
+                raise
+            refusal = _C.StatusError("invalid argument", str(error))
+            return self.account.call_eagerly(self.graph_module, arguments, refusal)
+
+
+class _Refused:
+    """Stands for a function that ``strict`` forbids: every call raises."""
+
+    def __init__(self, refusal: BackplaneError) -> None:
+        self.refusal = refusal
+
+    def __call__(self, *_: Any) -> Any:
+        raise self.refusal
+
+
+def _lacks_memory(graph_module: Any, name: str) -> bool:
+    value: Any = graph_module
+    for part in name.split("."):
+        value = getattr(value, part)
+    if not isinstance(value, torch.Tensor):
+        return False
+    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    return not is_plain or torch._is_functional_tensor(value) or value._is_zerotensor()
+
+
+def _device_index(account: FrameAccount, placeholders: list[Any], values: list[Any]) -> int:
+    """Of the plugin's device: where the tensors are, else what the options say."""
+    index = account.options.device
+    for node, value in zip(placeholders, values, strict=True):
+        if not isinstance(value, torch.Tensor):
+            continue
+        there = torch_device.find_plugin_device(value.device)
+        if there is None:
+            continue
+        if there[0] != account.plugin:
+            raise BackplaneError(
+                "BP-0110",
+                f"argument {node.name!r} is on {value.device}, which is {there[0]}:{there[1]}, "
+                f"and the graph is compiled for plugin {account.plugin!r}",
+            )
+        index = there[1]
+    return index
+
+
+def _dynamic_sizes(placeholders: list[Any]) -> list[tuple[int, int, int]]:
+    """(argument, dim, symbol) of the sizes that change; dim -1 is the argument itself, an integer.
+
+    None where a size is more than a symbol: such sizes cannot be invented one by one.
+    """
+    symbols: dict[Any, int] = {}
+    found: list[tuple[int, int, int]] = []
+    for i, node in enumerate(placeholders):
+        example = node.meta.get("example_value", node.meta.get("val"))
+        if isinstance(example, torch.Tensor):
+            sizes = list(enumerate(example.shape))
+        else:
+            sizes = [(-1, example)]
+        for dim, size in sizes:
+            if not isinstance(size, torch.SymInt):
+                continue
+            expression = size.node.expr
+            if expression.is_Integer:
+                continue
+            if not expression.is_Symbol:
+                return []
+            found.append((i, dim, symbols.setdefault(expression, len(symbols))))
+    return found
+
+
+def _numbers(placeholders: list[Any]) -> list[int]:
+    """Arguments that are floats in a tensor, which the graph reads at once with ``item()``.
+
+    A float that is known to vary is left to AOTAutograd, which computes with it as a tensor; here
+    each value is a program of its own.
+    """
+    compilation = torch._guards.CompileContext.current_compile_id()
+    if compilation is None or getattr(compilation, "frame_compile_id", 1) != 0:
+        return []
+    return [
+        i
+        for i, node in enumerate(placeholders)
+        if isinstance(node.meta.get("example_value"), torch.Tensor)
+        and node.meta["example_value"].dim() == 0
+        and node.users
+        and all(u.op == "call_method" and u.target == "item" for u in node.users)
+    ]
+
+
+def _is_static(placeholder: Any, example: Any) -> bool:
+    """A weight or buffer: TorchDynamo guards which tensor it is."""
+    if isinstance(example, torch.nn.Parameter):
+        return True
+    return bool(placeholder.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))

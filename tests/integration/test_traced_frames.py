@@ -1,0 +1,116 @@
+"""Frames that PyTorch's AOTAutograd traces: its graphs are recorded as the frame's own would be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+import torch_backplane
+from models import zoo
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+BACKENDS = ["plugin:reference", "plugin:cpu_onednn"]
+
+
+def compile_traced(target: Any, backend: str, **options: Any) -> Any:
+    torch._dynamo.reset()
+    torch_backplane.reset()
+    return torch.compile(
+        target, backend=backend, options={"recorder": False, "report": False}, **options
+    )
+
+
+def check_step(
+    case: zoo.ModelCase, models: tuple[nn.Module, nn.Module], run: Any, batch: int
+) -> None:
+    losses = []
+    for call, model in zip((run, models[1]), models, strict=True):
+        model.zero_grad()
+        torch.manual_seed(0)
+        loss = case.loss(call(**case.inputs(batch=batch, labels=True)))
+        loss.backward()
+        losses.append(loss)
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
+    for (name, p), q in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+        if q.grad is not None:
+            torch.testing.assert_close(p.grad, q.grad, rtol=2e-3, atol=2e-5, msg=name)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "lstm", "vit"])
+def test_training(name: str) -> None:
+    case = zoo.case(name)
+    if not case.available():
+        pytest.skip(f"{name} needs {', '.join(case.requires)}")
+    models = case.build(), case.build()
+    for model in models:  # transformers settles the kind of loss at the first call
+        model(**case.inputs(labels=True))
+    with case.capture_config(), torch_backplane.record() as graphs:
+        compiled = compile_traced(models[0], "plugin:cpu_onednn", dynamic=True)
+        for batch in (3, 5, 4):
+            check_step(case, models, compiled, batch)
+    assert not [g["eager"] for g in graphs if "eager" in g]
+    # Other sizes are the same programs, but for one that was compiled before a size was seen to vary.
+    roles = Counter(g["role"] for g in graphs)
+    assert 1 <= roles["forward"] <= 3 and 1 <= roles["backward"] <= 3, roles
+    stats = torch_backplane.stats()
+    assert stats["plugin_nodes"] > 5 * stats["fallback_nodes"], stats
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_checkpointed_blocks(backend: str) -> None:
+    """A higher-order operator, which the recorder leaves to AOTAutograd."""
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(block, x, use_reentrant=False).sin() + x
+
+    compiled = compile_traced(program, backend)
+    for rows in (3, 4):
+        x = torch.randn(rows, 8, requires_grad=True)
+        parameters = [x, *block.parameters()]
+        expected = torch.autograd.grad(program(x).sum(), parameters)
+        actual = torch.autograd.grad(compiled(x).sum(), parameters)
+        torch.testing.assert_close(actual, expected)
+    stats = torch_backplane.stats()
+    assert stats["plugin_nodes"] > 0 and stats["eager_graphs"] == stats["eager_calls"] == 0, stats
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sizes_that_are_results(backend: str) -> None:
+    """Saved for the backward as integers."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x.reshape(-1).repeat(2).view(2, *x.shape).sum(-1) / x.shape[0], x.shape[0] * 3
+
+    compiled = compile_traced(program, backend, dynamic=True)
+    for rows in (3, 5, 4):
+        x = torch.randn(rows, 4, requires_grad=True)
+        actual, expected = compiled(x), program(x)
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(
+            *(torch.autograd.grad(made[0].square().sum(), x) for made in (actual, expected))
+        )
+
+
+def test_strict_refuses_in_the_call() -> None:
+    compiled = torch.compile(
+        lambda x: torch.bernoulli(x) * 2,
+        backend="plugin:reference",
+        options={"recorder": False, "strict": True, "report": False},
+    )
+    for _ in range(2):
+        with pytest.raises(Exception, match="BP-0107"):
+            compiled(torch.eye(3))
+
+
+def test_bad_data_is_told_by_pytorch() -> None:
+    compiled = compile_traced(lambda x, i: torch.index_select(x, 0, i) * 2, "plugin:reference")
+    x = torch.randn(4, 2)
+    torch.testing.assert_close(compiled(x, torch.tensor([1, 3])), x[[1, 3]] * 2)
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([1, 4]))
+    assert torch_backplane.stats()["eager_calls"] == 1
