@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ["core/base", "core/ir", "core/passes", "core/partition"]
-_RUNTIME = [*_CORE, "plugin_api", "core/runtime"]
+_HOST, _PLUGIN, _PLAN = (f"core/runtime/{room}" for room in ("host", "plugin", "plan"))
+_RUNTIME = [*_CORE, "plugin_api", _HOST, _PLUGIN, _PLAN]
 _CPYTHON = ["core/cpython/bytecode", "core/cpython/frame"]
-_TORCH_ROOMS = ("bridge", "record", "device", "autograd", "guards", "capture", "call")
-_TORCH = [f"core/torch/{room}" for room in (*_TORCH_ROOMS, "compiler", "python")]
+_TORCH_ROOMS = ("bridge", "record", "device", "autograd", "guards", "world", "interpret", "capture")
+_CALL_ROOMS = ("entry", "frames", "call", "compiler", "python")
+_TORCH = [f"core/torch/{room}" for room in (*_TORCH_ROOMS, *_CALL_ROOMS)]
 
 # Folder -> folders it may include, besides itself. A file belongs to its longest matching folder.
 LAYERS: dict[str, list[str]] = {
@@ -26,7 +28,10 @@ LAYERS: dict[str, list[str]] = {
     "core/ir": ["core/base"],
     "core/passes": ["core/base", "core/ir"],
     "core/partition": ["core/base", "core/ir", "core/passes"],
-    "core/runtime": [*_CORE, "plugin_api"],
+    _HOST: [*_CORE, "plugin_api"],
+    _PLUGIN: [*_CORE, "plugin_api", _HOST],
+    _PLAN: [*_CORE, "plugin_api", _HOST, _PLUGIN],
+    "core/runtime/testing": [*_RUNTIME, "sdk/include"],
     "core/cpython/bytecode": _RUNTIME,
     "core/cpython/frame": [*_RUNTIME, "core/cpython/bytecode"],
     "core/torch": [],  # pch.h: foreign headers only
@@ -45,9 +50,11 @@ LAYERS: dict[str, list[str]] = {
     "benchmarks": [*_RUNTIME, "sdk/include"],
 }
 
-# What a unit test beside its source, and a folder `testing`, may include on top: runtime tests write
-# plugins with the SDK.
-TEST_EXTRA = {"core/runtime": ["sdk/include"], "core/torch": ["sdk/include"]}
+# What a unit test beside its source may include on top: runtime tests write plugins with the SDK.
+TEST_EXTRA = {
+    "core/runtime": [*_RUNTIME, "core/runtime/testing", "sdk/include"],
+    "core/torch": ["sdk/include"],
+}
 
 # Pattern of an included path -> folders whose files may include it.
 EXTERNAL: list[tuple[str, list[str]]] = [
@@ -147,7 +154,7 @@ def resolve(root: Path, file: str, operand: str) -> str | None:
 
 def allowed_folders(file: str, layer: str) -> list[str]:
     allowed = [layer, *LAYERS[layer]]
-    if Path(file).stem.endswith("_test") or "testing" in Path(file).parent.parts:
+    if Path(file).stem.endswith("_test"):
         for folder, extra in TEST_EXTRA.items():
             if within(layer, folder):
                 allowed += extra

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <filesystem>
 
-#include "core/runtime/plugin.h"
-#include "core/runtime/registry.h"
+#include "core/runtime/plugin/plugin.h"
+#include "core/runtime/plugin/registry.h"
 
 namespace backplane::tools {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/runtime/device.h"
+#include "core/runtime/plugin/device.h"
 
 namespace backplane::tools {
 

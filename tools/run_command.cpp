@@ -15,7 +15,7 @@
 #include "core/ir/expression.h"
 #include "core/ir/text.h"
 #include "core/ir/view.h"
-#include "core/runtime/compiled_graph.h"
+#include "core/runtime/plan/compiled_graph.h"
 #include "tools/arguments.h"
 #include "tools/elements.h"
 #include "tools/plugin_device.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "kernels/convolution.h"
-#include "kernels/emitter.h"
 #include "kernels/kernel_registry.h"
-#include "kernels/matmul.h"
+#include "kernels/primitives/convolution.h"
+#include "kernels/primitives/matmul.h"
+#include "kernels/rows/emitter.h"
 
 namespace backplane::onednn {
 namespace {

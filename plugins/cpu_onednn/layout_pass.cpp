@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "kernels/convolution.h"
-#include "kernels/emitter.h"
+#include "kernels/primitives/convolution.h"
+#include "kernels/rows/emitter.h"
 
 namespace backplane::onednn {
 namespace {

@@ -5,7 +5,7 @@
 //   bits 55..48  oneDNN's release   bits 15..0   oneDNN's format tag
 #pragma once
 
-#include "kernels/dnnl_support.h"
+#include "kernels/primitives/dnnl_support.h"
 
 namespace backplane::onednn {
 

@@ -398,6 +398,8 @@ def test_state_of_threads_and_contexts() -> None:
     local.value = 1.0
     run_cases(lambda x: x * local.value, lambda: setattr(local, "value", 3.0))
     variable = contextvars.ContextVar("variable", default=1.0)
+    unset = contextvars.ContextVar("unset", default=1.0)
+    run_cases(lambda x: x * unset.get(2.0), lambda: unset.set(4.0))
     run_cases(lambda x: x * variable.get(), lambda: variable.set(4.0))
 
     def sets(x):

@@ -19,9 +19,14 @@ EXACT = ("fill_", "zero_", "copy_")
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
 # What those may be off from float64 beside what PyTorch is off, in units of the result's rounding.
 EXCESS = 8.0
-# Words of PyTorch's own kernels that refuse what ours take: a demand, and the gradient of a group
-# norm with a bias and no weight.
-ITS_OWN = ("must be contiguous", "tensor does not have a device")
+# Words of PyTorch's own kernels that refuse what ours take: demands, the gradient of a group norm with
+# a bias and no weight, that of a clamp which its bounds make larger.
+ITS_OWN = (
+    "must be contiguous",
+    "Expected X.is_contiguous",
+    "tensor does not have a device",
+    "doesn't match the broadcast shape",
+)
 
 
 EDGES = (0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"))
@@ -210,6 +215,9 @@ def tensor_difference(actual, expected, noisy, exact=()):
         for other in others:
             stable &= other == was
         wrong = stable & (is_now != was)
+        for true in exact:  # comparisons of what cancels
+            if true is not None and true.shape == was.shape and true.dtype == was.dtype:
+                wrong &= is_now != true
     else:
         eps = epsilon(expected.dtype)
         finite = was.isfinite()
@@ -230,7 +238,7 @@ def tensor_difference(actual, expected, noisy, exact=()):
         # Where noise moves a result by much, it stands on an edge.
         stable &= ~(off > 0.05 * (was.abs() + usual))
         for true in exact:
-            if expected.dtype in SHORT and true is not None and true.shape == expected.shape:
+            if true is not None and true.shape == expected.shape:
                 eagers = (was - true).abs().nan_to_num(0.0, 0.0, 0.0)
                 allowed = 2 * eagers + EXCESS * eps * true.abs()
                 near |= (is_now == true) | (is_now.isnan() & true.isnan())
@@ -397,6 +405,11 @@ def stepped(tensor):
     return apart.requires_grad_(tensor.requires_grad)
 
 
+def packed(tensor):
+    """The same numbers side by side, which it takes in vectors."""
+    return tensor.detach().contiguous().requires_grad_(tensor.requires_grad)
+
+
 def exact_runs(function, inputs, number):
     """What float64 gives."""
     wide = [i.detach().double().requires_grad_(i.requires_grad) if i.dtype in SHORT else i
@@ -404,7 +417,8 @@ def exact_runs(function, inputs, number):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # what integers become
     try:
-        runs = [run(function, wide, number), run(function, [stepped(i) for i in wide], number)]
+        others = ([stepped(i) for i in wide], [packed(i) for i in wide])
+        runs = [run(function, one, number) for one in (wide, *others)]
     finally:
         torch.set_default_dtype(before)
     return [one for one in runs if not isinstance(one, Exception)]
@@ -421,7 +435,8 @@ def difference(function, inputs, number, actual, expected, runs, exact=()):
             noisy.append(one)
     for name, was in expected.items():
         others, truths = ([one.get(name) for one in runs] for runs in (noisy, exact))
-        text = tensor_difference(actual[name], was, others, truths)
+        computed = name.startswith(("result", "gradient"))
+        text = tensor_difference(actual[name], was, others, truths if computed else ())
         if text:
             return f"wrong {name.split()[0]}", f"{name} {text}"
     return None

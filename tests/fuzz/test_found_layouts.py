@@ -88,6 +88,16 @@ def places_of_what_is_known(x):
     return [places, aten.mul.Tensor(again, 2), aten.t.default(places)[0] + x[0, 0]]
 
 
+def slopes_without_end_at_zero(x):
+    zeros = torch.where(x > 0, x, torch.zeros_like(x))
+    shrunk = aten.hardshrink.default(x, float("nan"))
+    return [
+        aten.elu.default(zeros, input_scale=float("inf")),
+        aten.celu.default(zeros, 1e-45),
+        shrunk,
+    ]
+
+
 FOUND = (
     (beside_its_other_order, SINGLE, "plain"),
     (beside_its_other_order, SINGLE, "transposed"),
@@ -102,6 +112,7 @@ FOUND = (
     (wider_pictures_of_nan, SINGLE, "plain"),
     (norm_of_one_picture, SINGLE, "plain"),
     (places_of_what_is_known, SINGLE, "plain"),
+    (slopes_without_end_at_zero, SINGLE, "plain"),
 )
 
 

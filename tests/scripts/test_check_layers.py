@@ -23,7 +23,7 @@ def tree(tmp_path):
             "sdk/include/backplane/sdk.hpp": "#include <backplane/plugin.h>\n",
             "core/base/status.h": "#include <string>\n",
             "core/ir/graph.h": '#include "core/base/status.h"\n',
-            "core/runtime/loader.h": '#include "core/ir/graph.h"\n#include <backplane/plugin.h>\n',
+            "core/runtime/plugin/loader.h": '#include "core/ir/graph.h"\n#include <backplane/plugin.h>\n',
         }
         for name, text in {**base, **files}.items():
             path = tmp_path / name
@@ -52,8 +52,8 @@ def test_a_valid_tree_passes(tree):
         ("core/base/a.h", '"core/ir/graph.h"'),
         ("core/ir/a.cpp", "<backplane/plugin.h>"),
         ("core/ir/a_test.cpp", "<backplane/sdk.hpp>"),
-        ("core/passes/a.cpp", '"core/runtime/loader.h"'),
-        ("core/runtime/a.cpp", "<backplane/sdk.hpp>"),
+        ("core/passes/a.cpp", '"core/runtime/plugin/loader.h"'),
+        ("core/runtime/plugin/a.cpp", "<backplane/sdk.hpp>"),
         ("core/cpython/frame/a.cpp", '"core/torch/bridge/b.h"'),
         ("core/torch/bridge/a.cpp", '"core/torch/fx/b.h"'),
         ("plugins/reference/a.cpp", '"core/base/status.h"'),
@@ -78,7 +78,7 @@ def test_a_wrong_direction_fails(tree, file, include):
     ("file", "include"),
     [
         ("core/ir/a.h", "<Python.h>"),
-        ("core/runtime/a.cpp", "<ATen/ATen.h>"),
+        ("core/runtime/plugin/a.cpp", "<ATen/ATen.h>"),
         ("core/cpython/frame/a.cpp", "<torch/torch.h>"),
         ("core/partition/a.cpp", "<boost/dll.hpp>"),
         ("core/torch/bridge/a.cpp", "<dlfcn.h>"),
@@ -96,12 +96,12 @@ def test_a_foreign_header_in_the_wrong_room_fails(tree, file, include):
     [
         ("core/torch/pch.h", "<ATen/ATen.h>"),
         ("core/cpython/frame/a.cpp", "<Python.h>"),
-        ("core/runtime/a.cpp", "<boost/dll/shared_library.hpp>"),
-        ("core/runtime/a_test.cpp", "<backplane/sdk.hpp>"),
-        ("core/torch/python/a.cpp", '"core/runtime/loader.h"'),
+        ("core/runtime/plugin/a.cpp", "<boost/dll/shared_library.hpp>"),
+        ("core/runtime/plugin/a_test.cpp", "<backplane/sdk.hpp>"),
+        ("core/torch/python/a.cpp", '"core/runtime/plugin/loader.h"'),
         ("plugins/cpu_onednn/a.cpp", "<oneapi/dnnl/dnnl.hpp>"),
         ("plugins/reference/a.cpp", "<backplane/sdk.hpp>"),
-        ("sdk/conformance/a.cpp", '"core/runtime/loader.h"'),
+        ("sdk/conformance/a.cpp", '"core/runtime/plugin/loader.h"'),
     ],
 )
 def test_a_right_direction_passes(tree, file, include):
@@ -133,7 +133,7 @@ def test_a_missing_file_and_a_macro_fail(tree):
 
 
 def test_comments_are_not_includes(tree):
-    text = '// #include "core/runtime/loader.h"\n/*\n#include "core/runtime/loader.h"\n*/\n'
+    text = '// #include "core/runtime/plugin/loader.h"\n/*\n#include "core/runtime/plugin/loader.h"\n*/\n'
     assert tree({"core/base/a.h": text}) == []
 
 

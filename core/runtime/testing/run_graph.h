@@ -18,10 +18,10 @@
 
 #include "core/ir/text.h"
 #include "core/ir/view.h"
-#include "core/runtime/compiled_graph.h"
-#include "core/runtime/device.h"
-#include "core/runtime/pack_cache.h"
-#include "core/runtime/plugin.h"
+#include "core/runtime/plan/compiled_graph.h"
+#include "core/runtime/plugin/device.h"
+#include "core/runtime/plugin/pack_cache.h"
+#include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime::testing_graph {
 

@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "core/runtime/pack_cache.h"
+#include "core/runtime/plugin/pack_cache.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
 #include "core/torch/bridge/borrowed_tensors.h"

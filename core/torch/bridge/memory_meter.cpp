@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/runtime/memory_report.h"
+#include "core/runtime/host/memory_report.h"
 
 namespace backplane::bridge {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/torch/call/dump.h"
-#include "core/torch/call/entry.h"
-#include "core/torch/call/frames.h"
+#include "core/torch/entry/entry.h"
+#include "core/torch/frames/dump.h"
+#include "core/torch/frames/frames.h"
 
 namespace backplane::call {
 

@@ -9,8 +9,8 @@
 
 #include "core/torch/bridge/errors.h"
 #include "core/torch/call/compiled.h"
-#include "core/torch/call/type_slot.h"
-#include "core/torch/capture/interpreter.h"
+#include "core/torch/frames/type_slot.h"
+#include "core/torch/interpret/interpreter.h"
 
 namespace backplane::call {
 

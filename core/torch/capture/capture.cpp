@@ -11,7 +11,7 @@
 
 #include "core/cpython/frame/hook.h"
 #include "core/cpython/frame/watched.h"
-#include "core/torch/capture/interpreter.h"
+#include "core/torch/interpret/interpreter.h"
 #include "core/torch/record/escape.h"
 #include "core/torch/record/session.h"
 

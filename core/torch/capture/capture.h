@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/torch/capture/interpreter.h"
-#include "core/torch/capture/recipe.h"
 #include "core/torch/guards/guard_program.h"
+#include "core/torch/interpret/interpreter.h"
 #include "core/torch/record/recorder.h"
+#include "core/torch/world/recipe.h"
 
 namespace backplane::capture {
 

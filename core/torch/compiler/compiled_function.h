@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/runtime/compiled_graph.h"
+#include "core/runtime/plan/compiled_graph.h"
 #include "core/torch/bridge/aten_node.h"
 #include "core/torch/device/devices.h"
 #include "core/torch/record/recorder.h"

@@ -11,8 +11,8 @@
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
 #include "core/passes/prune_tangents.h"
-#include "core/runtime/claims.h"
-#include "core/runtime/plan_builder.h"
+#include "core/runtime/plan/plan_builder.h"
+#include "core/runtime/plugin/claims.h"
 #include "core/torch/device/devices.h"
 
 namespace backplane::compiler {

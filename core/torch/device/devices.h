@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/base/status.h"
-#include "core/runtime/device.h"
+#include "core/runtime/plugin/device.h"
 #include "core/torch/device/pool.h"
 
 namespace backplane::device {

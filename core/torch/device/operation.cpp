@@ -10,8 +10,8 @@
 #include "core/ir/text.h"
 #include "core/ir/verifier.h"
 #include "core/ir/view.h"
-#include "core/runtime/claims.h"
-#include "core/runtime/graph_arrays.h"
+#include "core/runtime/plugin/claims.h"
+#include "core/runtime/plugin/graph_arrays.h"
 #include "core/torch/bridge/dtype.h"
 #include "core/torch/device/memory.h"
 

@@ -12,7 +12,7 @@
 
 #include "core/base/status.h"
 #include "core/ir/graph.h"
-#include "core/runtime/executable.h"
+#include "core/runtime/plugin/executable.h"
 #include "core/torch/device/devices.h"
 
 namespace backplane::device {

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "core/runtime/plugin.h"
-#include "core/runtime/registry.h"
+#include "core/runtime/plugin/plugin.h"
+#include "core/runtime/plugin/registry.h"
 #include "core/torch/device/counters.h"
 #include "core/torch/device/devices.h"
 #include "core/torch/device/generator.h"

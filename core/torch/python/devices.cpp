@@ -1,7 +1,7 @@
 #include "core/torch/python/devices.h"
 
-#include "core/runtime/plugin.h"
-#include "core/runtime/registry.h"
+#include "core/runtime/plugin/plugin.h"
+#include "core/runtime/plugin/registry.h"
 
 namespace py = pybind11;
 

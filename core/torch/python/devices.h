@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/runtime/compiled_graph.h"
-#include "core/runtime/device.h"
+#include "core/runtime/plan/compiled_graph.h"
+#include "core/runtime/plugin/device.h"
 
 namespace backplane::python {
 

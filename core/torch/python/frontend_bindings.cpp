@@ -18,7 +18,7 @@
 #include "core/base/log.h"
 #include "core/cpython/bytecode/code.h"
 #include "core/cpython/bytecode/rewrite.h"
-#include "core/runtime/device.h"
+#include "core/runtime/plugin/device.h"
 #include "core/torch/call/compiled.h"
 #include "core/torch/compiler/size_family.h"
 #include "core/torch/guards/content.h"

@@ -13,7 +13,7 @@
 
 #include "core/ir/text.h"
 #include "core/ir/verifier.h"
-#include "core/runtime/device.h"
+#include "core/runtime/plugin/device.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/python/devices.h"
 #include "core/torch/python/program_call.h"

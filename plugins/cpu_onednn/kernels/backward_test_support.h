@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/block.h"
 #include "kernels/kernel_registry.h"
+#include "kernels/rows/block.h"
 
 namespace backplane::onednn::testing {
 

@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "kernels/attention.h"
+#include "kernels/primitives/attention.h"
 
 namespace backplane::onednn {
 namespace {

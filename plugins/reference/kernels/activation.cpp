@@ -22,17 +22,17 @@ constexpr auto kRelu6 = [](auto&, auto a) {
 constexpr auto kLeaky = [](auto& p, double a) { return a > 0 ? a : a * p[0]; };
 constexpr auto kLeakyBackward = [](auto& p, double g, double a) { return a > 0 ? g : g * p[0]; };
 constexpr auto kElu = [](auto& p, double a) {
-  return a > 0 ? a * p[1] : p[0] * p[1] * std::expm1(a * p[2]);
+  return a < 0 ? p[0] * p[1] * std::expm1(a * p[2]) : a * p[1];
 };
 constexpr auto kEluBackward = [](auto& p, double g, double a) {
   const double negative = p[0] * p[1];
   if (p[3] != 0) return a <= 0 ? g * p[2] * (a + negative) : g * p[1];
   return a <= 0 ? g * p[2] * negative * std::exp(a * p[2]) : g * p[1];
 };
-constexpr auto kCelu = [](auto& p, double a) { return a > 0 ? a : p[0] * std::expm1(a / p[0]); };
+constexpr auto kCelu = [](auto& p, double a) { return a < 0 ? p[0] * std::expm1(a / p[0]) : a; };
 constexpr auto kSelu = [](auto&, double a) {
   const double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
-  return a > 0 ? a * scale : alpha * scale * std::expm1(a);
+  return a < 0 ? alpha * scale * std::expm1(a) : a * scale;
 };
 constexpr auto kGelu = [](auto& p, double x) {
   if (p[0] == 1) return 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)));

@@ -137,21 +137,21 @@ Results elu(Expressions& e, OperatorSource& s) {
   const double alpha = m.real("alpha", 1), scale = m.real("scale", 1);
   const Expr left = e.mul(e.unary(Op::kExpm1, e.mul(x, m.attribute("input_scale", 1, m.type()))),
                           m.number(alpha * scale));
-  return {e.select(e.binary(Op::kLt, m.number(0), x), e.mul(x, m.number(scale)), left)};
+  return {e.select(e.binary(Op::kLt, x, m.number(0)), left, e.mul(x, m.number(scale)))};
 }
 Results selu(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
   const Expr x = m.in(0, m.type());
   const Expr left = e.mul(e.unary(Op::kExpm1, x), m.number(alpha * scale));
-  return {e.select(e.binary(Op::kLt, m.number(0), x), e.mul(x, m.number(scale)), left)};
+  return {e.select(e.binary(Op::kLt, x, m.number(0)), left, e.mul(x, m.number(scale)))};
 }
 Results celu(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const double alpha = m.real("alpha", 1);
   const Expr x = m.in(0, m.type());
   const Expr left = e.mul(e.unary(Op::kExpm1, e.mul(x, m.number(1 / alpha))), m.number(alpha));
-  return {e.select(e.binary(Op::kLt, m.number(0), x), x, left)};
+  return {e.select(e.binary(Op::kLt, x, m.number(0)), left, x)};
 }
 Results elu_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
@@ -208,20 +208,25 @@ Results mish_backward(Expressions& e, OperatorSource& s) {
   const Expr slope = e.mul(e.mul(x, e.unary(Op::kSigmoid, x)), e.sub(m.number(1), e.mul(t, t)));
   return {e.mul(g, e.add(t, slope))};
 }
-template <bool kSoft>
-Results shrink(Expressions& e, OperatorSource& s) {
+Results softshrink(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr x = m.in(0, m.type()), l = m.attribute("lambd", 0.5, m.type());
-  const Expr n = e.unary(Op::kNeg, l);
-  const Expr upper = e.select(e.binary(Op::kLt, l, x), kSoft ? e.sub(x, l) : x, m.number(0));
-  const Expr y = e.select(e.binary(Op::kLt, x, n), kSoft ? e.add(x, l) : x, upper);
+  const Expr upper = e.select(e.binary(Op::kLt, l, x), e.sub(x, l), m.number(0));
+  const Expr y = e.select(e.binary(Op::kLt, x, e.unary(Op::kNeg, l)), e.add(x, l), upper);
   return {e.select(e.binary(Op::kNe, x, x), x, y)};
+}
+Expr is_small(Emitter& m, Expr x) {
+  return m.e.binary(Op::kLe, m.e.unary(Op::kAbs, x), m.attribute("lambd", 0.5, m.type()));
+}
+Results hardshrink(Expressions& e, OperatorSource& s) {
+  Emitter m{e, s};
+  const Expr x = m.in(0, m.type());
+  return {e.select(is_small(m, x), m.number(0), x)};
 }
 Results shrink_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr g = m.in(0, m.type()), x = m.in(1, m.type());
-  const Expr small = e.binary(Op::kLe, e.unary(Op::kAbs, x), m.attribute("lambd", 0.5, m.type()));
-  return {e.select(small, m.number(0), g)};
+  return {e.select(is_small(m, x), m.number(0), g)};
 }
 // Reductions: 0 none, 1 mean, 2 sum.
 Expr loss_scale(Emitter& m, double factor) {
@@ -285,9 +290,9 @@ constexpr Operator kOps[] = {
     {"aten.log_sigmoid_backward", K::kFloatsOnly, log_sigmoid_backward},
     {"aten.mish", K::kFloatsOnly, mish},
     {"aten.mish_backward", K::kFloatsOnly, mish_backward},
-    {"aten.softshrink", K::kFloatsOnly, shrink<true>},
+    {"aten.softshrink", K::kFloatsOnly, softshrink},
     {"aten.softshrink_backward", K::kFloatsOnly, shrink_backward},
-    {"aten.hardshrink", K::kFloatsOnly, shrink<false>},
+    {"aten.hardshrink", K::kFloatsOnly, hardshrink},
     {"aten.hardshrink_backward", K::kFloatsOnly, shrink_backward},
     {"aten.mse_loss_backward", K::kFloatsOnly, mse_loss_backward},
     {"aten.smooth_l1_loss_backward", K::kFloatsOnly, smooth_l1_loss_backward},

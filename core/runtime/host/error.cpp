@@ -1,0 +1,257 @@
+#include "core/runtime/host/error.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <new>
+
+namespace {
+
+constexpr std::uint64_t kErrorMagic = 0x726f727265706201u;  // also tells an error of somebody else
+constexpr std::size_t kNodeIdLimit = 65536;
+constexpr std::size_t kPayloadLimit = 64;
+
+// A payload entry with its own text. The bp_option that a visitor sees points into it.
+struct PayloadItem {
+  std::string key, text;
+  bp_option option{};
+};
+
+}  // namespace
+
+struct bp_error {
+  std::uint64_t magic = kErrorMagic;
+  std::atomic<std::uint32_t> count{1};
+  bool is_static = false;
+  bp_code code = BP_INTERNAL;
+  std::string message, site;
+  std::vector<std::uint32_t> node_ids;
+  std::vector<PayloadItem> payload;
+};
+
+namespace backplane::runtime {
+
+namespace {
+
+// Made before it is needed; its count is never looked at.
+bp_error* out_of_memory_error() {
+  static bp_error* const error = [] {
+    auto* made = new bp_error;
+    made->is_static = true;
+    made->code = BP_OUT_OF_MEMORY;
+    made->message = "out of memory while an error was made";
+    return made;
+  }();
+  return error;
+}
+[[maybe_unused]] const bp_error* const made_at_start = out_of_memory_error();
+
+bool is_ours(const bp_error* error) { return error->magic == kErrorMagic; }
+
+bp_code known_code(bp_code code) {
+  return code >= BP_INVALID_ARGUMENT && code <= BP_INTERNAL ? code : bp_code{BP_INTERNAL};
+}
+
+std::string describe_site(const bp_error_args& args) {
+  std::string site = copy_text(args.file, 512);
+  if (args.line != 0) site += ":" + std::to_string(args.line);
+  const std::string function = copy_text(args.function, 512);
+  if (!function.empty()) site += (site.empty() ? "" : " ") + function;
+  return site;
+}
+
+void copy_payload(const bp_options& options, std::vector<PayloadItem>& items) {
+  const std::size_t count = std::min(options.count, kPayloadLimit);
+  items.reserve(count);  // option.key.data must not move afterwards
+  for (std::size_t i = 0; i < count; ++i) {
+    const bp_option& option = options.items[i];
+    PayloadItem& item = items.emplace_back();
+    item.key = copy_text(option.key, 256);
+    item.text = option.kind == BP_OPTION_STRING ? copy_text(option.text) : std::string();
+    item.option = option;
+    item.option.key = {item.key.data(), item.key.size()};
+    item.option.text = {item.text.data(), item.text.size()};
+  }
+}
+
+bp_error* error_create(bp_host*, const bp_error_args* args) {
+  try {
+    auto error = std::make_unique<bp_error>();
+    if (args == nullptr || args->struct_size < sizeof(bp_error_args) ||
+        args->struct_size > BP_STRUCT_SIZE_LIMIT) {
+      error->message =
+          "the plugin made an error with an implausible bp_error_args.struct_size of " +
+          std::to_string(args ? args->struct_size : 0);
+      return error.release();
+    }
+    error->code = known_code(args->code);
+    error->message = copy_text(args->message);
+    if (error->message.empty()) error->message = "the plugin gave no message";
+    error->site = describe_site(*args);
+    if (args->node_ids != nullptr) {
+      error->node_ids.assign(args->node_ids,
+                             args->node_ids + std::min(args->node_count, kNodeIdLimit));
+    }
+    if (args->payload != nullptr && args->payload->items != nullptr) {
+      copy_payload(*args->payload, error->payload);
+    }
+    return error.release();
+  } catch (const std::exception&) {  // only bad_alloc and length_error can get here
+    return out_of_memory_error();
+  }
+}
+
+void error_retain(bp_host*, bp_error* error) {
+  if (error == nullptr || !is_ours(error) || error->is_static) return;
+  error->count.fetch_add(1, std::memory_order_relaxed);
+}
+
+void error_release(bp_host*, bp_error* error) {
+  if (error == nullptr || !is_ours(error) || error->is_static) return;
+  if (error->count.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  error->magic = 0;
+  delete error;
+}
+
+bp_code error_code(bp_host*, const bp_error* error) {
+  if (error == nullptr) return BP_OK;
+  return is_ours(error) ? error->code : static_cast<bp_code>(BP_INTERNAL);
+}
+
+bp_string error_message(bp_host*, const bp_error* error) {
+  if (error == nullptr || !is_ours(error)) return {nullptr, 0};
+  return {error->message.data(), error->message.size()};
+}
+
+void error_visit(bp_host*, const bp_error* error, void* user,
+                 void (*visit)(void* user, const bp_option* item)) {
+  if (error == nullptr || visit == nullptr || !is_ours(error)) return;
+  for (const PayloadItem& item : error->payload) visit(user, &item.option);
+}
+
+std::string payload_text(const std::vector<PayloadItem>& items) {
+  std::string text;
+  for (const PayloadItem& item : items) {
+    if (!text.empty()) text += ", ";
+    text += item.key + "=";
+    char number[32] = "";
+    switch (item.option.kind) {
+      case BP_OPTION_BOOL:
+        text += item.option.integer != 0 ? "true" : "false";
+        break;
+      case BP_OPTION_INT:
+        text += std::to_string(item.option.integer);
+        break;
+      case BP_OPTION_FLOAT:
+        std::snprintf(number, sizeof(number), "%g", item.option.real);
+        text += number;
+        break;
+      case BP_OPTION_STRING:
+        text += "'" + item.text + "'";
+        break;
+      default:
+        text += "?";
+        break;
+    }
+  }
+  return text;
+}
+
+// Length of the UTF-8 sequence at `bytes`, 0 when it is none.
+std::size_t utf8_length(const unsigned char* bytes, std::size_t left) {
+  const unsigned char first = bytes[0];
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xc2 ? 0
+                             : first < 0xe0 ? 2
+                             : first < 0xf0 ? 3
+                             : first < 0xf5 ? 4
+                                            : 0;
+  if (length == 0 || length > left) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((bytes[i] & 0xc0) != 0x80) return 0;
+  }
+  if (length == 3 && first == 0xe0 && bytes[1] < 0xa0) return 0;   // overlong
+  if (length == 3 && first == 0xed && bytes[1] >= 0xa0) return 0;  // surrogate
+  if (length == 4 && first == 0xf0 && bytes[1] < 0x90) return 0;   // overlong
+  if (length == 4 && first == 0xf4 && bytes[1] >= 0x90) return 0;  // beyond U+10FFFF
+  return length;
+}
+
+}  // namespace
+
+std::string copy_text(bp_string text, std::size_t limit) {
+  std::string result;
+  if (text.data == nullptr) return result;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data);
+  const std::size_t size = std::min(text.size, limit);
+  result.reserve(size);
+  for (std::size_t i = 0; i < size;) {
+    const std::size_t length = utf8_length(bytes + i, size - i);
+    if (length == 0 && size < text.size && size - i < 4) break;  // cut inside a sequence
+    const bool control = length == 1 && (bytes[i] < 0x20 || bytes[i] == 0x7f) && bytes[i] != '\n' &&
+                         bytes[i] != '\t';
+    if (length == 0 || control) {
+      result.push_back('?');
+      ++i;
+    } else {
+      result.append(text.data + i, length);
+      i += length;
+    }
+  }
+  if (size < text.size) result += "...";
+  return result;
+}
+
+bp_error* make_error(bp_code code, std::string_view message) {
+  bp_error_args args{};
+  args.struct_size = sizeof(args);
+  args.code = code;
+  args.message = {message.data(), message.size()};
+  return error_create(nullptr, &args);
+}
+
+PluginError read_error(const bp_error* error) {
+  PluginError result;
+  if (error == nullptr) {
+    result.code = BP_OK;
+  } else if (!is_ours(error)) {
+    result.message = "the plugin returned an error that was not made by bp_host_api.error_create";
+  } else {
+    result.code = error->code;
+    result.message = error->message;
+    result.site = error->site;
+    result.node_ids = error->node_ids;
+    result.payload = payload_text(error->payload);
+  }
+  return result;
+}
+
+Status take_error(bp_error* error, std::string_view call) {
+  if (error == nullptr) return {};
+  PluginError read = read_error(error);
+  error_release(nullptr, error);
+  std::string text = std::string(call) + " failed: " + read.message;
+  if (!read.payload.empty()) text += " [" + read.payload + "]";
+  if (!read.node_ids.empty()) {
+    constexpr std::size_t kShown = 8;
+    text += read.node_ids.size() == 1 ? " (node " : " (nodes ";
+    for (std::size_t i = 0; i < std::min(read.node_ids.size(), kShown); ++i) {
+      text += (i == 0 ? "" : ", ") + std::to_string(read.node_ids[i]);
+    }
+    text += read.node_ids.size() > kShown ? ", ...)" : ")";
+  }
+  if (!read.site.empty()) text += " (at " + read.site + ")";
+  return {static_cast<Code>(read.code), std::move(text)};
+}
+
+void fill_error_entries(bp_host_api& table) {
+  table.error_create = error_create;
+  table.error_retain = error_retain;
+  table.error_release = error_release;
+  table.error_code = error_code;
+  table.error_message = error_message;
+  table.error_visit = error_visit;
+}
+
+}  // namespace backplane::runtime

@@ -1,0 +1,372 @@
+#include "core/runtime/host/host_services.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/runtime/host/disk_cache.h"
+#include "core/runtime/host/error.h"
+#include "core/runtime/host/process_state.h"
+
+// The services as one plugin sees them: first argument of every entry.
+struct bp_host {
+  std::string name, version, sha256;
+  bp_host_api table{};
+};
+
+namespace backplane::runtime {
+
+namespace {
+
+constexpr std::size_t kNodeLimit = std::size_t{1} << 24;  // nodes of one claim or profile range
+constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
+
+ThreadHooks thread_hooks;
+TraceHooks trace_hooks;
+std::atomic<bool> has_listeners{false};
+thread_local SpanListener* span_listener = nullptr;
+constexpr std::uint64_t kHeardSpan = ~std::uint64_t{0};  // of a listener alone
+thread_local bool inside_parallel_for = false;
+
+// Guards what collectors gather. Held for an append, never over foreign code.
+std::mutex& collector_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::string_view plugin_name(const bp_host* host) {
+  return host != nullptr && !host->name.empty() ? std::string_view(host->name) : "host";
+}
+
+bp_error* out_of_memory(std::string_view what) {
+  return make_error(BP_OUT_OF_MEMORY, "out of host memory in " + std::string(what));
+}
+
+bp_error* bad_size(std::string_view type, std::size_t found, std::size_t expected) {
+  return make_error(BP_INVALID_ARGUMENT,
+                    std::string(type) + ".struct_size is " + std::to_string(found) + "; expected " +
+                        std::to_string(expected) + " to " + std::to_string(BP_STRUCT_SIZE_LIMIT));
+}
+
+bool plausible(std::size_t size, std::size_t first_size) {
+  return size >= first_size && size <= BP_STRUCT_SIZE_LIMIT;
+}
+
+void host_log(bp_host* host, std::uint32_t level, bp_string message) {
+  const std::string text = "plugin '" + std::string(plugin_name(host)) + "': " + copy_text(message);
+  if (level == BP_LOG_ERROR) {
+    log(LogLevel::kError, text);
+  } else if (level == BP_LOG_WARNING) {
+    log(LogLevel::kWarning, text);
+  } else {
+    log_topic("plugins", "backplane: " + text);
+  }
+}
+
+void* host_allocate(bp_host*, std::size_t bytes, std::size_t alignment, bp_memory_kind kind) {
+  if (!std::has_single_bit(alignment)) return nullptr;
+  if (kind != BP_MEMORY_HOST && kind != BP_MEMORY_HOST_PINNED) return nullptr;
+  void* memory = nullptr;
+  const std::size_t at_least = std::max(alignment, sizeof(void*));
+  return ::posix_memalign(&memory, at_least, std::max<std::size_t>(bytes, 1)) == 0 ? memory
+                                                                                   : nullptr;
+}
+
+void host_free(bp_host*, void* memory) { std::free(memory); }
+
+std::uint32_t thread_count(bp_host*) {
+  const std::uint32_t count =
+      thread_hooks.count ? thread_hooks.count() : std::thread::hardware_concurrency();
+  return std::max<std::uint32_t>(count, 1);
+}
+
+// One parallel_for: the body, and the first error any chunk returned.
+struct ParallelRun {
+  bp_host* host = nullptr;
+  void* user = nullptr;
+  bp_error* (*body)(void* user, std::size_t begin, std::size_t end) = nullptr;
+  std::atomic<bp_error*> error{nullptr};
+};
+
+bp_error* run_body(const ParallelRun& run, std::size_t begin, std::size_t end) {
+  const FpGuard guard("the body of a plugin's parallel_for");
+  try {
+    return run.body(run.user, begin, end);
+  } catch (const std::exception& exception) {
+    return make_error(BP_INTERNAL,
+                      "the body of parallel_for threw: " +
+                          copy_text({exception.what(), std::string_view(exception.what()).size()}));
+  } catch (...) {
+    return make_error(BP_INTERNAL, "the body of parallel_for threw an unknown exception");
+  }
+}
+
+void run_chunk(void* user, std::size_t begin, std::size_t end) {
+  auto& run = *static_cast<ParallelRun*>(user);
+  if (begin >= end || run.error.load(std::memory_order_relaxed) != nullptr) return;
+  const bool was_inside = std::exchange(inside_parallel_for, true);
+  bp_error* error = run_body(run, begin, end);
+  inside_parallel_for = was_inside;
+  bp_error* none = nullptr;
+  if (error != nullptr && !run.error.compare_exchange_strong(none, error)) {
+    host_api().error_release(run.host, error);  // somebody was first
+  }
+}
+
+bp_error* parallel_for(bp_host* host, std::size_t count, std::size_t grain, void* user,
+                       bp_error* (*body)(void* user, std::size_t begin, std::size_t end)) {
+  if (body == nullptr) return make_error(BP_INVALID_ARGUMENT, "parallel_for: the body is NULL");
+  if (count == 0) return nullptr;
+  ParallelRun run;
+  run.host = host;
+  run.user = user;
+  run.body = body;
+  if (inside_parallel_for || thread_hooks.parallel_for == nullptr) {
+    run_chunk(&run, 0, count);
+  } else {
+    thread_hooks.parallel_for(count, std::max<std::size_t>(grain, 1), &run, run_chunk);
+  }
+  return run.error.load(std::memory_order_acquire);
+}
+
+std::uint64_t clock_ns(bp_host*) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+std::uint64_t span_begin(bp_host* host, bp_string name) {
+  const bool heard = has_listeners.load(std::memory_order_relaxed) && span_listener != nullptr;
+  if ((trace_hooks.begin == nullptr && !heard) || name.data == nullptr) return 0;
+  const std::string text = copy_text(name, 256);
+  if (heard) span_listener->span_begins(text);
+  const std::uint64_t span =
+      trace_hooks.begin != nullptr ? trace_hooks.begin(plugin_name(host), text) : 0;
+  return span == 0 && heard ? kHeardSpan : span;
+}
+
+void span_end(bp_host*, std::uint64_t span) {
+  if (span == 0) return;
+  if (has_listeners.load(std::memory_order_relaxed) && span_listener != nullptr)
+    span_listener->span_ends();
+  if (span != kHeardSpan && trace_hooks.end != nullptr) trace_hooks.end(span);
+}
+
+void profile_add(bp_profile_sink* sink, const bp_profile_range* range) {
+  if (sink == nullptr || range == nullptr) return;
+  if (!plausible(range->struct_size, sizeof(bp_profile_range))) return;
+  if (range->end_ns < range->begin_ns || range->node_count > kNodeLimit) return;
+  try {
+    CollectedRange collected;
+    collected.name = copy_text(range->name, 256);
+    collected.begin_ns = range->begin_ns;
+    collected.end_ns = range->end_ns;
+    collected.uncertainty_ns = range->uncertainty_ns;
+    collected.call_id = range->call_id;
+    if (range->node_ids != nullptr) {
+      collected.node_ids.assign(range->node_ids, range->node_ids + range->node_count);
+    }
+    collected.device = range->device;
+    collected.queue = range->queue;
+    const std::lock_guard lock(collector_mutex());
+    reinterpret_cast<ProfileCollector*>(sink)->ranges.push_back(std::move(collected));
+  } catch (const std::exception&) {
+    return;  // a missing range is better than a lost run
+  }
+}
+
+// Plugin, version and content of the library stand before the plugin's own key.
+std::string cache_key(const bp_host* host, bp_string key) {
+  std::string full = "plugin";
+  for (const std::string& part : {host->name, host->version, host->sha256}) {
+    full += '\0';
+    full += part;
+  }
+  full += '\0';
+  return full.append(key.data, key.size);
+}
+
+int32_t cache_get(bp_host* host, bp_string key, bp_byte_sink* sink) {
+  if (host == nullptr || sink == nullptr || key.data == nullptr || key.size == 0) return 0;
+  DiskCache* cache = DiskCache::instance();
+  if (cache == nullptr) return 0;
+  try {
+    std::optional<std::string> blob = cache->get(cache_key(host, key));
+    if (!blob) return 0;
+    reinterpret_cast<ByteCollector*>(sink)->bytes += *blob;
+    return 1;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+void cache_put(bp_host* host, bp_string key, const void* data, std::size_t size) {
+  if (host == nullptr || key.data == nullptr || key.size == 0) return;
+  if (data == nullptr && size != 0) return;
+  DiskCache* cache = DiskCache::instance();
+  if (cache == nullptr) return;
+  try {
+    cache->put(cache_key(host, key), {static_cast<const char*>(data), size});
+  } catch (const std::exception&) {
+    return;  // caching is never worth a failure
+  }
+}
+
+bp_byte_sink* bytes_create(bp_host*) {
+  auto* collector = new (std::nothrow) ByteCollector;
+  return collector == nullptr ? nullptr : collector->sink();
+}
+
+bp_string bytes_view(const bp_byte_sink* sink) {
+  if (sink == nullptr) return {nullptr, 0};
+  const std::string& bytes = reinterpret_cast<const ByteCollector*>(sink)->bytes;
+  return {bytes.data(), bytes.size()};
+}
+
+void bytes_release(bp_byte_sink* sink) { delete reinterpret_cast<ByteCollector*>(sink); }
+
+bp_error* bytes_write(bp_byte_sink* sink, const void* data, std::size_t size) {
+  if (sink == nullptr) return make_error(BP_INVALID_ARGUMENT, "bytes_write: the sink is NULL");
+  if (size == 0) return nullptr;
+  if (data == nullptr) return make_error(BP_INVALID_ARGUMENT, "bytes_write: the data is NULL");
+  try {
+    reinterpret_cast<ByteCollector*>(sink)->bytes.append(static_cast<const char*>(data), size);
+    return nullptr;
+  } catch (const std::exception&) {
+    return out_of_memory("bytes_write");
+  }
+}
+
+int32_t is_cancelled(const bp_cancel* cancel) {
+  if (cancel == nullptr) return 0;
+  const auto* token = reinterpret_cast<const CancelToken*>(cancel);
+  return token->cancelled.load(std::memory_order_relaxed) ? 1 : 0;
+}
+
+bp_error* claim_add(bp_claim_sink* sink, const bp_claim* claim) {
+  if (sink == nullptr || claim == nullptr) {
+    return make_error(BP_INVALID_ARGUMENT, "claim_add: the sink or the claim is NULL");
+  }
+  if (!plausible(claim->struct_size, sizeof(bp_claim))) {
+    return bad_size("claim_add: bp_claim", claim->struct_size, sizeof(bp_claim));
+  }
+  if (claim->node_ids == nullptr || claim->node_count == 0 || claim->node_count > kNodeLimit) {
+    return make_error(BP_INVALID_ARGUMENT,
+                      "claim_add: a claim of " + std::to_string(claim->node_count) +
+                          " nodes; expected 1 to " + std::to_string(kNodeLimit) + " and their ids");
+  }
+  if ((claim->flags & kMustUnderstand) != 0) {
+    return make_error(BP_UNSUPPORTED,
+                      "claim_add: a flag in bits 32 to 63 that this host does not "
+                      "know");
+  }
+  const bool estimated = (claim->flags & BP_CLAIM_ESTIMATED) != 0;
+  if (estimated && !(std::isfinite(claim->time_ns) && claim->time_ns >= 0 &&
+                     std::isfinite(claim->launch_ns) && claim->launch_ns >= 0)) {
+    return make_error(BP_INVALID_ARGUMENT,
+                      "claim_add: time_ns or launch_ns is negative or not finite");
+  }
+  try {
+    CollectedClaim collected;
+    collected.node_ids.assign(claim->node_ids, claim->node_ids + claim->node_count);
+    collected.flags = claim->flags;
+    if (estimated) {
+      collected.time_ns = claim->time_ns;
+      collected.launch_ns = claim->launch_ns;
+    }
+    collected.workspace_bytes = claim->workspace_bytes;
+    collected.read_bytes = claim->read_bytes;
+    collected.written_bytes = claim->written_bytes;
+    const std::lock_guard lock(collector_mutex());
+    reinterpret_cast<ClaimCollector*>(sink)->claims.push_back(std::move(collected));
+    return nullptr;
+  } catch (const std::exception&) {
+    return out_of_memory("claim_add");
+  }
+}
+
+bp_error* refuse_add(bp_claim_sink* sink, std::uint32_t node_id, bp_refusal reason,
+                     bp_string text) {
+  if (sink == nullptr) return make_error(BP_INVALID_ARGUMENT, "refuse_add: the sink is NULL");
+  try {
+    const bool known = reason >= BP_REFUSED_OTHER && reason <= BP_REFUSED_COST;
+    CollectedRefusal refusal{node_id, known ? reason : static_cast<bp_refusal>(BP_REFUSED_OTHER),
+                             copy_text(text, 512)};
+    const std::lock_guard lock(collector_mutex());
+    reinterpret_cast<ClaimCollector*>(sink)->refusals.push_back(std::move(refusal));
+    return nullptr;
+  } catch (const std::exception&) {
+    return out_of_memory("refuse_add");
+  }
+}
+
+void (*find_experimental(bp_host*, bp_string))(void) { return nullptr; }
+
+bp_host* make_host(std::string_view name, std::string_view version, std::string_view sha256) {
+  auto* host = new bp_host;  // never freed: plugins keep the table
+  host->name = name;
+  host->version = version;
+  host->sha256 = sha256;
+  bp_host_api& table = host->table;
+  table.struct_size = sizeof(table);
+  table.version = BP_ABI_VERSION;
+  table.host = host;
+  fill_error_entries(table);
+  table.log = host_log;
+  table.host_allocate = host_allocate;
+  table.host_free = host_free;
+  table.thread_count = thread_count;
+  table.parallel_for = parallel_for;
+  table.clock_ns = clock_ns;
+  table.span_begin = span_begin;
+  table.span_end = span_end;
+  table.profile_add = profile_add;
+  table.cache_get = cache_get;
+  table.cache_put = cache_put;
+  table.bytes_create = bytes_create;
+  table.bytes_view = bytes_view;
+  table.bytes_release = bytes_release;
+  table.is_cancelled = is_cancelled;
+  table.claim_add = claim_add;
+  table.refuse_add = refuse_add;
+  table.bytes_write = bytes_write;
+  table.find_experimental = find_experimental;
+  return host;
+}
+
+}  // namespace
+
+const bp_host_api& host_api() {
+  static const bp_host* const host = make_host("", "", "");
+  return host->table;
+}
+
+const bp_host_api* make_host_api(std::string_view name, std::string_view version,
+                                 std::string_view sha256) {
+  // A reachable list, so that leak checkers see these as kept and not as lost.
+  static std::mutex mutex;
+  static auto* const hosts = new std::vector<bp_host*>;
+  bp_host* host = make_host(name, version, sha256);
+  const std::lock_guard lock(mutex);
+  hosts->push_back(host);
+  return &host->table;
+}
+
+void set_thread_hooks(const ThreadHooks& hooks) { thread_hooks = hooks; }
+SpanListener::Scope::Scope(SpanListener& listener)
+    : before_(std::exchange(span_listener, &listener)) {
+  has_listeners.store(true, std::memory_order_relaxed);
+}
+SpanListener::Scope::~Scope() { span_listener = before_; }
+
+void set_trace_hooks(const TraceHooks& hooks) { trace_hooks = hooks; }
+
+}  // namespace backplane::runtime

@@ -1,0 +1,107 @@
+// What one call in flight owns: arenas, streams, address table, binding arrays. Frames are kept and
+// reused, so that a steady-state call allocates nothing.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/runtime/host/host_arena.h"
+#include "core/runtime/plan/compiled_graph.h"
+
+namespace backplane::runtime {
+
+struct CompiledGraph::Sizes {
+  struct PartitionSizes {
+    std::vector<std::uint64_t> input_bytes, input_offset;  // offset: of the view in its root
+    std::uint64_t workspace_bytes = 0, workspace_offset = 0;
+  };
+  std::vector<std::int64_t> class_values;
+  std::vector<std::uint64_t> slot_bytes, slot_offset;  // offset: in the place's arena
+  std::vector<std::uint64_t> place_bytes;
+  std::vector<PartitionSizes> partitions;
+};
+
+class MemoryCheck;
+
+// Of inputs that must stay: more than a partition has bindings.
+inline constexpr std::uint32_t kHeld = 1U << 24;
+
+class Frame final : public FallbackRunner::Memory {
+ public:
+  explicit Frame(CompiledGraph& graph);
+  ~Frame() override;
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  Status run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& call);
+  // Waits for everything this frame has under way; after a failed run.
+  void drain();
+  void give_host_arena() { host_arena_ = HostArena(); }
+  // Of an idle frame; the next call takes another.
+  DeviceBuffer give_arena(const Device* device);
+  // Calls on the resident device return before their work is over.
+  bool returns_early() const { return graph_.resident_place_ != 0; }
+
+  void* address(ir::ValueId root) const override;
+  void set_address(ir::ValueId root, void* data) override;
+  std::span<const std::int64_t> dim_values() const override { return sizes_->class_values; }
+
+ private:
+  friend class MemoryCheck;
+  friend class CheckedExecution;
+  struct PlaceState {
+    DeviceBuffer arena;
+    bp_stream* stream = nullptr;
+    bp_event* event = nullptr;
+  };
+  Status check(const CompiledGraph::Call& call) const;
+  Status prepare();
+  Status run_step(std::uint32_t id);
+  Status finish_resident();
+  Status copy(const CompiledGraph::Step& step);
+  Status execute(const CompiledGraph::Step& step);
+  Status lend(std::uint32_t slot);
+  void release(std::uint32_t slot);
+  // Entries of bp_lending; `user` is the frame.
+  static bp_error* lend_output(void* user, std::uint32_t output, bp_range* out_range);
+  static void input_done(void* user, std::uint32_t input);
+  static bp_error* lend_workspace(void* user, std::uint64_t bytes, bp_workspace_kind kind,
+                                  bp_range* out_range);
+  static void workspace_done(void* user, const bp_range* range, bp_workspace_kind kind);
+  bp_range range(std::uint32_t slot) const;
+  bp_order order(std::uint32_t place, bool signals);
+  Status wait(std::uint32_t place);
+  template <class Work>
+  Status retried(std::uint32_t place, Work&& work);
+
+  CompiledGraph& graph_;
+  const CompiledGraph::Sizes* sizes_ = nullptr;  // of the current call
+  const CompiledGraph::Call* call_ = nullptr;
+  std::uint64_t call_id_ = 0;
+  HostArena host_arena_;  // while a call runs
+  std::vector<PlaceState> places_;
+  std::vector<void*> fallback_address_;       // by slot
+  std::vector<void*> lent_;                   // by export
+  std::vector<bool> released_;                // by slot
+  std::vector<std::uint32_t> open_bindings_;  // by slot, of the partition that is lent memory
+  std::uint32_t lending_partition_ = 0;
+  std::vector<bp_binding> inputs_, outputs_;
+  std::unique_ptr<MemoryCheck> check_;  // null: nothing is checked
+};
+
+// Frames of a graph that no call uses.
+class IdleFrames {
+ public:
+  std::unique_ptr<Frame> take();  // null where there is none
+  void give(std::unique_ptr<Frame> frame);
+  void clear();
+  // A Device::Trim: their arenas on that device go back to it.
+  static void trim(Device* device, void* frames);
+
+ private:
+  std::mutex mutex_;  // not held over a plugin call
+  std::vector<std::unique_ptr<Frame>> frames_;
+};
+
+}  // namespace backplane::runtime

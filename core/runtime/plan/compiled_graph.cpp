@@ -1,0 +1,372 @@
+#include "core/runtime/plan/compiled_graph.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/base/log.h"
+#include "core/ir/text.h"
+#include "core/ir/verifier.h"
+#include "core/ir/view.h"
+#include "core/runtime/plan/call_frame.h"
+#include "core/runtime/plan/memory_check.h"
+#include "core/runtime/plan/plan_builder.h"
+#include "core/runtime/plugin/claims.h"
+#include "core/runtime/plugin/graph_arrays.h"
+#include "core/runtime/plugin/plugin.h"
+
+namespace backplane::runtime {
+
+namespace {
+
+constexpr std::size_t kSizesLimit = 1024;  // sets of sizes kept per graph
+constexpr std::size_t kShownNodes = 12;
+
+// A view of a weight is a weight; but a pack has one size, so what follows the sizes of a call is
+// none.
+void propagate_static(ir::Graph& graph) {
+  for (ir::ValueId id = 0; id < graph.values.size(); ++id) {
+    const ir::ValueId root = ir::view_root(graph, id);
+    const bool is_static = graph.values[root].is_static;
+    graph.values[id].is_static = is_static && !ir::depends_on_classes(graph, id);
+  }
+}
+
+bool is_claimed(const partition::Target& target, ir::NodeId node) {
+  return std::ranges::any_of(target.claims, [&](const partition::Claim& claim) {
+    return std::binary_search(claim.nodes.begin(), claim.nodes.end(), node);
+  });
+}
+
+// Views are metadata to a plan: partitions of nothing else go, and the runs of one target that they
+// parted become one, if it takes those views. A target with atomic claims keeps its partitions
+// apart.
+void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& targets,
+                partition::Plan& plan) {
+  const auto is_view = [&](ir::NodeId n) {
+    return graph.nodes[n].op->op_class == ir::OpClass::kView;
+  };
+  const auto is_atomic = [&](partition::TargetId target) {
+    return target != partition::kHost &&
+           std::ranges::any_of(targets[target].claims, [](const auto& c) { return !c.divisible; });
+  };
+  const auto takes = [&](partition::TargetId target, ir::NodeId n) {
+    return target == partition::kHost || is_claimed(targets[target], n);
+  };
+  std::vector<partition::Partition> merged;
+  std::vector<ir::NodeId> between;  // views since the last partition that stays
+  for (partition::Partition& p : plan.partitions) {
+    if (std::ranges::all_of(p.nodes, is_view)) {
+      between.insert(between.end(), p.nodes.begin(), p.nodes.end());
+      continue;
+    }
+    const bool joins =
+        !merged.empty() && merged.back().target == p.target && !is_atomic(p.target) &&
+        std::ranges::all_of(between, [&](ir::NodeId n) { return takes(p.target, n); });
+    between.clear();
+    if (joins) {
+      partition::Partition& last = merged.back();
+      last.nodes.insert(last.nodes.end(), p.nodes.begin(), p.nodes.end());
+      std::sort(last.nodes.begin(), last.nodes.end());
+      last.predicted_ns += p.predicted_ns;
+    } else {
+      merged.push_back(std::move(p));
+    }
+  }
+  plan.partitions = std::move(merged);
+  for (std::uint32_t i = 0; i < plan.partitions.size(); ++i)
+    for (const ir::NodeId n : plan.partitions[i].nodes) plan.of_node[n] = i;
+}
+
+// Takes nodes back from a target that could not keep its promise.
+void withdraw(partition::Target& target, const BrokenClaim& broken) {
+  const auto gone = [&](ir::NodeId n) {
+    return std::binary_search(broken.nodes.begin(), broken.nodes.end(), n);
+  };
+  for (partition::Claim& claim : target.claims) {
+    if (!claim.divisible && std::ranges::any_of(claim.nodes, gone)) claim.nodes.clear();
+    std::erase_if(claim.nodes, gone);
+  }
+  for (const ir::NodeId n : broken.nodes)
+    target.refusals.push_back({n, BP_REFUSED_OTHER, "compile failed: " + broken.status.message()});
+}
+
+}  // namespace
+
+CompiledGraph::CompiledGraph(ir::Graph graph)
+    : graph_(std::move(graph)), idle_frames_(std::make_shared<IdleFrames>()) {}
+// A device that trims may hold the list for longer; frames refer to the graph.
+CompiledGraph::~CompiledGraph() { idle_frames_->clear(); }
+
+Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
+    ir::Graph graph, const std::vector<Device*>& devices, const CompileOptions& options,
+    std::span<const std::string> integer_arguments) {
+  const auto start = std::chrono::steady_clock::now();
+  BP_ASSIGN_OR_RETURN(const bool checks_memory, memory_checks());
+  // On a device already: there is nothing to bring there once and keep.
+  if (options.residence.device != nullptr && is_place(*options.residence.device))
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+      if (options.residence.inputs[i]) graph.values[graph.inputs[i]].is_static = false;
+  propagate_static(graph);
+  BP_RETURN_IF_ERROR(ir::verify(graph));
+  BP_ASSIGN_OR_RETURN(ir::DimProgram dim_program, ir::DimProgram::build(graph, integer_arguments));
+
+  std::vector<partition::Target> targets;
+  {
+    const GraphArrays arrays(graph);
+    for (Device* device : devices) {
+      BP_ASSIGN_OR_RETURN(partition::Target target, query_claims(*device, graph, arrays));
+      targets.push_back(std::move(target));
+    }
+  }
+  for (;;) {
+    BP_ASSIGN_OR_RETURN(partition::Plan cut, partition::cut(graph, targets, options.partition));
+    merge_runs(graph, targets, cut);
+    std::unique_ptr<CompiledGraph> made(new CompiledGraph(graph));
+    made->dim_program_ = dim_program;
+    made->checks_memory_ = checks_memory;
+    BrokenClaim broken;
+    const Status status = PlanBuilder(*made, devices, targets, options, cut).build(broken);
+    if (!status.ok()) {
+      if (broken.nodes.empty()) return status;
+      log(LogLevel::kWarning,
+          std::to_string(broken.nodes.size()) + " nodes go back to the CPU: " + status.message());
+      withdraw(targets[broken.target], broken);
+      continue;
+    }
+    std::vector<bool> on_plugin(graph.nodes.size(), false);
+    for (const auto& report : made->reports_)
+      for (const ir::NodeId n : report->nodes) on_plugin[n] = true;
+    for (std::size_t t = 0; t < targets.size(); ++t)
+      for (const partition::Refusal& r : targets[t].refusals)
+        if (!on_plugin[r.node]) made->refusals_.push_back({r.node, devices[t]->label(), r.text});
+    for (std::size_t i = 1; i < made->places_.size(); ++i)
+      made->places_[i]->add_trim_hook(&IdleFrames::trim, std::weak_ptr<void>(made->idle_frames_));
+    made->compile_ns_ =
+        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+    if (log_enabled("graph")) log_topic("graph", ir::print(made->graph_));
+    if (log_enabled("plan")) log_topic("plan", made->print_plan());
+    return made;
+  }
+}
+
+Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::sizes(
+    std::span<const std::int64_t> class_values) {
+  if (class_values.size() != graph_.dim_classes.size())
+    return Status(Code::kInvalidArgument,
+                  "The graph has " + std::to_string(graph_.dim_classes.size()) +
+                      " dim classes; given were " + std::to_string(class_values.size()) + ".");
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = sizes_.begin(); it != sizes_.end(); ++it) {
+      if (!std::ranges::equal((*it)->class_values, class_values)) continue;
+      if (it != sizes_.begin()) sizes_.splice(sizes_.begin(), sizes_, it);
+      return sizes_.front();
+    }
+  }
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<const Sizes> made, make_sizes(class_values));
+  const std::lock_guard lock(mutex_);
+  sizes_.push_front(made);
+  if (sizes_.size() > kSizesLimit) sizes_.pop_back();
+  return made;
+}
+
+Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
+    std::span<const std::int64_t> values) const {
+  auto made = std::make_shared<Sizes>();
+  made->class_values.assign(values.begin(), values.end());
+  made->slot_bytes.resize(slots_.size());
+  made->slot_offset.assign(slots_.size(), 0);
+  made->place_bytes.assign(places_.size(), 0);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const ir::TensorType& type = graph_.values[slots_[i].root].type;
+    const std::vector<std::int64_t> dims = ir::resolve(type.dims, values);
+    if (std::ranges::any_of(dims, [](std::int64_t dim) { return dim < 0; }))
+      return Status(Code::kInvalidArgument,
+                    "%" + graph_.values[slots_[i].root].name + " would have a negative size.");
+    made->slot_bytes[i] = static_cast<std::uint64_t>(
+        ir::span_bytes(type.dtype, dims, ir::resolve(type.strides, values)));
+  }
+  for (const CompiledPartition& p : partitions_) {
+    Sizes::PartitionSizes sizes;
+    for (const Bound& b : p.inputs) {
+      const ir::TensorType& type = graph_.values[b.value].type;
+      sizes.input_bytes.push_back(static_cast<std::uint64_t>(ir::span_bytes(
+          type.dtype, ir::resolve(type.dims, values), ir::resolve(type.strides, values))));
+      sizes.input_offset.push_back(
+          slots_[b.slot].root == b.value
+              ? 0
+              : static_cast<std::uint64_t>(ir::view_offset_bytes(graph_, b.value, values)));
+    }
+    BP_ASSIGN_OR_RETURN(sizes.workspace_bytes, p.executable->workspace_bytes(values));
+    made->partitions.push_back(std::move(sizes));
+  }
+  // The arena of each place: slots and workspaces by lifetime, largest first, lowest free offset.
+  struct Item {
+    std::uint64_t bytes, offset;
+    std::uint32_t first, last;
+    std::uint64_t* out;
+  };
+  for (std::uint32_t place = 0; place < places_.size(); ++place) {
+    const std::uint64_t alignment = place == 0 ? kHostAlignment : places_[place]->alignment_bytes();
+    const auto align = [&](std::uint64_t bytes) {
+      return (bytes + alignment - 1) / alignment * alignment;
+    };
+    std::vector<Item> items;
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].place == place && slots_[i].kind == SlotKind::kArena &&
+          slots_[i].first_step != UINT32_MAX)
+        items.push_back({align(made->slot_bytes[i]), 0, slots_[i].first_step, slots_[i].last_step,
+                         &made->slot_offset[i]});
+    for (std::uint32_t s = 0; s < steps_.size(); ++s)
+      if (steps_[s].kind == StepKind::kExecute && partitions_[steps_[s].index].place == place) {
+        Sizes::PartitionSizes& sizes = made->partitions[steps_[s].index];
+        items.push_back({align(sizes.workspace_bytes), 0, s, s, &sizes.workspace_offset});
+      }
+    std::stable_sort(items.begin(), items.end(),
+                     [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
+    std::vector<const Item*> placed;  // by offset
+    for (Item& item : items) {
+      std::uint64_t at = 0;
+      for (const Item* other : placed) {
+        if (other->last < item.first || other->first > item.last) continue;
+        if (other->offset >= at + item.bytes) break;
+        at = std::max(at, other->offset + other->bytes);
+      }
+      item.offset = *item.out = at;
+      made->place_bytes[place] = std::max(made->place_bytes[place], at + item.bytes);
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), &item,
+                           [](const Item* a, const Item* b) { return a->offset < b->offset; }),
+          &item);
+    }
+  }
+  return std::shared_ptr<const Sizes>(std::move(made));
+}
+
+Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
+    std::span<const StaticTensor> tensors) {
+  if (tensors.size() != pack_wishes_.size())
+    return Status(Code::kInvalidArgument, "The graph packs " + std::to_string(pack_wishes_.size()) +
+                                              " static inputs; given were " +
+                                              std::to_string(tensors.size()) + ".");
+  const std::uint64_t epoch = PackCache::instance().epoch();
+  std::shared_ptr<const PackSet> current;
+  {
+    const std::lock_guard lock(mutex_);
+    if (packs_epoch_ == epoch) current = packs_;
+  }
+  const bool exact = exact_weight_checks();
+  std::vector<StaticTensor> wanted(tensors.begin(), tensors.end());
+  std::vector<std::size_t> stale;
+  for (std::size_t i = 0; i < pack_wishes_.size(); ++i) {
+    const PackWish& wish = pack_wishes_[i];
+    StaticTensor& tensor = wanted[i];
+    if (wish.offset_bytes != 0)
+      tensor.data = static_cast<const char*>(tensor.data) + wish.offset_bytes;
+    tensor.dtype = wish.dtype;
+    tensor.dims = wish.dims;
+    tensor.strides = wish.strides;
+    if (!current || !(*current)[i] || !(*current)[i]->matches(tensor, exact)) stale.push_back(i);
+  }
+  if (stale.empty()) return current ? current : std::make_shared<const PackSet>();
+
+  PackSet renewed = current ? *current : PackSet(pack_wishes_.size());
+  for (const std::size_t i : stale) renewed[i].reset();
+  if (current) {
+    // The old packs go before the new ones come; those of calls in flight live on until they end.
+    auto rest = std::make_shared<const PackSet>(renewed);
+    {
+      const std::lock_guard lock(mutex_);
+      if (packs_ == current) packs_.swap(rest);
+    }
+    current.reset();
+  }
+  for (const std::size_t i : stale) {
+    const PackWish& wish = pack_wishes_[i];
+    BP_ASSIGN_OR_RETURN(renewed[i],
+                        PackCache::instance().get(*wish.device, wanted[i], wish.layout));
+  }
+  auto done = std::make_shared<const PackSet>(std::move(renewed));
+  auto before = done;
+  const std::lock_guard lock(mutex_);
+  packs_.swap(before);
+  packs_epoch_ = epoch;
+  return done;
+}
+
+std::size_t CompiledGraph::plugin_node_count() const {
+  std::size_t count = 0;
+  for (const auto& report : reports_)
+    for (const ir::NodeId n : report->nodes)
+      if (graph_.nodes[n].op->op_class != ir::OpClass::kView) ++count;
+  return count;
+}
+
+std::size_t CompiledGraph::fallback_node_count() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(steps_, [](const Step& s) { return s.kind == StepKind::kFallback; }));
+}
+
+std::string CompiledGraph::print_plan() const {
+  const auto place = [&](std::uint32_t p) { return p == 0 ? "host" : places_[p]->label(); };
+  const auto slot = [&](std::uint32_t s) {
+    return "%" + graph_.values[slots_[s].root].name + "@" + place(slots_[s].place);
+  };
+  std::string out = "plan " + graph_.name + "\n";
+  for (const Step& step : steps_) {
+    switch (step.kind) {
+      case StepKind::kUpload:
+      case StepKind::kDownload:
+        out += "  copy " + slot(step.index) + " -> " + slot(step.target) + "  (" +
+               std::string(copy_cause_name(step.cause)) + ")\n";
+        break;
+      case StepKind::kExecute: {
+        const CompiledPartition& p = partitions_[step.index];
+        out += "  execute #" + std::to_string(step.index) + " on " + p.device->label() + ": " +
+               std::to_string(reports_[p.report]->nodes.size()) + " nodes, " +
+               std::to_string(p.inputs.size()) + " in, " + std::to_string(p.outputs.size()) +
+               " out\n";
+        break;
+      }
+      case StepKind::kFallback:
+        out += "  aten " + ir::print_node(graph_, step.index) + "\n";
+        break;
+    }
+  }
+  return out;
+}
+
+std::string CompiledGraph::value_text(ir::ValueId value) const {
+  const ir::Value& v = graph_.values[value];
+  std::string out = "%" + v.name;
+  if (v.producer != ir::kNone)
+    out += " of node " + std::to_string(v.producer) + " (" +
+           std::string(graph_.nodes[v.producer].op->name) + ")";
+  return out;
+}
+
+std::string CompiledGraph::step_text(std::uint32_t step) const {
+  const CompiledGraph::Step& s = steps_[step];
+  const std::string number = "step " + std::to_string(step) + " of " + graph_.name;
+  const auto node = [&](ir::NodeId n) {
+    return std::to_string(n) + " " + std::string(graph_.nodes[n].op->name);
+  };
+  switch (s.kind) {
+    case CompiledGraph::StepKind::kUpload:
+    case CompiledGraph::StepKind::kDownload:
+      return number + ", a copy of " + value_text(slots_[s.index].root);
+    case CompiledGraph::StepKind::kFallback:
+      return number + ", node " + node(s.index) + " on aten";
+    case CompiledGraph::StepKind::kExecute:
+      break;
+  }
+  const PartitionReport& report = *reports_[partitions_[s.index].report];
+  std::string out = number + " on " + report.device + ": nodes ";
+  for (std::size_t i = 0; i < std::min(report.nodes.size(), kShownNodes); ++i)
+    out += (i == 0 ? "" : ", ") + node(report.nodes[i]);
+  if (report.nodes.size() > kShownNodes)
+    out += " and " + std::to_string(report.nodes.size() - kShownNodes) + " more";
+  return out;
+}
+
+}  // namespace backplane::runtime

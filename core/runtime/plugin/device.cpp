@@ -1,0 +1,436 @@
+#include "core/runtime/plugin/device.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "core/base/log.h"
+#include "core/runtime/host/process_state.h"
+#include "core/runtime/plugin/plugin.h"
+#include "core/runtime/plugin/plugin_call.h"
+#include "core/runtime/plugin/trace.h"
+
+namespace backplane::runtime {
+
+namespace {
+
+// bp_device_info of version 0.1; later fields may be missing in a plugin's answer.
+constexpr std::size_t kFirstInfoSize =
+    offsetof(bp_device_info, native_kind_count) + sizeof(bp_device_info::native_kind_count);
+constexpr std::size_t kFirstRateSize =
+    offsetof(bp_device_rate, flop_per_s) + sizeof(bp_device_rate::flop_per_s);
+constexpr std::size_t kTextLimit = 4096;
+constexpr std::size_t kArrayLimit = 4096;
+constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
+constexpr std::uint64_t kGuessedAlignmentBytes = 64;
+constexpr std::uint64_t kWaitSliceNs = 30'000'000'000;  // a longer wait is named in the log
+
+bp_range host_range(void* memory, std::uint64_t bytes) { return {nullptr, memory, 0, bytes}; }
+
+Status wrong(const std::string& label, std::string_view what) {
+  return {Code::kInternal, label + ": device_describe answered " + std::string(what) + "."};
+}
+
+Status check_info(const bp_device_info& info, const std::string& label) {
+  if (info.struct_size < kFirstInfoSize || info.struct_size > sizeof(info)) {
+    return wrong(label, "struct_size " + std::to_string(info.struct_size) + ", expected " +
+                            std::to_string(kFirstInfoSize) + " to the capacity given, " +
+                            std::to_string(sizeof(info)));
+  }
+  if ((info.flags & kMustUnderstand) != 0) {
+    return {Code::kUnsupported,
+            label +
+                ": device_describe set a flag in bits 32 to 63 that this host does not know; "
+                "update the host."};
+  }
+  for (const bp_string* text : {&info.name, &info.architecture, &info.driver, &info.unique_id}) {
+    if (text->size > kTextLimit || (text->data == nullptr && text->size != 0)) {
+      return wrong(label, "a text of " + std::to_string(text->size) + " bytes" +
+                              (text->data == nullptr ? " without data" : ""));
+    }
+  }
+  for (const std::uint32_t alignment : {info.buffer_alignment_bytes, info.offset_alignment_bytes}) {
+    if (alignment != 0 && !std::has_single_bit(alignment)) {
+      return wrong(label, "an alignment of " + std::to_string(alignment) +
+                              " bytes, expected a power of two");
+    }
+  }
+  const std::pair<const void*, std::size_t> arrays[] = {
+      {info.rates, info.rate_count},
+      {info.memory_kinds, info.memory_kind_count},
+      {info.native_kinds, info.native_kind_count}};
+  for (const auto& [data, count] : arrays) {
+    if (count > kArrayLimit || (data == nullptr && count != 0)) {
+      return wrong(label, "an array of " + std::to_string(count) + " elements" +
+                              (data == nullptr ? " without data" : ""));
+    }
+  }
+  if (info.rate_count != 0 && info.rate_stride < kFirstRateSize) {
+    return wrong(label, "rate_stride " + std::to_string(info.rate_stride) + ", expected at least " +
+                            std::to_string(kFirstRateSize));
+  }
+  return {};
+}
+
+std::string device_label(const Plugin& plugin, std::uint32_t index) {
+  return plugin.name() + ":" + std::to_string(index);
+}
+
+void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
+  std::uint64_t seen = peak.load(std::memory_order_relaxed);
+  while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+std::string_view copy_cause_name(CopyCause cause) {
+  switch (cause) {
+    case CopyCause::kInput:
+      return "input";
+    case CopyCause::kOutput:
+      return "output";
+    case CopyCause::kWeight:
+      return "weight";
+    case CopyCause::kFallback:
+      return "fallback";
+    case CopyCause::kSaved:
+      return "saved";
+    case CopyCause::kOther:
+      return "other";
+  }
+  return "unknown";
+}
+
+void CopyCounters::reset() {
+  for (auto* list : {&to_device_bytes, &from_device_bytes, &to_device_count, &from_device_count}) {
+    for (auto& counter : *list) counter.store(0, std::memory_order_relaxed);
+  }
+  peak_bytes.store(live_bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : device_(std::exchange(other.device_, nullptr)),
+      buffer_(std::exchange(other.buffer_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  if (this != &other) {
+    DeviceBuffer old(std::move(*this));  // released at the end of this scope
+    std::swap(device_, other.device_);
+    std::swap(buffer_, other.buffer_);
+    std::swap(bytes_, other.bytes_);
+  }
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (buffer_ != nullptr) device_->release_buffer(buffer_, bytes_);
+}
+
+Result<bp_device_info> describe_device(const Plugin& plugin, std::uint32_t index) {
+  const std::string label = device_label(plugin, index);
+  bp_device_info info{};
+  info.struct_size = sizeof(info);
+  BP_RETURN_IF_ERROR(call_plugin(
+      label, [&] { return plugin.api().device_describe(plugin.handle(), index, &info); },
+      [&] { return label + ": device_describe"; }));
+  BP_RETURN_IF_ERROR(check_info(info, label));
+  // Nothing beyond what the plugin says it wrote counts.
+  bp_device_info copy{};
+  std::copy_n(reinterpret_cast<const char*>(&info), info.struct_size,
+              reinterpret_cast<char*>(&copy));
+  return copy;
+}
+
+Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index) {
+  BP_ASSIGN_OR_RETURN(const bp_device_info info, describe_device(*plugin, index));
+  const std::string call = device_label(*plugin, index) + ": device_open";
+  bp_device* handle = nullptr;
+  {
+    const ProcessStateGuard guard(call);
+    BP_RETURN_IF_ERROR(call_plugin(
+        call, [&] { return plugin->api().device_open(plugin->handle(), index, &handle); },
+        [&]() -> const std::string& { return call; }));
+  }
+  if (handle == nullptr) {
+    return Status(Code::kInternal, call + " succeeded without a device.");
+  }
+  auto device = std::make_unique<Device>(plugin, index, handle, info);
+  BP_RETURN_IF_ERROR(device->probe_streams());
+  add_profiled(device.get());
+  return device;
+}
+
+// A plugin with streams may have devices without: those say so here.
+Status Device::probe_streams() {
+  if (api().stream_create == nullptr) return {};
+  bp_stream* stream = nullptr;
+  const ProcessStateGuard guard(label_ + ": stream_create");
+  Status status = enter("stream_create", [&] { return api().stream_create(handle_, &stream); });
+  if (!status.ok()) return status.code() == Code::kUnsupported ? Status() : std::move(status);
+  if (stream == nullptr) {
+    return Status(Code::kInternal, call_text("stream_create") + " succeeded without a stream.");
+  }
+  enter_void("stream_release", [&] { api().stream_release(stream); });
+  has_streams_ = true;
+  return {};
+}
+
+Device::Device(Plugin* plugin, std::uint32_t index, bp_device* handle, const bp_device_info& info)
+    : plugin_(plugin),
+      index_(index),
+      handle_(handle),
+      info_(info),
+      label_(device_label(*plugin, index)),
+      process_(process_id()) {}
+
+Device::~Device() {
+  if (process_id() != process_) return;
+  remove_profiled(this);
+  queue_.reset();
+  const std::uint64_t live = counters_.live_bytes.load();
+  if (live != 0) {
+    log(LogLevel::kWarning,
+        label_ + " is closed while " + std::to_string(live) + " bytes of it are in use");
+  }
+  const ProcessStateGuard guard(label_ + ": device_close");
+  enter_void("device_close", [&] { api().device_close(handle_); });
+}
+
+const bp_plugin_api& Device::api() const { return plugin_->api(); }
+
+std::string Device::label() const { return label_; }
+
+std::uint64_t Device::alignment_bytes() const {
+  if (info_.offset_alignment_bytes != 0) return info_.offset_alignment_bytes;
+  if (info_.buffer_alignment_bytes != 0) return info_.buffer_alignment_bytes;
+  return kGuessedAlignmentBytes;
+}
+
+std::unique_lock<std::mutex> Device::lock_call() {
+  if ((api().flags & BP_PLUGIN_ONE_CALL_PER_DEVICE) == 0) return {};
+  return std::unique_lock<std::mutex>(call_mutex_);
+}
+
+std::string Device::call_text(std::string_view call) const {
+  return label_ + ": " + std::string(call);
+}
+
+Status Device::check_process(std::string_view call) const {
+  if (process_id() == process_) [[likely]]
+    return {};
+  return {Code::kUnsupported,
+          call_text(call) +
+              " in a child of fork(), which did not open the device itself; start the "
+              "child with spawn, or load plugins after the fork."};
+}
+
+template <class Entry>
+Status Device::enter(std::string_view call, Entry&& entry) {
+  const std::unique_lock<std::mutex> lock = lock_call();
+  return call_plugin(label_, std::forward<Entry>(entry), [&] { return call_text(call); });
+}
+
+template <class Entry>
+void Device::enter_void(std::string_view call, Entry&& entry) {
+  const std::unique_lock<std::mutex> lock = lock_call();
+  call_plugin_void(label_, std::forward<Entry>(entry), [&] { return call_text(call); });
+}
+
+Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) {
+  if (bytes == 0) return DeviceBuffer();  // an empty tensor binds nothing
+  const std::string call = "buffer_create of " + std::to_string(bytes) + " bytes";
+  BP_RETURN_IF_ERROR(check_process(call));
+  if (info_.buffer_limit_bytes != 0 && bytes > info_.buffer_limit_bytes) {
+    return Status(Code::kOutOfMemory, call_text(call) +
+                                          " failed: the largest buffer of this device has " +
+                                          std::to_string(info_.buffer_limit_bytes) + " bytes.");
+  }
+  bp_buffer* buffer = nullptr;
+  const auto create = [&] { return api().buffer_create(handle_, bytes, kind, &buffer); };
+  Status status = enter(call, create);
+  if (status.code() == Code::kOutOfMemory) {
+    trim();
+    buffer = nullptr;
+    status = enter(call, create);
+  }
+  if (!status.ok()) return status;
+  if (buffer == nullptr) {
+    return Status(Code::kInternal, call_text(call) + " succeeded without a buffer.");
+  }
+  const std::uint64_t live =
+      counters_.live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  raise_to(counters_.peak_bytes, live);
+  return DeviceBuffer(this, buffer, bytes);
+}
+
+void Device::release_buffer(bp_buffer* buffer, std::uint64_t bytes) {
+  counters_.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  if (process_id() != process_) return;
+  enter_void("buffer_release", [&] { api().buffer_release(buffer); });
+}
+
+void Device::count_copy(const bp_range& source, const bp_range& target, CopyCause cause) {
+  const auto at = static_cast<std::size_t>(cause);
+  if (source.buffer == nullptr) {
+    counters_.to_device_bytes[at].fetch_add(target.size_bytes, std::memory_order_relaxed);
+    counters_.to_device_count[at].fetch_add(1, std::memory_order_relaxed);
+  } else if (target.buffer == nullptr) {
+    counters_.from_device_bytes[at].fetch_add(target.size_bytes, std::memory_order_relaxed);
+    counters_.from_device_count[at].fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+Status Device::copy_async(const bp_range& source, const bp_range& target, CopyCause cause,
+                          const bp_order& order) {
+  BP_RETURN_IF_ERROR(check_process("copy"));
+  // An empty tensor has no memory at either end; the order is still kept.
+  if (source.size_bytes != target.size_bytes ||
+      (source.size_bytes != 0 && source.buffer == nullptr && target.buffer == nullptr)) {
+    return {Code::kInvalidArgument,
+            call_text("copy of ") + std::to_string(source.size_bytes) + " bytes to a range of " +
+                std::to_string(target.size_bytes) +
+                " bytes; expected equal sizes and at least one end on the device."};
+  }
+  const bool ordered = order.signal != nullptr || order.wait_count != 0;
+  if (source.size_bytes == 0 && !ordered) return {};
+  bp_copy_args args{};
+  args.struct_size = sizeof(args);
+  args.source = source;
+  args.target = target;
+  args.order = order;
+  {
+    const std::unique_lock<std::mutex> lock = lock_call();
+    BP_RETURN_IF_ERROR(call_plugin(
+        label_, [&] { return api().copy(handle_, &args); },
+        [&] { return call_text("copy of ") + std::to_string(source.size_bytes) + " bytes"; }));
+  }
+  if (source.size_bytes != 0) count_copy(source, target, cause);
+  return {};
+}
+
+Status Device::copy_to_device(const void* source, const bp_range& target, CopyCause cause) {
+  // Without a signal the plugin is done with the host memory when it returns.
+  const bp_range host = host_range(const_cast<void*>(source), target.size_bytes);
+  return copy_async(host, target, cause, bp_order{});
+}
+
+Status Device::copy_from_device(const bp_range& source, void* target, CopyCause cause) {
+  return copy_async(source, host_range(target, source.size_bytes), cause, bp_order{});
+}
+
+Status Device::copy_on_device(const bp_range& source, const bp_range& target) {
+  if (!has_streams() || source.size_bytes == 0) {
+    return copy_async(source, target, CopyCause::kOther, bp_order{});
+  }
+  BP_ASSIGN_OR_RETURN(bp_event* const done, create_event());
+  bp_order order{};
+  order.signal = done;
+  Status status = copy_async(source, target, CopyCause::kOther, order);
+  if (status.ok()) status = wait(done);
+  release_event(done);
+  return status;
+}
+
+Result<bp_stream*> Device::create_stream() {
+  if (!has_streams()) return static_cast<bp_stream*>(nullptr);
+  BP_RETURN_IF_ERROR(check_process("stream_create"));
+  bp_stream* stream = nullptr;
+  BP_RETURN_IF_ERROR(enter("stream_create", [&] { return api().stream_create(handle_, &stream); }));
+  if (stream == nullptr) {
+    return Status(Code::kInternal, call_text("stream_create") + " succeeded without a stream.");
+  }
+  return stream;
+}
+
+void Device::release_stream(bp_stream* stream) {
+  if (stream == nullptr || process_id() != process_) return;
+  enter_void("stream_release", [&] { api().stream_release(stream); });
+}
+
+Result<bp_event*> Device::create_event() {
+  if (!has_streams()) return static_cast<bp_event*>(nullptr);
+  BP_RETURN_IF_ERROR(check_process("event_create"));
+  bp_event* event = nullptr;
+  BP_RETURN_IF_ERROR(enter("event_create", [&] { return api().event_create(handle_, &event); }));
+  if (event == nullptr) {
+    return Status(Code::kInternal, call_text("event_create") + " succeeded without an event.");
+  }
+  return event;
+}
+
+void Device::release_event(bp_event* event) {
+  if (event == nullptr || process_id() != process_) return;
+  enter_void("event_release", [&] { api().event_release(event); });
+}
+
+Result<bool> Device::wait_for(bp_event* event, std::uint64_t timeout_ns) {
+  if (event == nullptr) return true;
+  BP_RETURN_IF_ERROR(check_process("event_wait"));
+  if (timeout_ns != 0) {
+    // Time is up, or the work failed: the question below says which.
+    static_cast<void>(
+        enter("event_wait", [&] { return api().event_wait(event, timeout_ns); }).ok());
+  }
+  std::int32_t done = 0;
+  BP_RETURN_IF_ERROR(enter("event_query", [&] { return api().event_query(event, &done); }));
+  return done != 0;
+}
+
+Result<DeviceQueue*> Device::queue() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    if (queue_) return queue_.get();
+  }
+  BP_ASSIGN_OR_RETURN(bp_stream* const stream, create_stream());
+  auto made = std::make_unique<DeviceQueue>(*this, stream);
+  const std::lock_guard lock(queue_mutex_);
+  if (!queue_) queue_ = std::move(made);  // else another thread was faster
+  return queue_.get();
+}
+
+Status Device::wait(bp_event* event) {
+  if (event == nullptr) return {};
+  BP_RETURN_IF_ERROR(check_process("event_wait"));
+  for (std::uint64_t slices = 1;; ++slices) {
+    std::int32_t done = 0;
+    Status status = enter("event_wait", [&] { return api().event_wait(event, kWaitSliceNs); });
+    if (status.code() != Code::kTimeout) return status;
+    // Either the wait took too long, or the work failed with a time-out of its own.
+    Status failure = enter("event_query", [&] { return api().event_query(event, &done); });
+    if (done != 0 || !failure.ok()) return failure;
+    log(LogLevel::kWarning, label_ + " has not finished its work after " +
+                                std::to_string(slices * (kWaitSliceNs / 1'000'000'000)) +
+                                " seconds; still waiting");
+  }
+}
+
+void Device::add_trim_hook(Trim hook, void* user) {
+  const std::lock_guard lock(trim_mutex_);
+  trim_hooks_.push_back({hook, user, {}});
+}
+
+void Device::add_trim_hook(Trim hook, std::weak_ptr<void> user) {
+  const std::lock_guard lock(trim_mutex_);
+  if (trim_hooks_.size() == trim_hooks_.capacity())
+    std::erase_if(trim_hooks_,
+                  [](const TrimHook& h) { return h.user == nullptr && h.owner.expired(); });
+  trim_hooks_.push_back({hook, nullptr, std::move(user)});
+}
+
+void Device::trim() {
+  std::vector<TrimHook> hooks;
+  {
+    const std::lock_guard lock(trim_mutex_);
+    hooks = trim_hooks_;
+  }
+  for (const TrimHook& hook : hooks) {
+    if (hook.user != nullptr)
+      hook.hook(this, hook.user);
+    else if (const std::shared_ptr<void> owner = hook.owner.lock())
+      hook.hook(this, owner.get());
+  }
+}
+
+}  // namespace backplane::runtime

@@ -1,0 +1,139 @@
+#include "core/runtime/plugin/device_queue.h"
+
+#include <utility>
+
+#include "core/runtime/plugin/device.h"
+
+namespace backplane::runtime {
+
+namespace {
+constexpr std::size_t kOwedLimit = 16;
+}
+
+DeviceQueue::~DeviceQueue() {
+  for (const auto* events : {&free_events_, &owed_})
+    for (bp_event* event : *events) device_.release_event(event);
+  device_.release_stream(stream_);
+}
+
+bp_order DeviceQueue::order() const {
+  bp_order order{};
+  order.stream = stream_;
+  return order;
+}
+
+Status DeviceQueue::mark(bp_event* event) {
+  bp_order after = order();
+  after.signal = event;
+  const bp_range nothing{};
+  return device_.copy_async(nothing, nothing, CopyCause::kOther, after);
+}
+
+Status DeviceQueue::signal(bp_event* event) {
+  if (event == nullptr) return {};
+  BP_ASSIGN_OR_RETURN(bp_event* const own, take_event());
+  BP_RETURN_IF_ERROR(mark(own));
+  bp_event* oldest = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    owed_.push_back(own);
+    if (owed_.size() > kOwedLimit) {
+      oldest = owed_.front();
+      owed_.erase(owed_.begin());
+    }
+  }
+  if (oldest != nullptr) {
+    keep(device_.wait(oldest));
+    give_event(oldest);
+  }
+  // A device tells a failure to the first event behind it, which is ours.
+  return mark(event);
+}
+
+Result<bp_event*> DeviceQueue::take_event() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_events_.empty()) {
+      bp_event* event = free_events_.back();
+      free_events_.pop_back();
+      return event;
+    }
+  }
+  return device_.create_event();
+}
+
+void DeviceQueue::give_event(bp_event* event) {
+  if (event == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  free_events_.push_back(event);
+}
+
+Status DeviceQueue::finish(bp_event* event) {
+  std::vector<bp_event*> owed;
+  Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    owed.swap(owed_);
+    status = std::exchange(failure_, {});
+  }
+  owed.push_back(event);
+  for (bp_event* one : owed) {
+    Status found = device_.wait(one);
+    if (status.ok()) status = std::move(found);
+    give_event(one);
+  }
+  return status;
+}
+
+void DeviceQueue::keep(Status failure) {
+  if (failure.ok()) return;
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = std::move(failure);
+}
+
+void DeviceQueue::drain() { keep(synchronize()); }
+
+Status DeviceQueue::poll() {
+  std::vector<bp_event*> owed;
+  {
+    const std::lock_guard lock(mutex_);
+    owed.swap(owed_);
+  }
+  for (std::size_t i = 0; i < owed.size(); ++i) {
+    Result<bool> done = device_.wait_for(owed[i], 0);
+    if (done.ok() && !*done) {
+      const std::lock_guard lock(mutex_);
+      owed_.insert(owed_.begin(), owed.begin() + static_cast<std::ptrdiff_t>(i), owed.end());
+      break;
+    }
+    if (!done.ok()) keep(done.take_status());
+    give_event(owed[i]);
+  }
+  const std::lock_guard lock(mutex_);
+  return std::exchange(failure_, {});
+}
+
+Status DeviceQueue::copy_to_host(const bp_range& source, void* target, CopyCause cause) {
+  bp_order after = order();
+  if (stream_ != nullptr) {
+    BP_ASSIGN_OR_RETURN(after.signal, take_event());
+  }
+  const bp_range to{nullptr, target, 0, source.size_bytes};
+  if (Status status = device_.copy_async(source, to, cause, after); !status.ok()) {
+    give_event(after.signal);
+    return status;
+  }
+  return stream_ != nullptr ? finish(after.signal) : Status();
+}
+
+Status DeviceQueue::synchronize() {
+  if (stream_ == nullptr) return {};
+  BP_ASSIGN_OR_RETURN(bp_event* const event, take_event());
+  if (Status status = mark(event); !status.ok()) {
+    give_event(event);
+    return status;
+  }
+  return finish(event);
+}
+
+}  // namespace backplane::runtime

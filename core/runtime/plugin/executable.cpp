@@ -1,0 +1,201 @@
+#include "core/runtime/plugin/executable.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+#include "core/runtime/host/disk_cache.h"
+#include "core/runtime/host/error.h"
+#include "core/runtime/host/host_services.h"
+#include "core/runtime/host/process_state.h"
+#include "core/runtime/plugin/plugin.h"
+#include "core/runtime/plugin/plugin_call.h"
+
+namespace backplane::runtime {
+
+namespace {
+
+std::string call_name(const Device& device, std::string_view call) {
+  return "plugin '" + device.plugin().name() + "' (" + device.label() + "): " + std::string(call);
+}
+
+// Everything a blob depends on beside the plugin's own requirement.
+std::string cache_key(const Device& device, const ExecutableRequest& request) {
+  std::string text = device.plugin().sha256() + "\n";
+  const bp_device_info& info = device.info();
+  text.append(info.architecture.data ? info.architecture.data : "", info.architecture.size);
+  text += "\n" + std::to_string(request.role) + "\n";
+  for (const auto* list : {&request.inputs, &request.outputs})
+    for (const bp_io_request& io : *list)
+      text += std::to_string(io.layout.kind) + "," + std::to_string(io.flags) + ";";
+  return sha256_hex(text + "\n" + request.graph_text);
+}
+
+// Every call into the plugin: under the device's lock where it has one.
+template <class Call>
+Status guarded(Device& device, std::string_view name, Call&& call) {
+  const auto serialized = device.lock_call();
+  return call_plugin(name, std::forward<Call>(call), [&] { return call_name(device, name); });
+}
+
+// A cached blob is the requirement's length, the requirement, the plugin's bytes.
+std::string join_blob(const std::string& requirement, const std::string& blob) {
+  const std::uint64_t size = requirement.size();
+  std::string out(reinterpret_cast<const char*>(&size), sizeof size);
+  return out + requirement + blob;
+}
+bool split_blob(const std::string& stored, std::string_view& requirement, std::string_view& blob) {
+  std::uint64_t size = 0;
+  if (stored.size() < sizeof size) return false;
+  std::memcpy(&size, stored.data(), sizeof size);
+  if (size > stored.size() - sizeof size) return false;
+  requirement = std::string_view(stored).substr(sizeof size, size);
+  blob = std::string_view(stored).substr(sizeof size + size);
+  return true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const GraphArrays& graph,
+                                                        const ExecutableRequest& request) {
+  const bp_plugin_api& api = device.api();
+  const std::size_t input_count = graph.get().input_count;
+  const std::size_t output_count = graph.get().output_count;
+  DiskCache* cache = api.executable_save != nullptr ? DiskCache::instance() : nullptr;
+  const std::string key = cache ? cache_key(device, request) : std::string();
+  if (cache) {
+    if (const auto stored = cache->get(key)) {
+      std::string_view requirement, blob;
+      std::uint32_t answer = BP_BLOB_RECOMPILE;
+      bp_executable* handle = nullptr;
+      const bool intact = split_blob(*stored, requirement, blob);
+      const auto check = [&] {
+        return api.blob_check(device.plugin().handle(), &device.info(),
+                              {requirement.data(), requirement.size()}, &answer);
+      };
+      const auto load = [&] {
+        return api.executable_load(device.handle(), blob.data(), blob.size(), &handle);
+      };
+      // Whatever is wrong with a blob: it is compiled anew.
+      if (intact && guarded(device, "blob_check", check).ok() && answer == BP_BLOB_COMPATIBLE &&
+          guarded(device, "executable_load", load).ok() && handle != nullptr) {
+        std::unique_ptr<Executable> loaded(new Executable(&device, handle));
+        loaded->from_cache_ = true;
+        if (loaded->describe(input_count, output_count).ok() && loaded->check_layouts(request).ok())
+          return loaded;
+      }
+    }
+  }
+  bp_compile_args args{};
+  args.struct_size = sizeof args;
+  args.device = device.handle();
+  args.info = &device.info();
+  args.graph = &graph.get();
+  args.inputs = request.inputs.data();
+  args.outputs = request.outputs.data();
+  args.io_stride = sizeof(bp_io_request);
+  args.pair_id = request.pair_id;
+  args.role = request.role;
+  bp_executable* handle = nullptr;
+  {
+    const std::string call = call_name(device, "compile");
+    const ProcessStateGuard process(call);
+    BP_RETURN_IF_ERROR(guarded(
+        device, "compile", [&] { return api.compile(device.plugin().handle(), &args, &handle); }));
+  }
+  if (handle == nullptr)
+    return Status(Code::kInternal, call_name(device, "compile") + " succeeded without executable");
+  std::unique_ptr<Executable> made(new Executable(&device, handle));
+  BP_RETURN_IF_ERROR(made->describe(input_count, output_count));
+  BP_RETURN_IF_ERROR(made->check_layouts(request));
+  if (cache && !made->requirement_.empty()) {
+    ByteCollector bytes;
+    if (guarded(device, "executable_save", [&] {
+          return api.executable_save(handle, bytes.sink());
+        }).ok())
+      cache->put(key, join_blob(made->requirement_, bytes.bytes));
+  }
+  return made;
+}
+
+Executable::~Executable() {
+  const auto serialized = device_->lock_call();
+  call_plugin_void(
+      "executable_release", [&] { device_->api().executable_release(handle_); },
+      [&] { return call_name(*device_, "executable_release"); });
+}
+
+Status Executable::describe(std::size_t input_count, std::size_t output_count) {
+  bp_executable_info info{};
+  info.struct_size = sizeof info;
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_describe",
+                             [&] { return device_->api().executable_describe(handle_, &info); }));
+  constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
+  if ((info.flags & kMustUnderstand) != 0)
+    return Status(Code::kUnsupported, call_name(*device_, "executable_describe") +
+                                          " set a flag in bits 32 to 63 that this host does not "
+                                          "know");
+  constexpr std::size_t kFirstContractSize =
+      offsetof(bp_io_contract, reserved) + sizeof(bp_io_contract::reserved);
+  if (input_count + output_count != 0 && info.io_stride < kFirstContractSize)
+    return Status(Code::kInternal, call_name(*device_, "executable_describe") +
+                                       " answered io_stride " + std::to_string(info.io_stride) +
+                                       ", expected at least " + std::to_string(kFirstContractSize));
+  constexpr std::uint64_t kLends = BP_EXECUTABLE_LENDING | BP_EXECUTABLE_SYNCHRONOUS;
+  lends_ = (info.flags & kLends) == kLends;
+  if ((info.flags & BP_EXECUTABLE_ONE_CALL) != 0) one_call_ = std::make_unique<std::mutex>();
+  const auto read = [&](const bp_io_contract* first, std::size_t count,
+                        std::vector<bp_io_contract>& out) -> Status {
+    for (std::size_t i = 0; i < count; ++i) {
+      bp_io_contract io{};
+      std::memcpy(&io, bp_at(first, info.io_stride, i), std::min(info.io_stride, sizeof io));
+      if (io.size_kind == BP_SIZE_UNBOUNDED || io.size_kind == BP_SIZE_BOUNDED)
+        return Status(Code::kUnsupported,
+                      call_name(*device_, "executable_describe") +
+                          " answered a data-dependent size, which this host does not bind yet");
+      if (io.layout.kind != BP_LAYOUT_STRIDED && io.layout.kind != BP_LAYOUT_OPAQUE)
+        return Status(Code::kInternal, call_name(*device_, "executable_describe") +
+                                           " left a layout open: answer STRIDED or OPAQUE");
+      out.push_back(io);
+    }
+    return {};
+  };
+  if ((input_count && !info.inputs) || (output_count && !info.outputs))
+    return Status(Code::kInternal, call_name(*device_, "executable_describe") + " has no contract");
+  BP_RETURN_IF_ERROR(read(info.inputs, input_count, inputs_));
+  BP_RETURN_IF_ERROR(read(info.outputs, output_count, outputs_));
+  workspace_bytes_ = info.workspace_bytes;
+  internal_bytes_ = info.internal_bytes;
+  if (info.requirement.size) requirement_.assign(info.requirement.data, info.requirement.size);
+  return {};
+}
+
+Status Executable::check_layouts(const ExecutableRequest& request) const {
+  const auto as_asked = [](const bp_io_request& asked, const bp_io_contract& answered) {
+    return asked.layout.kind == BP_LAYOUT_ANY || asked.layout.kind == answered.layout.kind;
+  };
+  if (std::ranges::equal(request.inputs, inputs_, as_asked) &&
+      std::ranges::equal(request.outputs, outputs_, as_asked))
+    return {};
+  return Status(Code::kInternal, call_name(*device_, "executable_describe") +
+                                     " answered a layout that nobody asked for");
+}
+
+Result<std::uint64_t> Executable::workspace_bytes(std::span<const std::int64_t> dims) const {
+  if (dims.empty() || device_->api().executable_sizes == nullptr) return workspace_bytes_;
+  std::vector<std::uint64_t> sizes(outputs_.size() + 1);
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_sizes", [&] {
+    return device_->api().executable_sizes(handle_, dims.data(), sizes.data(), sizes.size());
+  }));
+  return std::max(workspace_bytes_, sizes.back());
+}
+
+Status Executable::execute(const bp_execute_args& args) const {
+  BP_RETURN_IF_ERROR(device_->check_process("execute"));
+  std::unique_lock<std::mutex> alone;
+  if (one_call_) alone = std::unique_lock<std::mutex>(*one_call_);
+  return guarded(*device_, "execute", [&] { return device_->api().execute(handle_, &args); });
+}
+
+}  // namespace backplane::runtime

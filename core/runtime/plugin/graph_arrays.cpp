@@ -1,0 +1,210 @@
+#include "core/runtime/plugin/graph_arrays.h"
+
+#include <numeric>
+#include <unordered_map>
+
+namespace backplane::runtime {
+
+namespace {
+
+bp_string view_of(std::string_view text) { return {text.data(), text.size()}; }
+
+bp_dim to_bp_dim(ir::Dim dim) {
+  return dim.is_class() ? -1 - static_cast<bp_dim>(dim.class_index()) : dim.number();
+}
+
+}  // namespace
+
+bp_dtype to_bp_dtype(ir::DType dtype) {
+  using ir::DType;
+  const auto make = [&](int code) {
+    return bp_dtype{static_cast<std::uint8_t>(code),
+                    static_cast<std::uint8_t>(ir::dtype_bytes(dtype) * 8), 1};
+  };
+  switch (dtype) {
+    case DType::kFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64:
+      return make(BP_DTYPE_FLOAT);
+    case DType::kBFloat16:
+      return make(BP_DTYPE_BFLOAT);
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+      return make(BP_DTYPE_INT);
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64:
+      return make(BP_DTYPE_UINT);
+    case DType::kBool:
+      return make(BP_DTYPE_BOOL);
+    case DType::kComplex32:
+    case DType::kComplex64:
+    case DType::kComplex128:
+      return make(BP_DTYPE_COMPLEX);
+  }
+  return make(BP_DTYPE_OPAQUE);
+}
+
+GraphArrays::GraphArrays(const ir::Graph& graph) {
+  std::vector<ir::NodeId> all(graph.nodes.size());
+  std::iota(all.begin(), all.end(), 0U);
+  build(graph, all, graph.inputs, graph.outputs);
+}
+
+GraphArrays::GraphArrays(const ir::Graph& graph, std::span<const ir::NodeId> nodes,
+                         std::span<const ir::ValueId> inputs,
+                         std::span<const ir::ValueId> outputs) {
+  build(graph, nodes, inputs, outputs);
+}
+
+std::uint32_t GraphArrays::value_index(const ir::Graph& graph, ir::ValueId id) {
+  if (id == ir::kNone) return BP_NONE;
+  if (index_of_value_[id] != BP_NONE) return index_of_value_[id];
+  const auto index = static_cast<std::uint32_t>(values_.size());
+  index_of_value_[id] = index;
+  const ir::Value& in = graph.values[id];
+  bp_value out{};
+  out.id = id;
+  out.rank = static_cast<std::uint32_t>(in.type.rank());
+  out.dtype = to_bp_dtype(in.type.dtype);
+  out.first_dim = static_cast<std::uint32_t>(dims_.size());
+  out.producer = out.alias_of = out.mutation_of = BP_NONE;
+  out.layout.kind = BP_LAYOUT_STRIDED;
+  if (in.is_static) out.flags |= BP_VALUE_STATIC;
+  if (in.is_saved) out.flags |= BP_VALUE_SAVED;
+  if (in.is_host_scalar) out.flags |= BP_VALUE_HOST_SCALAR;
+  if (in.kind == ir::ValueKind::kConstant && in.constant) {
+    out.flags |= BP_VALUE_CONSTANT;
+    out.data = in.constant->bytes.data();
+    out.data_bytes = in.constant->bytes.size();
+  }
+  for (const ir::Dim d : in.type.dims) dims_.push_back(to_bp_dim(d));
+  for (const ir::Dim d : in.type.strides) strides_.push_back(to_bp_dim(d));
+  values_.push_back(out);
+  return index;
+}
+
+bp_attribute GraphArrays::attribute(const ir::Attribute& in) {
+  bp_attribute out{};
+  out.name = view_of(in.name);
+  struct Visitor {
+    GraphArrays& self;
+    bp_attribute& out;
+    void operator()(std::monostate) const { out.kind = BP_ATTRIBUTE_NONE; }
+    void operator()(bool value) const {
+      out.kind = BP_ATTRIBUTE_BOOL;
+      out.integer = value ? 1 : 0;
+    }
+    void operator()(ir::Dim value) const {
+      out.kind = BP_ATTRIBUTE_INT;
+      out.integer = to_bp_dim(value);
+      out.is_class = value.is_class() ? 1 : 0;
+    }
+    void operator()(double value) const {
+      out.kind = BP_ATTRIBUTE_FLOAT;
+      out.real = value;
+    }
+    void operator()(const std::string& value) const {
+      out.kind = BP_ATTRIBUTE_STRING;
+      out.text = view_of(value);
+    }
+    void operator()(ir::DType value) const {
+      out.kind = BP_ATTRIBUTE_DTYPE;
+      out.dtype = to_bp_dtype(value);
+    }
+    void operator()(const std::vector<ir::Dim>& value) const {
+      out.kind = BP_ATTRIBUTE_INTS;
+      auto& integers = self.integers_.emplace_back();
+      auto& flags = self.flags_.emplace_back();
+      for (const ir::Dim d : value) {
+        integers.push_back(to_bp_dim(d));
+        flags.push_back(d.is_class() ? 1 : 0);
+      }
+      out.integers = integers.data();
+      out.class_flags = flags.data();
+      out.count = value.size();
+    }
+    void operator()(const std::vector<double>& value) const {
+      out.kind = BP_ATTRIBUTE_FLOATS;
+      out.reals = value.data();
+      out.count = value.size();
+    }
+    void operator()(const std::vector<bool>& value) const {
+      out.kind = BP_ATTRIBUTE_BOOLS;
+      auto& integers = self.integers_.emplace_back();
+      for (const bool b : value) integers.push_back(b ? 1 : 0);
+      out.integers = integers.data();
+      out.count = value.size();
+    }
+  };
+  std::visit(Visitor{*this, out}, in.value);
+  return out;
+}
+
+void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> nodes,
+                        std::span<const ir::ValueId> inputs, std::span<const ir::ValueId> outputs) {
+  index_of_value_.assign(graph.values.size(), BP_NONE);
+  for (const ir::ValueId v : inputs) inputs_.push_back(value_index(graph, v));
+  std::unordered_map<const ir::OpInfo*, std::uint32_t> op_index;
+  for (const ir::NodeId id : nodes) {
+    const ir::Node& in = graph.nodes[id];
+    bp_node out{};
+    out.id = id;
+    const auto [found, is_new] =
+        op_index.emplace(in.op, static_cast<std::uint32_t>(op_index.size()));
+    if (is_new) ops_.push_back({view_of(in.op->name), in.op->version, 0});
+    out.op = found->second;
+    out.first_operand = static_cast<std::uint32_t>(indices_.size());
+    out.operand_count = static_cast<std::uint32_t>(in.operands.size());
+    for (const ir::ValueId v : in.operands) indices_.push_back(value_index(graph, v));
+    out.list_first = in.list_first;
+    out.list_count = in.list_count;
+    out.first_result = static_cast<std::uint32_t>(indices_.size());
+    out.result_count = static_cast<std::uint32_t>(in.results.size());
+    const bool is_view = in.op->op_class == ir::OpClass::kView && !in.operands.empty();
+    for (const ir::ValueId v : in.results) {
+      const std::uint32_t index = value_index(graph, v);
+      indices_.push_back(index);
+      if (index == BP_NONE) continue;
+      values_[index].producer = static_cast<std::uint32_t>(nodes_.size());
+      if (is_view) values_[index].alias_of = value_index(graph, in.operands[0]);
+    }
+    out.first_attribute = static_cast<std::uint32_t>(attributes_.size());
+    out.attribute_count = static_cast<std::uint32_t>(in.attributes.size());
+    for (const ir::Attribute& a : in.attributes) attributes_.push_back(attribute(a));
+    if (in.op->op_class == ir::OpClass::kRandom) out.effects |= BP_EFFECT_RANDOM;
+    if (in.op->mutates) out.effects |= BP_EFFECT_MUTATES;
+    out.location = view_of(in.location);
+    nodes_.push_back(out);
+  }
+  for (const ir::ValueId v : outputs) outputs_.push_back(value_index(graph, v));
+  for (const ir::DimClass& c : graph.dim_classes)
+    classes_.push_back({c.min, c.max, c.divisor, c.hint, view_of(c.name), view_of(c.expression)});
+
+  view_.struct_size = sizeof view_;
+  view_.name = view_of(graph.name);
+  const auto put = [](auto& field, auto& count, auto& stride, const auto& store) {
+    field = store.data();
+    count = store.size();
+    stride = sizeof(store[0]);
+  };
+  put(view_.nodes, view_.node_count, view_.node_stride, nodes_);
+  put(view_.values, view_.value_count, view_.value_stride, values_);
+  put(view_.attributes, view_.attribute_count, view_.attribute_stride, attributes_);
+  put(view_.ops, view_.op_count, view_.op_stride, ops_);
+  put(view_.dim_classes, view_.dim_class_count, view_.dim_class_stride, classes_);
+  view_.indices = indices_.data();
+  view_.index_count = indices_.size();
+  view_.dims = dims_.data();
+  view_.strides = strides_.data();
+  view_.dim_count = dims_.size();
+  view_.inputs = inputs_.data();
+  view_.input_count = inputs_.size();
+  view_.outputs = outputs_.data();
+  view_.output_count = outputs_.size();
+}
+
+}  // namespace backplane::runtime

@@ -1,0 +1,56 @@
+// The one way into a plugin's code. What the plugin leaves of the floating-point state is put back,
+// and an exception, which no plugin may let out, becomes an error instead of the process's end.
+#pragma once
+
+#include <backplane/plugin.h>
+#include <cxxabi.h>
+
+#include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/status.h"
+#include "core/runtime/host/error.h"
+#include "core/runtime/host/process_state.h"
+
+namespace backplane::runtime {
+
+// `what` is null where the exception says nothing.
+Status thrown_status(const std::string& call, const char* what);
+// Of an entry that cannot fail: to the log.
+void log_thrown(const Status& status);
+
+// `entry()` is the call, `describe()` its name for errors: "plugin 'x' (x:0): compile". `name`, for
+// the log, outlives the call.
+template <class Entry, class Describe>
+Status call_plugin(std::string_view name, Entry&& entry, Describe&& describe) {
+  bp_error* error = nullptr;
+  try {
+    const FpGuard guard(name);
+    error = std::forward<Entry>(entry)();
+  } catch (const abi::__forced_unwind&) {  // the thread is cancelled
+    throw;
+  } catch (const std::exception& exception) {
+    return thrown_status(describe(), exception.what());
+  } catch (...) {
+    return thrown_status(describe(), nullptr);
+  }
+  if (error == nullptr) [[likely]]
+    return {};
+  return take_error(error, describe());
+}
+
+// An entry without an answer.
+template <class Entry, class Describe>
+void call_plugin_void(std::string_view name, Entry&& entry, Describe&& describe) {
+  const auto run = [&]() -> bp_error* {
+    std::forward<Entry>(entry)();
+    return nullptr;
+  };
+  const Status status = call_plugin(name, run, std::forward<Describe>(describe));
+  if (!status.ok()) [[unlikely]]
+    log_thrown(status);
+}
+
+}  // namespace backplane::runtime

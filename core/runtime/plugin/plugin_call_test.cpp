@@ -1,0 +1,96 @@
+#include "core/runtime/plugin/plugin_call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/runtime/testing/files.h"
+#include "core/runtime/testing/run_graph.h"
+
+namespace backplane::runtime {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing_files::testing_plugin;
+
+constexpr const char* kText = R"(
+graph @thrown(%x: f32[3]) -> (f32[3]) {
+  %0 = aten.neg(%x) : f32[3]
+  %1 = aten.relu(%0) : f32[3]
+  return %1
+}
+)";
+
+class Throws {
+ public:
+  explicit Throws(const char* entry) { ::setenv("BACKPLANE_THROWS", entry, 1); }
+  ~Throws() { ::unsetenv("BACKPLANE_THROWS"); }
+  Throws(const Throws&) = delete;
+  Throws& operator=(const Throws&) = delete;
+};
+
+// From loading to the call of a graph: the first error.
+std::string run_all(const char* entry) {
+  const Throws throws(entry);
+  auto plugin = Plugin::load(testing_plugin("throwing"));
+  if (!plugin.ok()) return plugin.status().message();
+  const auto device = (*plugin)->device(0);
+  if (!device.ok()) return device.status().message();
+  {
+    auto compiled = testing_graph::compile(kText, {*device});
+    if (!compiled.ok()) return compiled.status().message();
+    if (!(*compiled)->refusals().empty()) return (*compiled)->refusals()[0].text;
+    testing_graph::Inputs inputs = testing_graph::Inputs::random((*compiled)->graph());
+    const auto out = testing_graph::call(**compiled, inputs);
+    if (!out.ok()) return out.status().message();
+  }
+  return "";
+}
+
+TEST(PluginCall, EachEntryThatThrowsIsNamed) {
+  struct Case {
+    const char* entry;
+    const char* named;
+  };
+  for (const Case& c : {Case{"device_describe", "throwing:0: device_describe"},
+                        Case{"device_open", "throwing:0: device_open"},
+                        Case{"buffer_create", "throwing:0: buffer_create"},
+                        Case{"copy", "throwing:0: copy of 12 bytes"},
+                        Case{"claims", "plugin 'throwing': claims of a graph of 2 nodes"},
+                        Case{"compile", "plugin 'throwing' (throwing:0): compile"},
+                        Case{"executable_describe", "(throwing:0): executable_describe"},
+                        Case{"execute", "plugin 'throwing' (throwing:0): execute"}}) {
+    EXPECT_THAT(run_all(c.entry),
+                AllOf(HasSubstr(c.named),
+                      HasSubstr("threw an exception (the vendor's code gave up); no exception may "
+                                "cross the plugin's boundary")))
+        << c.entry;
+  }
+  EXPECT_EQ(run_all("nothing"), "");
+}
+
+TEST(PluginCall, AnExecuteThatThrowsNamesTheNodes) {
+  EXPECT_THAT(run_all("execute"), AllOf(HasSubstr("of thrown on throwing:0: nodes 0 aten.neg, 1 "
+                                                  "aten.relu")));
+  EXPECT_THAT(run_all("execute 42"), HasSubstr("threw an exception of unknown type"));
+}
+
+TEST(PluginCall, EntriesThatCannotFailAreLogged) {
+  for (const char* entry : {"device_close", "buffer_release", "executable_release", "shutdown"}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(run_all(entry), "") << entry;
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("throwing"), HasSubstr(entry), HasSubstr("threw an exception")));
+  }
+}
+
+TEST(PluginCall, APluginThatCannotCountHasNoDevices) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT(run_all("device_count"), HasSubstr("Plugin 'throwing' has 0 devices"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("device_count"));
+}
+
+}  // namespace
+}  // namespace backplane::runtime

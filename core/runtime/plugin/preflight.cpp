@@ -1,0 +1,492 @@
+// Reads a plugin's ELF file without loading it: nothing of the file runs, every offset and size in
+// it is untrusted. The program headers are used, not the sections, so stripped files work too.
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+#include "core/runtime/host/error.h"
+#include "core/runtime/plugin/plugin.h"
+
+namespace backplane::runtime {
+
+namespace {
+
+#if defined(__x86_64__)
+constexpr std::uint16_t kMachine = EM_X86_64;
+constexpr std::string_view kMachineName = "x86-64";
+#elif defined(__aarch64__)
+constexpr std::uint16_t kMachine = EM_AARCH64;
+constexpr std::string_view kMachineName = "aarch64";
+#else
+#error "Backplane runs on x86-64 and aarch64"
+#endif
+
+constexpr std::string_view kOwner{"backplane\0\0\0", 12};      // with its padding
+constexpr std::uint64_t kTableLimit = std::uint64_t{1} << 30;  // strings or symbols of one library
+constexpr std::uint64_t kNoteLimit = std::uint64_t{1} << 20;
+
+std::string in_quotes(std::string_view text) {
+  return "'" + copy_text({text.data(), text.size()}, 200) + "'";
+}
+
+std::string machine_name(std::uint16_t machine) {
+  switch (machine) {
+    case EM_386:
+      return "x86 (32-bit)";
+    case EM_X86_64:
+      return "x86-64";
+    case EM_ARM:
+      return "ARM (32-bit)";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_RISCV:
+      return "RISC-V";
+    case EM_PPC64:
+      return "POWER";
+    default:
+      return "ELF machine number " + std::to_string(machine);
+  }
+}
+
+// An opened file whose reads never leave it.
+class File {
+ public:
+  File() = default;
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  Status open(const std::string& path) {
+    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not block
+    if (fd_ < 0) {
+      const Code code = errno == ENOENT ? Code::kNotFound : Code::kInvalidArgument;
+      return {code, std::string("it cannot be opened (") + std::strerror(errno) + ")"};
+    }
+    struct stat info {};
+    if (::fstat(fd_, &info) != 0) return {Code::kInvalidArgument, "its size cannot be read"};
+    if (S_ISDIR(info.st_mode)) {
+      return {Code::kInvalidArgument, "it is a directory; expected a shared library (.so)"};
+    }
+    if (!S_ISREG(info.st_mode)) return {Code::kInvalidArgument, "it is not a regular file"};
+    size_ = static_cast<std::uint64_t>(info.st_size);
+    return {};
+  }
+  std::uint64_t size() const { return size_; }
+  bool contains(std::uint64_t offset, std::uint64_t bytes) const {
+    return offset <= size_ && bytes <= size_ - offset;
+  }
+  bool read(std::uint64_t offset, void* target, std::uint64_t bytes) const {
+    if (!contains(offset, bytes)) return false;
+    auto* out = static_cast<char*>(target);
+    while (bytes > 0) {
+      const ssize_t got = ::pread(fd_, out, bytes, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;  // shrunk since fstat
+      out += got;
+      offset += static_cast<std::uint64_t>(got);
+      bytes -= static_cast<std::uint64_t>(got);
+    }
+    return true;
+  }
+  template <class T>
+  std::optional<T> read_as(std::uint64_t offset) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    if (!read(offset, &value, sizeof(value))) return std::nullopt;
+    return value;
+  }
+  // `bytes` of the file, or nothing when they are not all there or absurdly many.
+  std::optional<std::string> read_bytes(std::uint64_t offset, std::uint64_t bytes) const {
+    if (bytes > kTableLimit || !contains(offset, bytes)) return std::nullopt;
+    std::string data(bytes, '\0');
+    if (!read(offset, data.data(), bytes)) return std::nullopt;
+    return data;
+  }
+
+ private:
+  int fd_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+Status refuse(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
+Status truncated(std::string_view what) {
+  return {Code::kDataCorrupt, "it is truncated or damaged: " + std::string(what) +
+                                  " lies outside the file; copy or build the library again"};
+}
+
+// The checks, in the order in which they run. Every message completes "PATH was refused: ".
+class Preflight {
+ public:
+  Status run(const std::string& path) {
+    BP_RETURN_IF_ERROR(file_.open(path));
+    BP_RETURN_IF_ERROR(check_header());
+    BP_RETURN_IF_ERROR(check_segments());
+    BP_RETURN_IF_ERROR(read_dynamic());
+    BP_RETURN_IF_ERROR(check_needed());
+    BP_RETURN_IF_ERROR(check_entry());
+    BP_RETURN_IF_ERROR(read_note());
+    return check_note();
+  }
+  PluginNote take_note() { return std::move(result_); }
+
+ private:
+  Status check_header();
+  Status check_segments();
+  Status read_dynamic();
+  Status check_needed();
+  Status check_entry();
+  Status read_note();
+  Status check_note();
+
+  // The file offset of a virtual address with `bytes` file bytes behind it.
+  std::optional<std::uint64_t> offset_of(std::uint64_t address, std::uint64_t bytes) const {
+    for (const Elf64_Phdr& segment : segments_) {
+      if (segment.p_type != PT_LOAD || address < segment.p_vaddr) continue;
+      const std::uint64_t inside = address - segment.p_vaddr;
+      if (inside > segment.p_filesz || bytes > segment.p_filesz - inside) continue;
+      return segment.p_offset + inside;
+    }
+    return std::nullopt;
+  }
+  std::string string_at(std::uint64_t offset) const {
+    if (offset >= strings_.size()) return {};
+    return strings_.c_str() + offset;  // the string's own terminator ends the last one
+  }
+  std::optional<std::uint64_t> symbol_count() const;
+
+  File file_;
+  Elf64_Ehdr header_{};
+  std::vector<Elf64_Phdr> segments_;
+  std::string strings_;
+  std::vector<std::string> needed_;
+  std::uint64_t symbols_ = 0, sysv_hash_ = 0, gnu_hash_ = 0;  // addresses, 0: none
+  bp_note note_{};
+  PluginNote result_;
+};
+
+Status Preflight::check_header() {
+  if (file_.size() == 0) return refuse("it is empty; expected a shared library (.so)");
+  unsigned char ident[EI_NIDENT] = {};
+  const std::uint64_t have = std::min<std::uint64_t>(file_.size(), EI_NIDENT);
+  if (!file_.read(0, ident, have)) return truncated("the ELF header");
+  if (have < SELFMAG || std::memcmp(ident, ELFMAG, SELFMAG) != 0) {
+    const std::string_view start(reinterpret_cast<const char*>(ident),
+                                 std::min<std::uint64_t>(have, 8));
+    return refuse("it is not an ELF library; it starts with " + in_quotes(start));
+  }
+  const std::optional<Elf64_Ehdr> header = file_.read_as<Elf64_Ehdr>(0);
+  if (!header) return truncated("the ELF header");
+  header_ = *header;
+  if (ident[EI_CLASS] != ELFCLASS64) return refuse("it is not a 64-bit library");
+  if (ident[EI_DATA] != ELFDATA2LSB) return refuse("it is not a little-endian library");
+  if (header_.e_machine != kMachine) {
+    return refuse("it is built for " + machine_name(header_.e_machine) + ", this process runs " +
+                  std::string(kMachineName) + "; use the vendor's build for " +
+                  std::string(kMachineName));
+  }
+  if (header_.e_type != ET_DYN) {
+    return refuse("it is not a shared library (ELF type " + std::to_string(header_.e_type) +
+                  ", expected " + std::to_string(ET_DYN) + "); link it with -shared");
+  }
+  if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum == 0 ||
+      header_.e_phnum == PN_XNUM) {
+    return refuse("its program header table is damaged");
+  }
+  // The loader needs no sections, but a file that ends before them was cut off.
+  if (header_.e_shoff != 0 &&
+      !file_.contains(header_.e_shoff, std::uint64_t{header_.e_shnum} * header_.e_shentsize)) {
+    return truncated("its section table");
+  }
+  return {};
+}
+
+Status Preflight::check_segments() {
+  bool executable = false;
+  bool stack_seen = false;
+  const auto table =
+      file_.read_bytes(header_.e_phoff, std::uint64_t{header_.e_phnum} * sizeof(Elf64_Phdr));
+  if (!table) return truncated("its program header table");
+  segments_.resize(header_.e_phnum);
+  std::memcpy(segments_.data(), table->data(), table->size());
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const Elf64_Phdr& segment = segments_[i];
+    if (segment.p_type != PT_GNU_STACK && !file_.contains(segment.p_offset, segment.p_filesz)) {
+      return truncated("segment " + std::to_string(i));
+    }
+    if (segment.p_type == PT_LOAD) {
+      if (segment.p_filesz > segment.p_memsz ||
+          segment.p_vaddr > std::numeric_limits<std::uint64_t>::max() - segment.p_memsz) {
+        return refuse("segment " + std::to_string(i) + " has impossible sizes");
+      }
+      if ((segment.p_flags & PF_X) != 0 && (segment.p_flags & PF_W) != 0) {
+        return refuse("segment " + std::to_string(i) + " is writable and executable");
+      }
+      executable = executable || (segment.p_flags & PF_X) != 0;
+    }
+    if (segment.p_type == PT_GNU_STACK) {
+      stack_seen = true;
+      if ((segment.p_flags & PF_X) != 0) {
+        return refuse("it asks for an executable stack; link it with -Wl,-z,noexecstack");
+      }
+    }
+  }
+  if (!executable) return refuse("it has no executable segment");
+  if (!stack_seen) {
+    return refuse(
+        "it has no PT_GNU_STACK header, which asks for an executable stack; "
+        "link it with -Wl,-z,noexecstack");
+  }
+  return {};
+}
+
+Status Preflight::read_dynamic() {
+  const auto dynamic = std::find_if(segments_.begin(), segments_.end(),
+                                    [](const Elf64_Phdr& s) { return s.p_type == PT_DYNAMIC; });
+  if (dynamic == segments_.end()) return refuse("it has no dynamic section, so it exports nothing");
+  std::uint64_t strings = 0, strings_size = 0;
+  std::vector<std::uint64_t> needed;
+  const auto data = file_.read_bytes(dynamic->p_offset, dynamic->p_filesz);
+  if (!data) return truncated("its dynamic section");
+  Elf64_Dyn entry{};
+  for (std::size_t at = 0; at + sizeof(entry) <= data->size(); at += sizeof(entry)) {
+    std::memcpy(&entry, data->data() + at, sizeof(entry));
+    if (entry.d_tag == DT_NULL) break;
+    const std::uint64_t value = entry.d_un.d_val;
+    switch (entry.d_tag) {
+      case DT_STRTAB:
+        strings = value;
+        break;
+      case DT_STRSZ:
+        strings_size = value;
+        break;
+      case DT_SYMTAB:
+        symbols_ = value;
+        break;
+      case DT_HASH:
+        sysv_hash_ = value;
+        break;
+      case DT_GNU_HASH:
+        gnu_hash_ = value;
+        break;
+      case DT_NEEDED:
+        needed.push_back(value);
+        break;
+      case DT_SYMENT:
+        if (value != sizeof(Elf64_Sym)) return refuse("its symbol table is damaged");
+        break;
+      case DT_TEXTREL:
+        return refuse("it has text relocations; compile it with -fPIC");
+      case DT_FLAGS:
+        if ((value & DF_TEXTREL) != 0) {
+          return refuse("it has text relocations; compile it with -fPIC");
+        }
+        break;
+      case DT_FLAGS_1:
+        if ((value & DF_1_PIE) != 0) return refuse("it is a program, not a shared library");
+        break;
+      default:
+        break;
+    }
+  }
+  const auto offset = offset_of(strings, strings_size);
+  const auto table = offset ? file_.read_bytes(*offset, strings_size) : std::nullopt;
+  if (!table) return truncated("its string table");
+  strings_ = *table;
+  for (const std::uint64_t name : needed) {
+    if (name >= strings_.size()) return truncated("the name of a needed library");
+    needed_.push_back(string_at(name));
+  }
+  return {};
+}
+
+Status Preflight::check_needed() {
+  for (const std::string& name : needed_) {
+    const std::string_view file = std::string_view(name).substr(name.rfind('/') + 1);
+    for (const std::string_view forbidden : {"libtorch", "libc10.", "libc10_", "libpython"}) {
+      if (!file.starts_with(forbidden)) continue;
+      return refuse("it needs " + in_quotes(name) +
+                    "; a plugin is linked to the plugin API and its vendor's libraries only, "
+                    "never to torch or Python; remove it from the link line");
+    }
+  }
+  return {};
+}
+
+std::optional<std::uint64_t> Preflight::symbol_count() const {
+  if (sysv_hash_ != 0) {
+    const auto offset = offset_of(sysv_hash_, 8);
+    const auto count = offset ? file_.read_as<std::uint32_t>(*offset + 4) : std::nullopt;
+    return count ? std::optional<std::uint64_t>(*count) : std::nullopt;
+  }
+  struct GnuHash {
+    std::uint32_t bucket_count, first_symbol, bloom_count, bloom_shift;
+  };
+  const auto offset = offset_of(gnu_hash_, sizeof(GnuHash));
+  if (gnu_hash_ == 0 || !offset) return std::nullopt;
+  const auto head = file_.read_as<GnuHash>(*offset);
+  if (!head) return std::nullopt;
+  const std::uint64_t buckets = *offset + sizeof(GnuHash) + std::uint64_t{head->bloom_count} * 8;
+  const auto data = file_.read_bytes(buckets, std::uint64_t{head->bucket_count} * 4);
+  if (!data) return std::nullopt;
+  std::uint32_t last = 0;
+  for (std::size_t at = 0; at < data->size(); at += 4) {
+    std::uint32_t first = 0;
+    std::memcpy(&first, data->data() + at, 4);
+    last = std::max(last, first);
+  }
+  if (last < head->first_symbol) return head->first_symbol;
+  // The chain of the last bucket ends with an odd value.
+  constexpr std::uint64_t kChainLimit = 1 << 20;
+  const std::uint64_t chain = buckets + data->size();
+  for (std::uint64_t index = last; index - last < kChainLimit; ++index) {
+    const auto value = file_.read_as<std::uint32_t>(chain + (index - head->first_symbol) * 4);
+    if (!value) return std::nullopt;
+    if ((*value & 1) != 0) return index + 1;
+  }
+  return std::nullopt;
+}
+
+Status Preflight::check_entry() {
+  const std::string missing = "it exports no function '" BP_ENTRY_NAME "'";
+  const auto count = symbol_count();
+  if (!count || symbols_ == 0) return refuse(missing + " (no readable symbol table)");
+  const std::uint64_t bytes = *count * sizeof(Elf64_Sym);
+  const auto offset = offset_of(symbols_, bytes);
+  const auto table = offset ? file_.read_bytes(*offset, bytes) : std::nullopt;
+  if (!table) return truncated("its symbol table");
+  for (std::uint64_t i = 0; i < *count; ++i) {
+    Elf64_Sym symbol;
+    std::memcpy(&symbol, table->data() + i * sizeof(symbol), sizeof(symbol));
+    if (symbol.st_name >= strings_.size() || string_at(symbol.st_name) != BP_ENTRY_NAME) continue;
+    if (symbol.st_shndx == SHN_UNDEF) {
+      return refuse("it uses the symbol '" BP_ENTRY_NAME "' and does not define it");
+    }
+    const unsigned kind = ELF64_ST_TYPE(symbol.st_info);
+    if (kind != STT_FUNC) {
+      return refuse("its symbol '" BP_ENTRY_NAME "' is " +
+                    std::string(kind == STT_OBJECT
+                                    ? "data"
+                                    : "of another kind (" + std::to_string(kind) + ")") +
+                    "; expected a function");
+    }
+    const unsigned visibility = ELF64_ST_VISIBILITY(symbol.st_other);
+    if (ELF64_ST_BIND(symbol.st_info) == STB_LOCAL ||
+        (visibility != STV_DEFAULT && visibility != STV_PROTECTED)) {
+      return refuse("its function '" BP_ENTRY_NAME "' is hidden; mark it BP_EXPORT");
+    }
+    for (const Elf64_Phdr& segment : segments_) {
+      if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0 &&
+          symbol.st_value >= segment.p_vaddr &&
+          symbol.st_value - segment.p_vaddr < segment.p_filesz) {
+        return {};
+      }
+    }
+    return refuse("its function '" BP_ENTRY_NAME "' lies outside the code");
+  }
+  return refuse(missing + ", so it is no Backplane plugin");
+}
+
+Status Preflight::read_note() {
+  bool found = false;
+  for (const Elf64_Phdr& segment : segments_) {
+    if (segment.p_type != PT_NOTE) continue;
+    if (segment.p_filesz > kNoteLimit) return refuse("a note segment is absurdly large");
+    const auto data = file_.read_bytes(segment.p_offset, segment.p_filesz);
+    if (!data) return truncated("a note segment");
+    const std::uint64_t align = segment.p_align == 8 ? 8 : 4;
+    const auto rounded = [align](std::uint64_t n) { return (n + align - 1) / align * align; };
+    std::uint64_t at = 0;
+    while (at + sizeof(Elf64_Nhdr) <= data->size()) {
+      Elf64_Nhdr note;
+      std::memcpy(&note, data->data() + at, sizeof(note));
+      const std::uint64_t name = at + sizeof(note);
+      // Sizes are 32-bit, so these sums cannot overflow.
+      const std::uint64_t description = rounded(name + note.n_namesz);
+      if (description + note.n_descsz > data->size()) break;  // damaged, or not for us
+      const bool ours = note.n_type == 1 && note.n_namesz == kOwner.size() &&
+                        std::memcmp(data->data() + name, kOwner.data(), kOwner.size()) == 0;
+      if (ours) {
+        if (found) return refuse("it carries two Backplane notes; one BP_NOTE is right");
+        constexpr std::size_t kOwnHeader = offsetof(bp_note, plugin_min);
+        if (note.n_descsz < sizeof(bp_note) - kOwnHeader) {
+          return refuse("its Backplane note has " + std::to_string(note.n_descsz) +
+                        " bytes; expected " + std::to_string(sizeof(bp_note) - kOwnHeader));
+        }
+        std::memcpy(reinterpret_cast<char*>(&note_) + kOwnHeader, data->data() + description,
+                    sizeof(bp_note) - kOwnHeader);
+        found = true;
+      }
+      at = rounded(description + note.n_descsz);
+    }
+  }
+  if (!found) {
+    return refuse(
+        "it has no Backplane note; put BP_NOTE(...) into one source file, and keep the "
+        "section .note.backplane when linking");
+  }
+  return {};
+}
+
+Status Preflight::check_note() {
+  const auto text = [](const char* field, std::size_t size) -> std::optional<std::string> {
+    const void* end = std::memchr(field, '\0', size);
+    if (end == nullptr) return std::nullopt;
+    const auto length = static_cast<std::size_t>(static_cast<const char*>(end) - field);
+    return copy_text({field, length});
+  };
+  const auto name = text(note_.plugin_name, sizeof(note_.plugin_name));
+  const auto vendor = text(note_.plugin_vendor, sizeof(note_.plugin_vendor));
+  const auto version = text(note_.plugin_version, sizeof(note_.plugin_version));
+  if (!name || !vendor || !version) return refuse("a text of its Backplane note has no end");
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  if (name->empty() || !std::all_of(name->begin(), name->end(), allowed)) {
+    return refuse("its note names it " + in_quotes(*name) +
+                  "; a name has letters, digits, '_' and '-' only, and at least one");
+  }
+  if (BP_VERSION_MAJOR(note_.plugin_min) != BP_VERSION_MAJOR(note_.plugin_max) ||
+      note_.plugin_min > note_.plugin_max) {
+    return refuse("its note states an ABI range that is none (" + std::to_string(note_.plugin_min) +
+                  " to " + std::to_string(note_.plugin_max) +
+                  "); expected two versions of one major, the smaller first");
+  }
+  result_ = {*name, *vendor, *version, note_.plugin_min, note_.plugin_max, note_.sanitizer};
+  // The note of a sanitized build may have been forgotten; its run-time library tells.
+  for (const std::string& library : needed_) {
+    if (result_.sanitizer != BP_SANITIZER_NONE) break;
+    if (library.starts_with("libasan.so")) result_.sanitizer = BP_SANITIZER_ADDRESS;
+    if (library.starts_with("libtsan.so")) result_.sanitizer = BP_SANITIZER_THREAD;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PluginNote> preflight(const std::string& path) {
+  if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
+    return Status(Code::kInvalidArgument, "Plugin " + in_quotes(path) +
+                                              " was refused: its path is not absolute; give the "
+                                              "full path of the library.");
+  }
+  Preflight checks;
+  Status status = checks.run(path);
+  if (!status.ok()) {
+    return Status(status.code(),
+                  "Plugin " + in_quotes(path) + " was refused: " + status.message() + ".");
+  }
+  return checks.take_note();
+}
+
+}  // namespace backplane::runtime

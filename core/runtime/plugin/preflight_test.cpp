@@ -1,0 +1,135 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <random>
+
+#include "core/runtime/plugin/plugin.h"
+#include "core/runtime/testing/files.h"
+
+namespace backplane::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_files::read_file;
+using testing_files::TempFolder;
+using testing_files::testing_plugin;
+using testing_files::write_file;
+
+class PreflightTest : public ::testing::Test {
+ protected:
+  std::string refusal_of(const std::string& path) {
+    const Result<PluginNote> note = preflight(path);
+    EXPECT_FALSE(note.ok()) << path;
+    EXPECT_THAT(note.status().message(), HasSubstr(path));  // always names the file
+    return note.status().message();
+  }
+  std::string refusal_of_bytes(std::string_view bytes) {
+    const std::string path = folder_.file("libbackplane_x.so");
+    write_file(path, bytes);
+    return refusal_of(path);
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(PreflightTest, ReadsTheNote) {
+  for (const char* name : {"good", "good_stripped", "good_sysv_hash"}) {
+    const Result<PluginNote> note = preflight(testing_plugin(name));
+    ASSERT_TRUE(note.ok()) << note.status().message();
+    EXPECT_EQ(note->name, "good");
+    EXPECT_EQ(note->vendor, "Backplane tests");
+    EXPECT_EQ(note->version, "0.1");
+    EXPECT_EQ(note->abi_min, BP_VERSION(0, 1));
+    EXPECT_EQ(note->abi_max, BP_VERSION(0, 1));
+  }
+}
+
+TEST_F(PreflightTest, RefusesWhatIsNoLibrary) {
+  EXPECT_THAT(refusal_of(folder_.file("absent.so")), HasSubstr("cannot be opened"));
+  EXPECT_EQ(preflight(folder_.file("absent.so")).status().code(), Code::kNotFound);
+  EXPECT_THAT(refusal_of(folder_.path()), HasSubstr("it is a directory"));
+  EXPECT_THAT(refusal_of("relative.so"), HasSubstr("not absolute"));
+  EXPECT_THAT(refusal_of_bytes(""), HasSubstr("it is empty"));
+  EXPECT_THAT(refusal_of_bytes("#!/bin/sh\necho plugin\n"),
+              HasSubstr("not an ELF library; it starts with '#!/bin/s'"));
+  EXPECT_THAT(refusal_of_bytes("\x7f"
+                               "ELF"),
+              HasSubstr("truncated"));
+  EXPECT_THAT(refusal_of("/proc/self/exe"), HasSubstr("was refused"));
+  const std::string fifo = folder_.file("fifo.so");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(refusal_of(fifo), HasSubstr("not a regular file"));
+}
+
+TEST_F(PreflightTest, RefusesOtherMachinesAndKinds) {
+  std::string bytes = read_file(testing_plugin("good"));
+  ASSERT_GT(bytes.size(), 64u);
+  const auto patched = [&](std::size_t at, char value) {
+    std::string copy = bytes;
+    copy[at] = value;
+    return copy;
+  };
+  EXPECT_THAT(refusal_of_bytes(patched(18, 8)),  // e_machine
+              HasSubstr("it is built for ELF machine number 8, this process runs"));
+  EXPECT_THAT(refusal_of_bytes(patched(4, 1)), HasSubstr("not a 64-bit library"));
+  EXPECT_THAT(refusal_of_bytes(patched(5, 2)), HasSubstr("not a little-endian library"));
+  EXPECT_THAT(refusal_of_bytes(patched(16, 1)), HasSubstr("not a shared library"));
+  EXPECT_THAT(refusal_of_bytes(patched(54, 1)), HasSubstr("program header table is damaged"));
+}
+
+TEST_F(PreflightTest, RefusesEveryCut) {
+  const std::string bytes = read_file(testing_plugin("good"));
+  const std::string path = folder_.file("libbackplane_cut.so");
+  for (std::size_t size = 0; size < bytes.size(); size += size < 512 ? 5 : 211) {
+    write_file(path, std::string_view(bytes).substr(0, size));
+    EXPECT_FALSE(Plugin::load(path).ok()) << size;
+  }
+}
+
+// Without the section table the end of the file is not missed, so the segments must tell.
+TEST_F(PreflightTest, SurvivesCutsWithoutSections) {
+  std::string bytes = read_file(testing_plugin("good_stripped"));
+  std::memset(bytes.data() + 40, 0, 8);  // e_shoff
+  const std::string path = folder_.file("libbackplane_cut.so");
+  std::size_t refused = 0;
+  for (std::size_t size = 64; size < bytes.size(); size += 113) {
+    write_file(path, std::string_view(bytes).substr(0, size));
+    refused += preflight(path).ok() ? 0 : 1;
+  }
+  EXPECT_GT(refused, 50u);
+}
+
+TEST_F(PreflightTest, SurvivesDamage) {
+  const std::string bytes = read_file(testing_plugin("good"));
+  const std::string path = folder_.file("libbackplane_damaged.so");
+  std::mt19937 random(20261121);
+  for (int round = 0; round < 400; ++round) {
+    std::string damaged = bytes;
+    for (int i = 0; i < 8; ++i) {
+      // Mostly in the headers, where damage tells.
+      const std::size_t range = i < 6 ? 1024 : damaged.size();
+      damaged[random() % range] = static_cast<char>(random());
+    }
+    write_file(path, damaged);
+    (void)preflight(path);
+  }
+}
+
+TEST_F(PreflightTest, RefusesByContent) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"no_entry", "exports no function 'backplane_plugin_negotiate'"},
+      {"entry_is_data", "'backplane_plugin_negotiate' is data; expected a function"},
+      {"no_note", "has no Backplane note"},
+      {"executable_stack", "executable stack"},
+      {"needs_torch", "it needs 'libtorch_fake.so'"},
+      {"name", "its note names it '../evil'"},
+  };
+  for (const auto& [name, text] : cases) {
+    EXPECT_THAT(refusal_of(testing_plugin(std::string("broken_") + name)), HasSubstr(text));
+  }
+}
+
+}  // namespace
+}  // namespace backplane::runtime

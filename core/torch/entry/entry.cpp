@@ -1,0 +1,151 @@
+#include "core/torch/entry/entry.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "core/ir/text.h"
+#include "core/torch/bridge/errors.h"
+#include "core/torch/entry/graph_table.h"
+
+namespace backplane::call {
+
+namespace {
+
+struct StubProgram final : autograd::CutProgram {
+  Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor>,
+                                          const autograd::SizeRecord&) override {
+    return outputs;
+  }
+  Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor>,
+                                           const autograd::SizeRecord&) override {
+    return Status(Code::kUnsupported, "a program that is measured has no backward");
+  }
+  std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor>) override { return {}; }
+
+  std::vector<at::Tensor> outputs;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> captured,
+                                           const guards::CallArguments& call, SizeRequest request,
+                                           const MakeProgram& make_program) {
+  std::unique_ptr<Entry> entry(new Entry);
+  BP_ASSIGN_OR_RETURN(const SizeChoice sizes, choose_sizes(*captured, call, std::move(request)));
+  BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded, sizes));
+  entry->counted_ =
+      autograd::counted_arguments(entry->program_.code->signature, *entry->program_.sizes);
+  entry->captured_ = std::move(captured);
+  return entry;
+}
+
+std::string find_limit(const std::vector<const Entry*>& entries, std::size_t program_limit) {
+  constexpr std::size_t kMostSizes = 256;
+  std::unordered_set<const void*> programs;
+  for (const Entry* entry : entries) programs.insert(entry->program());
+  if (programs.size() >= program_limit)
+    return "no more than " + std::to_string(program_limit) + " entries are kept";
+  if (entries.size() >= kMostSizes)
+    return "no more than " + std::to_string(kMostSizes) + " sizes of one program are kept";
+  return "";
+}
+
+bridge::BorrowedTensors Entry::inputs(const guards::Registers& registers) const {
+  bridge::BorrowedTensors inputs(captured_->inputs.size());
+  for (const capture::SourceId source : captured_->inputs)
+    inputs.add(THPVariable_Unpack(registers.values[source]));
+  return inputs;
+}
+
+bool Entry::check(const guards::CallArguments& call, guards::Registers& out_registers) {
+  if (!captured_->guards->check(call, out_registers)) return false;
+  const autograd::Signature& signature = program_.code->signature;
+  const record::Recorded& recorded = captured_->recorded;
+  if (signature.mutated.empty() && !recorded.reads_offsets) return true;
+  const bridge::BorrowedTensors borrowed = inputs(out_registers);
+  const std::span<const at::Tensor> tensors = borrowed.get();
+  if (recorded.reads_offsets)
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].storage_offset() != recorded.arguments[i].storage_offset) return false;
+  return autograd::may_write(signature, tensors);
+}
+
+namespace {
+
+struct DataRefusal {
+  const Entry* entry = nullptr;
+  std::string reason;
+};
+thread_local DataRefusal t_refusal;
+
+}  // namespace
+
+std::string Entry::take_refusal() {
+  if (t_refusal.entry != this) return {};
+  PyErr_Clear();
+  return std::exchange(t_refusal, {}).reason;
+}
+
+PyObject* Entry::run(const guards::Registers& registers) {
+  HANDLE_TH_ERRORS
+  t_refusal.entry = nullptr;
+  ++hits_;
+  // Another thread may let go of objects while this one runs without the GIL: those that the run
+  // and what follows it read are held. The tensors that it copies have a reference of C++, whose
+  // first and last count need the GIL.
+  std::vector<cpython::Ref> held;
+  held.reserve(captured_->inputs.size() + captured_->recipe.sources().size());
+  for (const std::vector<capture::SourceId>* sources :
+       {&std::as_const(captured_->inputs), &captured_->recipe.sources()})
+    for (const capture::SourceId source : *sources)
+      held.push_back(cpython::Ref::borrow(registers.values[source]));
+  const bridge::BorrowedTensors borrowed = inputs(registers);
+  const std::span<const at::Tensor> tensors_in = borrowed.get();
+  std::vector<at::Tensor> counted;
+  counted.reserve(counted_.size());
+  for (const std::uint32_t argument : counted_) counted.push_back(tensors_in[argument]);
+  std::vector<c10::IValue> results;
+  {
+    const pybind11::gil_scoped_release no_gil;
+    Result<std::vector<c10::IValue>> ran =
+        autograd::call(program_.code, program_.sizes, tensors_in);
+    if (!ran.ok()) {
+      if (bridge::refuses_data(ran.status()))
+        t_refusal = {this, "the plugin refused the data: " + ran.status().message()};
+      bridge::raise_error("BP-0108", ran.status());
+    }
+    results = std::move(*ran);
+  }
+  std::vector<cpython::Ref> wrapped;
+  std::vector<PyObject*> tensors;
+  for (c10::IValue& result : results) {
+    wrapped.push_back(cpython::Ref::steal(THPVariable_Wrap(std::move(result).toTensor())));
+    tensors.push_back(wrapped.back().get());
+  }
+  return bridge::checked(captured_->recipe.make(registers, tensors));
+  END_HANDLE_TH_ERRORS
+}
+
+Status Entry::stub_program(const guards::Registers& registers) {
+  auto stub = std::make_shared<StubProgram>();
+  stub->signature = program_.code->signature;
+  BP_ASSIGN_OR_RETURN(stub->outputs,
+                      program_.code->forward(inputs(registers).get(), *program_.sizes));
+  program_.code = std::move(stub);
+  return {};
+}
+
+std::string Entry::graph_table() const {
+  std::vector<std::string> sources;
+  for (const capture::SourceId source : captured_->inputs)
+    sources.push_back(captured_->guards->sources().text(source));
+  return call::graph_table(captured_->recorded, sources);
+}
+
+std::string Entry::graph_text() const { return ir::print(captured_->recorded.graph); }
+
+}  // namespace backplane::call

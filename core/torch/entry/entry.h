@@ -1,0 +1,71 @@
+// One compiled version of a function: guards, graph, result. Runs it for a call that its guards let
+// through.
+#pragma once
+
+#include <Python.h>
+//
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/torch/autograd/cut_program.h"
+#include "core/torch/bridge/borrowed_tensors.h"
+#include "core/torch/capture/capture.h"
+#include "core/torch/entry/sizes.h"
+
+namespace backplane::call {
+
+// A captured graph, compiled, and what holds for the sizes that it was captured with.
+struct Program {
+  std::shared_ptr<autograd::CutProgram> code;
+  std::shared_ptr<const autograd::SizeRecord> sizes;
+};
+// Called with the GIL.
+using MakeProgram =
+    std::function<Result<Program>(const record::Recorded& recorded, const SizeChoice& sizes)>;
+
+class Entry;
+
+// Why no more entries are kept beside these; empty where another may be. Programs are counted:
+// one serves all sizes of a structure.
+std::string find_limit(const std::vector<const Entry*>& entries, std::size_t program_limit);
+
+class Entry {
+ public:
+  // `request`: how the call that it was captured from is captured at other sizes.
+  static Result<std::unique_ptr<Entry>> make(std::unique_ptr<capture::Captured> captured,
+                                             const guards::CallArguments& call, SizeRequest request,
+                                             const MakeProgram& make_program);
+
+  bool check(const guards::CallArguments& call, guards::Registers& out_registers);
+  // A new reference, or null with a Python error set.
+  PyObject* run(const guards::Registers& registers);
+  // Why the calling thread's last run failed, if the plugin refused the data: nothing was changed,
+  // and the Python error is gone. Plain Python is to say what is wrong with the data. Empty else.
+  std::string take_refusal();
+
+  std::string explain(const guards::CallArguments& call) const {
+    return captured_->guards->explain(call);
+  }
+  std::vector<std::string> guards_text() const { return captured_->guards->text(); }
+  std::string graph_text() const;
+  std::string graph_table() const;  // for people
+  const capture::Captured& captured() const { return *captured_; }
+  // For measuring what a call costs besides: from now on the program gives what it gives now.
+  Status stub_program(const guards::Registers& registers);
+  // Which compiled program it runs: entries for several sizes may share one.
+  const void* program() const { return program_.code.get(); }
+  std::uint64_t hits() const { return hits_; }
+
+ private:
+  Entry() = default;
+  bridge::BorrowedTensors inputs(const guards::Registers& registers) const;
+
+  std::unique_ptr<capture::Captured> captured_;
+  Program program_;
+  std::vector<std::uint32_t> counted_;  // autograd::counted_arguments
+  std::uint64_t hits_ = 0;
+};
+
+}  // namespace backplane::call

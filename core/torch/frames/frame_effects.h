@@ -1,0 +1,23 @@
+// Effects of a captured frame as instructions of its modified code.
+#pragma once
+
+#include <Python.h>
+//
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/cpython/bytecode/rewrite.h"
+#include "core/torch/world/autocast.h"
+#include "core/torch/world/effects.h"
+
+namespace backplane::call {
+
+// Appends what the instructions find on the stack, the first on top, and the instructions.
+// `globals`: of the frame.
+Status emit_effects(const capture::Effects& effects, PyObject* globals,
+                    std::vector<cpython::Ref>& state, std::vector<cpython::Emitted>& out);
+
+// Appends what sets autocast on the thread.
+Status emit_autocast(const capture::AutocastState& autocast, std::vector<cpython::Emitted>& out);
+
+}  // namespace backplane::call

@@ -1,0 +1,588 @@
+// Calls: Python functions are interpreted, functions in C run where that is known to be harmless.
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "core/torch/guards/content.h"
+#include "core/torch/interpret/interpreter.h"
+#include "core/torch/interpret/library_functions.h"
+#include "core/torch/world/c_functions.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+PyTypeObject* g_wrapper = nullptr;
+PyObject* (*g_unwrap)(PyObject*) = nullptr;
+
+PyTypeObject* find_type(const char* module_name, const char* name) {
+  const Ref module = Ref::steal(PyImport_ImportModule(module_name));
+  return reinterpret_cast<PyTypeObject*>(module ? PyObject_GetAttrString(module.get(), name)
+                                                : nullptr);
+}
+PyTypeObject* partial_type() {
+  static PyTypeObject* const type = find_type("functools", "partial");
+  return type;
+}
+// dict.pop on an OrderedDict: what its class keeps beside the items no longer fits them.
+bool passes_over(PyObject* self, PyObject* method) {
+  if (!PyDict_Check(self) ||
+      (Py_TYPE(method) != &PyMethodDescr_Type && Py_TYPE(method) != &PyWrapperDescr_Type))
+    return false;
+  return _PyType_Lookup(guards::base_in_c(Py_TYPE(self)), PyDescr_NAME(method)) != method;
+}
+// torch.ops.<library>.<name>, with or without its overload.
+bool is_operator_object(PyTypeObject* type) {
+  static PyTypeObject* const overload = find_type("torch._ops", "OpOverload");
+  static PyTypeObject* const packet = find_type("torch._ops", "OpOverloadPacket");
+  return type == overload || type == packet;
+}
+
+std::size_t keyword_count(PyObject* names) {
+  return names ? static_cast<std::size_t>(PyTuple_GET_SIZE(names)) : 0;
+}
+
+bool holds_only_primitives(PyObject* object) {
+  if (!PyFrozenSet_CheckExact(object)) return false;
+  Py_ssize_t position = 0;
+  PyObject* item = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(object, &position, &item, &hash))
+    if (!is_primitive(item)) return false;
+  return true;
+}
+
+// The function that numbers what is registered with abstract classes.
+PyObject* find_cache_token() {
+  const Ref module = Ref::steal(PyImport_ImportModule("_abc"));
+  PyObject* found = module ? PyObject_GetAttrString(module.get(), "get_cache_token") : nullptr;
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+// "{0.name}" or "{0[key]}".
+bool formats_attributes(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+  if (!utf8) {
+    PyErr_Clear();
+    return true;
+  }
+  bool in_name = false;
+  for (const char c : std::string_view(utf8, static_cast<std::size_t>(size))) {
+    if (c == '{')
+      in_name = true;
+    else if (c == '}' || c == ':' || c == '!')
+      in_name = false;
+    else if (in_name && (c == '.' || c == '['))
+      return true;
+  }
+  return false;
+}
+
+bool is_c_callable(PyObject* callable) {
+  PyTypeObject* type = Py_TYPE(callable);
+  return PyCFunction_Check(callable) || type == &PyMethodDescr_Type ||
+         type == &PyWrapperDescr_Type || type == &_PyMethodWrapper_Type ||
+         type == &PyClassMethodDescr_Type;
+}
+
+}  // namespace
+
+void look_through(PyTypeObject* type, PyObject* (*unwrap)(PyObject*)) {
+  g_wrapper = type;
+  g_unwrap = unwrap;
+}
+
+// The capture runs in a context of its own, so that what a variable is set to ends with it.
+PyObject* Interpreter::call_context_variable(PyObject* callable, PyObject* variable,
+                                             PyObject* const* arguments, std::size_t count) {
+  const std::string_view name = c_name(callable);
+  if (name == "get") {
+    if (variable_sets_[variable] == 0) {
+      // Nothing is set where the call's own default would be what it gives.
+      PyObject* const own_default = count > 0 ? Py_Ellipsis : nullptr;
+      PyObject* value = nullptr;
+      if (PyContextVar_Get(variable, own_default, &value) != 0) return nullptr;
+      const Ref held = Ref::steal(value);
+      if (!value || value == own_default)
+        return world_.stop("the program reads a context variable that has no value");
+      const Ref known = Ref::steal(world_.read_constant(variable));
+      return world_.read(value, world_.guards().sources().add(SourceKind::kContextValue,
+                                                              world_.source_of(variable), nullptr));
+    }
+  } else if (name == "set") {
+    ++variable_sets_[variable];
+  } else if (name == "reset") {
+    --variable_sets_[variable];
+  } else {
+    return world_.stop("the program calls a method of a context variable");
+  }
+  return world_.admit(PyObject_Vectorcall(callable, arguments, count, nullptr),
+                      "a context variable");
+}
+
+bool Interpreter::expose_arguments(PyObject* const* arguments, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    if (!world_.expose_callable(arguments[i]) || !world_.expose(arguments[i])) return false;
+  return true;
+}
+
+bool Interpreter::expose_for(CUse use, PyObject* self, PyObject* const* arguments,
+                             std::size_t count) {
+  switch (use) {
+    case CUse::kReads:
+      return (!self || world_.expose(self)) && expose_arguments(arguments, count);
+    case CUse::kHandsOn:
+      for (std::size_t i = 0; i < count; ++i)
+        if (!world_.expose_items(arguments[i])) return false;
+      break;
+    case CUse::kKeepsByKey:
+      if (count > 0 && !world_.expose(arguments[0])) return false;
+      break;
+    case CUse::kKeeps:
+      break;
+  }
+  return !self || world_.expose_items(self);
+}
+
+PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                            PyObject* keyword_names) {
+  if (world_.stopped()) return world_.stop("");
+  if (world_.is_too_deep()) return world_.stop("the program's calls lie too deep for the C stack");
+  const std::size_t total = count + keyword_count(keyword_names);
+  if (PyFunction_Check(callable)) {
+    if (!world_.is_own(callable) && !world_.is_outside(callable))
+      return world_.stop("the program calls a function whose origin is unknown");
+    switch (classify_library_function(callable)) {
+      case LibraryFunction::kNone:
+        break;
+      case LibraryFunction::kIsCompiling:
+        return Py_NewRef(Py_True);
+      case LibraryFunction::kTensorHash:
+        return world_.stop("the program asks for the address of a tensor");
+      case LibraryFunction::kWithoutDynamo:
+        return call_wrapped(callable, arguments, count, keyword_names);
+      case LibraryFunction::kCheckpoint:
+        return call_checkpointed(arguments, count, keyword_names);
+    }
+    const TakerScope scope(*this, Taker::kInterpreter);
+    PyObject* result = PyObject_Vectorcall(callable, arguments, count, keyword_names);
+    if (!world_.stopped()) return result;
+    Py_XDECREF(result);
+    return world_.stop("");
+  }
+  const auto with_first = [&](PyObject* function, PyObject* first) {
+    std::vector<PyObject*> all{first};
+    all.insert(all.end(), arguments, arguments + total);
+    return call(function, all.data(), count + 1, keyword_names);
+  };
+  if (PyMethod_Check(callable)) {
+    if (!world_.is_outside(callable))
+      return with_first(PyMethod_GET_FUNCTION(callable), PyMethod_GET_SELF(callable));
+    guards::Sources& sources = world_.guards().sources();
+    const SourceId source = world_.source_of(callable);
+    const Ref self = Ref::steal(world_.read(PyMethod_GET_SELF(callable),
+                                            sources.add(SourceKind::kMethodSelf, source, nullptr)));
+    const Ref function =
+        Ref::steal(world_.read(PyMethod_GET_FUNCTION(callable),
+                               sources.add(SourceKind::kMethodFunction, source, nullptr)));
+    return self && function ? with_first(function.get(), self.get()) : nullptr;
+  }
+  if (PyType_Check(callable)) return call_type(callable, arguments, count, keyword_names);
+  if (is_c_callable(callable)) return call_c_function(callable, arguments, count, keyword_names);
+  PyTypeObject* type = Py_TYPE(callable);
+  if (type == partial_type()) {
+    const auto [function, first, keywords] = read_partial(callable);
+    if (!keywords) return nullptr;
+    std::vector<Ref> held;
+    std::vector<PyObject*> all;
+    const auto add = [&](PyObject* value) {
+      held.push_back(Ref::steal(world_.admit(Py_NewRef(value), "partial", 2)));
+      if (held.back()) all.push_back(held.back().get());
+      return static_cast<bool>(held.back());
+    };
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first.get()); ++i)
+      if (!add(PyTuple_GET_ITEM(first.get(), i))) return nullptr;
+    all.insert(all.end(), arguments, arguments + count);
+    const std::size_t positional = all.size();
+    // As in a dict: keywords of the call come in the place of those of the partial.
+    const Ref merged = Ref::steal(PyDict_Copy(keywords.get()));
+    for (std::size_t i = count; merged && i < total; ++i)
+      if (PyDict_SetItem(merged.get(),
+                         PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i - count)),
+                         arguments[i]) != 0)
+        return nullptr;
+    if (!merged) return nullptr;
+    const Ref names_of_all = Ref::steal(PyTuple_New(PyDict_GET_SIZE(merged.get())));
+    Py_ssize_t position = 0, n = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(merged.get(), &position, &key, &value)) {
+      PyTuple_SET_ITEM(names_of_all.get(), n++, Py_NewRef(key));
+      if (!add(value)) return nullptr;
+    }
+    return call(function.get(), all.data(), positional, n ? names_of_all.get() : nullptr);
+  }
+  if (type == &_PyWeakref_RefType && count == 0 && world_.is_outside(callable)) {
+    PyObject* referent = PyWeakref_GET_OBJECT(callable);
+    if (world_.has_let_go(referent))
+      return world_.stop("the program asks for an object that it has let go of");
+    return world_.read(referent, world_.guards().sources().add(
+                                     SourceKind::kReferent, world_.source_of(callable), nullptr));
+  }
+  if (g_wrapper && type == g_wrapper) {
+    const Ref inner = Ref::steal(world_.read_constant(g_unwrap(callable)));
+    return inner ? call(inner.get(), arguments, count, keyword_names) : nullptr;
+  }
+  if (is_operator_object(type)) {
+    world_.guards().guard_identity(world_.source_of(callable), callable);
+    const Ref function = Ref::steal(PyObject_GetAttrString(callable, "_op"));
+    // Kernels in Python are the library's: what they record is what the operator does.
+    const bool outer = std::exchange(in_operator_, true);
+    const auto leave = c10::make_scope_exit([&] { in_operator_ = outer; });
+    return function ? call_operator(function.get(), arguments, count, keyword_names) : nullptr;
+  }
+  if (is_cache_wrapper(type)) return call_cached(callable, arguments, count, keyword_names);
+  static PyObject* const call_name = PyUnicode_InternFromString("__call__");
+  PyObject* method = _PyType_Lookup(type, call_name);
+  if (method && PyFunction_Check(method) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    world_.guards().guard_type_attribute(type, call_name, method);
+    const Ref known = Ref::steal(world_.read_constant(method));
+    return known ? with_first(known.get(), callable) : nullptr;
+  }
+  return world_.stop(std::string("the program calls an object of class ") + type->tp_name);
+}
+
+PyObject* Interpreter::call_type(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                                 PyObject* keyword_names) {
+  auto* type = reinterpret_cast<PyTypeObject*>(callable);
+  const std::size_t keywords = keyword_count(keyword_names);
+  if (type == &PyType_Type && count == 1 && keywords == 0)
+    return world_.read_constant(reinterpret_cast<PyObject*>(Py_TYPE(arguments[0])));
+  if (type == &PyBool_Type && count == 1 && keywords == 0) {
+    const int is_true = truth(arguments[0]);
+    return is_true < 0 ? nullptr : PyBool_FromLong(is_true);
+  }
+  PyTypeObject* meta = Py_TYPE(callable);
+  if (meta != &PyType_Type) {
+    static PyObject* const call_name = PyUnicode_InternFromString("__call__");
+    PyObject* method = _PyType_Lookup(meta, call_name);
+    world_.guards().guard_type_attribute(meta, call_name, method);
+    if (method && PyFunction_Check(method)) {
+      const Ref known = Ref::steal(world_.read_constant(method));
+      std::vector<PyObject*> all{callable};
+      all.insert(all.end(), arguments, arguments + count + keywords);
+      return known ? call(known.get(), all.data(), count + 1, keyword_names) : nullptr;
+    }
+  }
+  return make_instance(type, arguments, count, keyword_names);
+}
+
+Interpreter::PartialParts Interpreter::read_partial(PyObject* partial) {
+  static PyObject* const names[3] = {PyUnicode_InternFromString("func"),
+                                     PyUnicode_InternFromString("args"),
+                                     PyUnicode_InternFromString("keywords")};
+  PartialParts parts;
+  parts.function = Ref::steal(instance_attribute(partial, names[0]));
+  if (parts.function) parts.first = Ref::steal(instance_attribute(partial, names[1]));
+  if (parts.first) parts.keywords = Ref::steal(instance_attribute(partial, names[2]));
+  if (parts.keywords &&
+      (!world_.expose_items(parts.first.get()) || !world_.expose_items(parts.keywords.get())))
+    parts.keywords = {};
+  return parts;
+}
+
+PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* arguments,
+                                     std::size_t count, PyObject* keyword_names) {
+  PyObject* callable = reinterpret_cast<PyObject*>(type);
+  const std::size_t keywords = keyword_count(keyword_names);
+  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass)))
+    return world_.stop(std::string("the program makes a ") + type->tp_name);
+  if (!is_constructible(type) || type == &PyType_Type)
+    return world_.stop(std::string("the program makes an instance of ") + type->tp_name);
+  if (type == &PyUnicode_Type && count == 1) {
+    if (!prints_the_same(arguments[0]))
+      return world_.stop(std::string("the text of a ") + Py_TYPE(arguments[0])->tp_name +
+                         " may name its address");
+    if (PyType_Check(arguments[0])) world_.guard_name(arguments[0]);
+  }
+  const CUse use = use_of_class(type);
+  if (!expose_for(use, nullptr, arguments, count + keywords)) return nullptr;
+  // One partial of another is made of the parts of both.
+  if (type == partial_type() && count > 0 && Py_TYPE(arguments[0]) == type &&
+      !read_partial(arguments[0]).keywords)
+    return nullptr;
+  const TakerScope scope(*this, use == CUse::kReads ? Taker::kReader : Taker::kInterpreter);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+    return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
+                        type->tp_name);
+  // As type.__call__, which would hand __init__ an object that is not known yet.
+  static PyObject* const names[2] = {PyUnicode_InternFromString("__new__"),
+                                     PyUnicode_InternFromString("__init__")};
+  for (PyObject* name : names)
+    world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
+  if (!world_.ends_silently(type)) return nullptr;
+  const Ref positional = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  for (std::size_t i = 0; i < count; ++i)
+    PyTuple_SET_ITEM(positional.get(), static_cast<Py_ssize_t>(i), Py_NewRef(arguments[i]));
+  Ref named;
+  if (keywords) {
+    named = Ref::steal(PyDict_New());
+    for (std::size_t i = 0; i < keywords; ++i)
+      PyDict_SetItem(named.get(), PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i)),
+                     arguments[count + i]);
+  }
+  if (!type->tp_new) return world_.stop(std::string(type->tp_name) + " cannot be made");
+  Ref made =
+      Ref::steal(world_.admit(type->tp_new(type, positional.get(), named.get()), type->tp_name));
+  if (!made) return nullptr;
+  if (PyObject_TypeCheck(made.get(), type) && Py_TYPE(made.get())->tp_init &&
+      Py_TYPE(made.get())->tp_init(made.get(), positional.get(), named.get()) < 0)
+    return nullptr;
+  return world_.stopped() ? world_.stop("") : made.release();
+}
+
+PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* arguments,
+                                     std::size_t count, PyObject* keyword_names) {
+  const std::size_t total = count + keyword_count(keyword_names);
+  std::vector<Ref> held;
+  std::vector<PyObject*> own(arguments, arguments + total);
+  for (PyObject*& argument : own) {
+    if (PyObject* list = world_.seen_list(argument)) argument = list;
+    if (world_.is_outside(argument) &&
+        (PyList_CheckExact(argument) || PyTuple_CheckExact(argument))) {
+      held.push_back(Ref::steal(world_.copy_sequence(argument)));
+      if (!held.back()) return nullptr;
+      argument = held.back().get();
+      continue;
+    }
+    if (!world_.expose(argument)) return nullptr;
+    // What expose() covers is how Python sees an object; an operator may look at more.
+    const guards::Content content = guards::content_of(argument);
+    if (world_.is_outside(argument) && !is_fixed(argument) && !PyTuple_Check(argument) &&
+        !PySlice_Check(argument) && content != guards::Content::kValue &&
+        content != guards::Content::kIdentity)
+      return world_.stop(std::string("the program gives a ") + Py_TYPE(argument)->tp_name +
+                         " from outside to " + c_name(callable));
+  }
+  return world_.admit(PyObject_Vectorcall(callable, own.data(), count, keyword_names),
+                      c_name(callable));
+}
+
+PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* arguments,
+                                       std::size_t count, PyObject* keyword_names) {
+  PyObject* self = nullptr;
+  const CFunctionKind kind = classify(callable, self);
+  const std::size_t total = count + keyword_count(keyword_names);
+  const bool is_bound = self != nullptr;
+  if (!self && count > 0 && !PyCFunction_Check(callable)) self = arguments[0];
+  PyObject* variable = self;
+  if (PyCFunction_Check(callable) && !variable) variable = PyCFunction_GET_SELF(callable);
+  if (variable && PyContextVar_CheckExact(variable) && !keyword_names &&
+      PyCFunction_Check(callable))
+    return call_context_variable(callable, variable, arguments, count);
+  if (is_bound && world_.is_outside(callable) && !is_fixed(callable)) {
+    if (!is_primitive(self) && !is_fixed(self) && !holds_only_primitives(self))
+      return world_.stop(std::string("the program calls the method ") + c_name(callable) +
+                         ", bound outside");
+    world_.guards().guard_identity(world_.source_of(callable), callable);
+  }
+  if (self && is_bound && kind == CFunctionKind::kWriter && world_.defers_effects() &&
+      PyList_CheckExact(self) && world_.is_outside(self) && count == 1 && !keyword_names &&
+      std::strcmp(c_name(callable), "append") == 0)
+    return append(self, arguments[0]) ? Py_NewRef(Py_None) : nullptr;
+  if (self && is_bound && PyList_CheckExact(self) && world_.is_outside(self) &&
+      ((kind == CFunctionKind::kWriter && world_.defers_effects()) || world_.seen_list(self))) {
+    PyObject* list = world_.changed_list(self);
+    const Ref method = list ? Ref::steal(PyObject_GetAttrString(list, c_name(callable))) : Ref();
+    return method ? call_c_function(method.get(), arguments, count, keyword_names) : nullptr;
+  }
+  switch (kind) {
+    case CFunctionKind::kUnknown:
+      return world_.stop(std::string("the program calls ") + c_name(callable) +
+                         ", whose effects are unknown");
+    case CFunctionKind::kOperator:
+      if (PyObject* of = self        ? self
+                         : count > 0 ? arguments[0]
+                                     : nullptr;
+          of && guards::is_tensor(of) && !knows_fact(c_name(callable), of))
+        return world_.stop(std::string("the program asks for ") + c_name(callable) +
+                           " of a tensor");
+      return call_operator(callable, arguments, count, keyword_names);
+    case CFunctionKind::kGetattr:
+    case CFunctionKind::kHasattr:
+    case CFunctionKind::kSetattr:
+    case CFunctionKind::kDelattr:
+    case CFunctionKind::kNext:
+    case CFunctionKind::kIter:
+    case CFunctionKind::kLen:
+    case CFunctionKind::kId:
+    case CFunctionKind::kHash:
+    case CFunctionKind::kVars:
+    case CFunctionKind::kLocals:
+      if (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) break;
+      return call_special(static_cast<int>(kind), arguments, count);
+    case CFunctionKind::kLock:
+      return call_lock(self, c_name(callable), total != 0);
+    case CFunctionKind::kStore: {
+      const std::size_t first = is_bound ? 0 : 1;
+      if (!self || keyword_names || count < first + 1 || count > first + 2) break;
+      return store_attribute(self, arguments[first],
+                             count > first + 1 ? arguments[first + 1] : nullptr)
+                 ? Py_NewRef(Py_None)
+                 : nullptr;
+    }
+    case CFunctionKind::kMake: {
+      const std::size_t first = is_bound ? 0 : 1;
+      if (!self || !PyType_Check(self)) break;
+      return make_instance(reinterpret_cast<PyTypeObject*>(self), arguments + first, count - first,
+                           keyword_names);
+    }
+    case CFunctionKind::kFillsFirst:
+      if (count > 0 && !world_.is_own(arguments[0]))
+        return world_.stop(std::string("the program changes a ") + Py_TYPE(arguments[0])->tp_name +
+                           " from outside");
+      break;
+    case CFunctionKind::kFind: {
+      const std::size_t first = is_bound ? 0 : 1;
+      if (!self || keyword_names || count != first + 1 || !PyUnicode_Check(arguments[first])) break;
+      return instance_attribute(self, arguments[first]);
+    }
+    case CFunctionKind::kWriter:
+      // What is not in a set, such as the names of buffers, it leaves as it is.
+      if (is_bound && PySet_CheckExact(self) && world_.is_outside(self) && count == 1 &&
+          !keyword_names && is_primitive(arguments[0]) &&
+          std::strcmp(c_name(callable), "discard") == 0) {
+        const int found = contains(self, arguments[0]);
+        if (found < 0) return nullptr;
+        if (!found) return Py_NewRef(Py_None);
+      }
+      if (self && (!world_.is_own(self) || guards::is_tensor(self)))
+        return world_.stop(std::string("the program calls ") + c_name(callable) + " of a " +
+                           Py_TYPE(self)->tp_name + " from outside");
+      if (self && passes_over(self, callable))
+        return world_.stop(std::string("the program calls another class's ") + c_name(callable) +
+                           " on a " + Py_TYPE(self)->tp_name);
+      break;
+    case CFunctionKind::kOfClass:
+      return call_of_class(callable, arguments, count, keyword_names);
+    case CFunctionKind::kState:
+      return call_state(callable, arguments, count, keyword_names);
+    case CFunctionKind::kReader:
+    case CFunctionKind::kPure: {
+      // One item of a dict needs no guard on the others.
+      const bool is_get = std::strcmp(c_name(callable), "get") == 0;
+      if (is_get && is_bound && !(self = unproxied(self))) return nullptr;
+      if (is_get && is_bound && PyDict_Check(self) && world_.is_outside(self) && !keyword_names &&
+          (count == 1 || count == 2) && is_primitive(arguments[0])) {
+        const int found = contains(self, arguments[0]);
+        if (found < 0) return nullptr;
+        if (found) return item(self, arguments[0]);
+        return Py_NewRef(count == 2 ? arguments[1] : Py_None);
+      }
+      break;
+    }
+    case CFunctionKind::kInferenceMode:
+      return PyBool_FromLong(world_.began_in_inference());
+    case CFunctionKind::kSwitch:
+      // The graph's history is kept by the grad mode that it is called in.
+      if (!world_.began_with_grad() && total == 1 && arguments[0] == Py_True)
+        return world_.stop("the program switches grad mode on that was off when it was called");
+      break;
+  }
+  if (kind == CFunctionKind::kFind || kind == CFunctionKind::kStore || kind == CFunctionKind::kMake)
+    return world_.stop(std::string("the program calls ") + c_name(callable) + " in an unusual way");
+  if (count > 0 && PyType_Check(arguments[0]) && std::strcmp(c_name(callable), "__new__") == 0 &&
+      !world_.ends_silently(reinterpret_cast<PyTypeObject*>(arguments[0])))
+    return nullptr;
+  // An unbound method has its object among the arguments.
+  const bool is_unbound = self && !is_bound;
+  const bool is_method = self && (kind == CFunctionKind::kReader || kind == CFunctionKind::kWriter);
+  const CUse use = is_method ? use_of_method(c_name(callable), self) : CUse::kReads;
+  if (is_method && world_.is_own(self) && !reads_own_items(c_name(callable))) {
+    if (!expose_for(use, nullptr, arguments + is_unbound, total - is_unbound)) return nullptr;
+  } else if (!expose_for(use, self, arguments + is_unbound, total - is_unbound)) {
+    return nullptr;
+  }
+  if (is_method)
+    for (std::size_t i = 0; i < total; ++i) world_.note_search(arguments[i], self);
+  if (const char* name = c_name(callable);
+      (std::strcmp(name, "repr") == 0 || std::strcmp(name, "ascii") == 0 ||
+       std::strcmp(name, "format") == 0 || std::strcmp(name, "__repr__") == 0 ||
+       std::strcmp(name, "__str__") == 0 || std::strcmp(name, "__format__") == 0) &&
+      (count > 0 || is_bound)) {
+    PyObject* printed = is_bound ? self : arguments[0];
+    if (!prints_the_same(printed)) return world_.stop("the text of an object may name its address");
+    if (PyType_Check(printed)) world_.guard_name(printed);
+    if (is_bound && PyUnicode_Check(self) && formats_attributes(self))
+      return world_.stop("the program formats attributes of objects");
+  } else if (std::strcmp(name, "format_map") == 0) {
+    return world_.stop("the program formats attributes of objects");
+  } else if (self && (std::strcmp(name, "__reduce_ex__") == 0) && !world_.expose_state(self)) {
+    return nullptr;
+  }
+  const TakerScope scope(*this, use == CUse::kReads ? Taker::kReader : Taker::kInterpreter);
+  return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
+                      c_name(callable), 1);
+}
+
+PyObject* Interpreter::call_of_class(PyObject* callable, PyObject* const* arguments,
+                                     std::size_t count, PyObject* keyword_names) {
+  const std::string_view name = c_name(callable);
+  const std::size_t total = count + keyword_count(keyword_names);
+  if (name.starts_with("is_") && count == 2) world_.guard_identity_of(arguments[0], arguments[1]);
+  // Classes answer for their bases and, where they are abstract, for what is registered with them.
+  static PyObject* const class_name = PyUnicode_InternFromString("__class__");
+  if ((name == "isinstance" || name == "issubclass") && count > 1 && !PyType_Check(arguments[1]) &&
+      !world_.expose(arguments[1]))
+    return nullptr;
+  for (std::size_t i = 0; i < total; ++i) {
+    guard_special(arguments[i], class_name);
+    if (PyType_Check(arguments[i])) {
+      auto* type = reinterpret_cast<PyTypeObject*>(arguments[i]);
+      if (guards::is_made_by_python(type))
+        world_.guards().guard_type_attribute(type, class_name, _PyType_Lookup(type, class_name));
+    } else if (Py_TYPE(arguments[i])->tp_getattro != PyObject_GenericGetAttr &&
+               !guards::is_tensor(arguments[i]) && !PyModule_Check(arguments[i]) &&
+               guards::content_of(arguments[i]) == guards::Content::kUnknown &&
+               !world_.expose(arguments[i])) {
+      return nullptr;  // its class may be one that it tells
+    }
+  }
+  if (name.starts_with("_abc_")) {
+    static PyObject* const token = find_cache_token();
+    const Ref nothing = Ref::steal(PyTuple_New(0));
+    const Ref now = token ? Ref::steal(PyObject_CallNoArgs(token)) : Ref();
+    if (!now) return world_.stop("the program asks an abstract class");
+    world_.guards().guard_answer(token, nothing.get(), now.get());
+  }
+  return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
+                      c_name(callable));
+}
+
+// A switch of the process: the guards ask again.
+PyObject* Interpreter::call_state(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                                  PyObject* keyword_names) {
+  if (keyword_count(keyword_names) != 0 || count != 0)
+    return world_.stop(std::string("the program calls ") + c_name(callable) + " in an unusual way");
+  Ref answer = Ref::steal(PyObject_Vectorcall(callable, arguments, count, nullptr));
+  if (!answer) return nullptr;
+  if (!is_primitive(answer.get()))
+    return world_.stop(std::string(c_name(callable)) + " answers with an object");
+  const Ref nothing = Ref::steal(PyTuple_New(0));
+  world_.guards().guard_answer(callable, nothing.get(), answer.get());
+  return answer.release();
+}
+
+void Interpreter::guard_special(PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (guards::is_made_by_python(type))
+    world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
+}
+
+}  // namespace backplane::capture

@@ -1,0 +1,421 @@
+#include "core/torch/interpret/interpreter.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <opcode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <string_view>
+
+#include "core/cpython/bytecode/class_dict.h"
+#include "core/cpython/frame/watched.h"
+#include "core/torch/interpret/frame_state.h"
+#include "core/torch/record/session.h"
+#include "core/torch/record/value_tensor.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+constexpr std::uint64_t kMostInstructions = 100'000'000;
+
+// Python that PyTorch's dispatcher calls, such as shape functions, is none of the program's.
+bool is_below_dispatcher() {
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  return excluded.has(record::kRecordKey) || excluded.has(c10::DispatchKey::Functionalize);
+}
+
+// The two functions of Python that PyErr_WarnEx() calls.
+bool shows_warning_of_c(std::string_view file, std::string_view function) {
+  return file.ends_with("/warnings.py") &&
+         (function == "WarningMessage.__init__" || function == "_showwarnmsg");
+}
+
+bool guard_under(World& world, PyTypeObject* type, PyObject* name, PyObject* function) {
+  PyObject* found = _PyType_Lookup(type, name);
+  if (!found) return false;
+  PyObject* inside = found;
+  if (Py_TYPE(found) == &PyClassMethod_Type || Py_TYPE(found) == &PyStaticMethod_Type) {
+    const Ref inner = Ref::steal(PyObject_GetAttrString(found, "__func__"));
+    if (!inner) PyErr_Clear();
+    inside = inner.get();  // the method holds it
+  }
+  if (inside != function) return false;
+  world.guards().guard_type_attribute(type, name, found);
+  return true;
+}
+
+// A function that C code found by looking into a class: guarded as the attribute that it is.
+bool guard_as_method(World& world, const cpython::FrameContent& content) {
+  PyObject* first = content.code->co_argcount > 0 ? content.locals[0] : nullptr;
+  PyObject* name = reinterpret_cast<PyFunctionObject*>(content.function)->func_name;
+  for (PyObject* holder : {first ? reinterpret_cast<PyObject*>(Py_TYPE(first)) : nullptr,
+                           first && PyType_Check(first) ? first : nullptr}) {
+    if (!holder) continue;
+    auto* type = reinterpret_cast<PyTypeObject*>(holder);
+    if (guard_under(world, type, name, content.function)) return true;
+    if (!type->tp_mro) continue;  // being made
+    // Classes may hold a function under another name than its own.
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+      PyObject* dict = cpython::dict_of_class(
+          reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)));
+      Py_ssize_t position = 0;
+      PyObject *key, *value;
+      while (PyDict_Next(dict, &position, &key, &value))
+        if ((value == content.function || Py_TYPE(value) == &PyStaticMethod_Type ||
+             Py_TYPE(value) == &PyClassMethod_Type) &&
+            guard_under(world, type, key, content.function))
+          return true;
+    }
+  }
+  return false;
+}
+
+// By torch_backplane.disable.
+bool is_disabled(PyObject* function) {
+  PyObject* dict = PyFunction_Check(function)
+                       ? reinterpret_cast<PyFunctionObject*>(function)->func_dict
+                       : nullptr;
+  static PyObject* const mark = PyUnicode_InternFromString("_backplane_disabled");
+  return dict && PyDict_GetItemWithError(dict, mark) != nullptr;
+}
+
+}  // namespace
+
+std::string_view text_of(PyObject* name) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(name, &size);
+  if (utf8) return {utf8, static_cast<std::size_t>(size)};
+  PyErr_Clear();
+  return {};
+}
+
+void FrameState::drop_to(int depth) {
+  while (top > base + depth) Py_XDECREF(*--top);
+}
+
+const DecodedCode* Interpreter::decoded(PyCodeObject* code) {
+  std::unique_ptr<DecodedCode>& slot = codes_[code];
+  if (slot) return slot.get();
+  Result<cpython::Code> made = cpython::decode(code);
+  if (!made.ok()) {
+    world_.stop(made.status().message());
+    return nullptr;
+  }
+  slot = std::make_unique<DecodedCode>();
+  slot->object = Ref::borrow(reinterpret_cast<PyObject*>(code));
+  slot->code = std::move(*made);
+  const auto& instructions = slot->code.instructions;
+  slot->handler.assign(instructions.size(), -1);
+  for (std::size_t r = 0; r < slot->code.exceptions.size(); ++r)
+    for (std::int32_t i = slot->code.exceptions[r].begin; i < slot->code.exceptions[r].end; ++i)
+      slot->handler[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(r);
+  slot->index_at.assign(
+      instructions.empty() ? 1 : static_cast<std::size_t>(instructions.back().offset) + 1, -1);
+  std::int32_t next_unit = 0;
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    // Prefixes lead to the instruction behind them.
+    for (std::int32_t unit = next_unit; unit <= instructions[i].offset; ++unit)
+      slot->index_at[static_cast<std::size_t>(unit)] = static_cast<std::int32_t>(i);
+    next_unit = instructions[i].offset + 1;
+  }
+  return slot.get();
+}
+
+bool Interpreter::admit_locals(const cpython::FrameContent& content) {
+  PyCodeObject* code = content.code;
+  PyObject* function = content.function;
+  if (!world_.is_own(function) && !world_.is_outside(function)) {
+    if (!guard_as_method(world_, content)) {
+      world_.stop("C code calls the function " + std::string(text_of(code->co_qualname)) +
+                  ", found in an unknown way");
+      return false;
+    }
+    const Ref known = Ref::steal(world_.read_constant(function));
+    if (!known) return false;
+  }
+  const SourceId source = world_.source_of(function);
+  guards::Sources& sources = world_.guards().sources();
+  PyObject* defaults = PyFunction_GET_DEFAULTS(function);
+  PyObject* keyword_defaults = PyFunction_GET_KW_DEFAULTS(function);
+  const int named = code->co_argcount + code->co_kwonlyargcount;
+  const int count = named + ((code->co_flags & CO_VARARGS) != 0 ? 1 : 0) +
+                    ((code->co_flags & CO_VARKEYWORDS) != 0 ? 1 : 0);
+  for (int i = 0; i < count; ++i) {
+    PyObject*& local = content.locals[i];
+    if (!local) continue;
+    PyObject* admitted = nullptr;
+    SourceId from = kNoSource;
+    if (i < code->co_argcount && defaults) {
+      const Py_ssize_t at = i - (code->co_argcount - PyTuple_GET_SIZE(defaults));
+      if (at >= 0 && PyTuple_GET_ITEM(defaults, at) == local && source != kNoSource)
+        from = sources.add(SourceKind::kDefault, source, nullptr, at);
+    } else if (i >= code->co_argcount && i < named && keyword_defaults && source != kNoSource) {
+      PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+      if (PyDict_GetItemWithError(keyword_defaults, name) == local)
+        from = sources.add(SourceKind::kKeywordDefault, source, name);
+    }
+    // What the caller gave may be the very object that is the default: then both are guarded.
+    if (from != kNoSource && !world_.is_own(local))
+      admitted = world_.read(local, from);
+    else
+      admitted = world_.admit(Py_NewRef(local), "an argument", 2);
+    if (!admitted) return false;
+    Py_SETREF(local, admitted);
+  }
+  return true;
+}
+
+PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
+  if (in_operator_ || is_below_dispatcher())
+    return cpython::evaluate_by_default(thread, frame, throwing);
+  if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
+  const Taker taker = taker_;
+  const TakerScope scope(*this, Taker::kReader);
+  cpython::UnrunFrame unrun(thread, frame);
+  if (world_.stopped() || has_ended_) return world_.stop("");
+  if (World::is_too_deep()) return world_.stop("the program's calls lie too deep for the C stack");
+  const cpython::FrameContent content = cpython::content_of(frame);
+  PyCodeObject* code = content.code;
+  ++frame_count_;
+  const std::string_view file = text_of(code->co_filename);
+  // Behind a break the program warns again, but for what PyTorch tells only once.
+  if (shows_warning_of_c(file, text_of(code->co_qualname))) {
+    const record::Session* session = record::Session::current();
+    if (!session || session->refusal().empty()) return world_.stop("the program warns");
+    return cpython::evaluate_unhooked(thread, unrun.hand_on(), throwing);
+  }
+  const bool marks_modules = file.ends_with("/torch/_dynamo/mutation_guard.py");
+  // TorchDynamo, once used, marks every module that is made.
+  if (marks_modules && text_of(code->co_qualname) == "GenerationTracker.tag")
+    return Py_NewRef(Py_None);
+  if (!marks_modules && file.find("/torch/_dynamo/") != std::string_view::npos)
+    return world_.stop("the program calls TorchDynamo (" + std::string(text_of(code->co_qualname)) +
+                       ")");
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+    return world_.stop("the program uses coroutines");
+  if (!(code->co_flags & CO_OPTIMIZED))
+    return world_.stop("the program defines a class or runs a module");
+  if (is_disabled(content.function))
+    return world_.stop(std::string(text_of(code->co_qualname)) + " is disabled for capture");
+  if (cpython::is_code_watched(code))
+    return world_.stop("a debugger, profiler or coverage tool watches " +
+                       std::string(text_of(code->co_qualname)));
+  const DecodedCode* known = decoded(code);
+  if (!known) return nullptr;
+  if (!content.is_generator) {
+    if (!admit_locals(content)) return nullptr;
+    if (code->co_flags & CO_GENERATOR) {
+      // Makes the generator and runs nothing of its body.
+      PyObject* generator = cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
+      if (generator) {
+        world_.own(generator);
+        generators_.push_back(Ref::borrow(generator));
+      }
+      return generator;
+    }
+  }
+  cpython::RunningFrame running(thread, unrun.hand_on());
+  PyObject** base = content.locals + code->co_nlocalsplus;
+  FrameState state{*this,          world_,  thread,
+                   running,        content, *known,
+                   content.locals, base,    base + content.stack_depth};
+  if (!content.is_generator) state.top = base;
+  if (!root_seen_ && content.function == root_function_) {
+    root_seen_ = state.is_root = true;
+    handled_before_ = thread->exc_info->exc_value;
+    for (int i = 0; i < code->co_nlocalsplus; ++i)
+      root_arguments_.push_back(Ref::borrow(content.locals[i]));
+  }
+  PyObject* result = nullptr;
+  bool suspended = false;
+  const Ref handled = Ref::borrow(thread->exc_info->exc_value);
+  if (running.entered()) {
+    const auto unit = static_cast<std::size_t>(content.first_unit);
+    state.at = unit < known->index_at.size() ? static_cast<std::size_t>(known->index_at[unit]) : 0;
+    state.keyword_names = nullptr;
+    if (throwing && state.at > 0) --state.at;
+    try {
+      result = run(state, throwing != 0, suspended);
+    } catch (const std::exception& error) {  // the frame is to be ended in any case
+      result = world_.stop(std::string("the capture failed: ") + error.what());
+    }
+  }
+  // A frame that ends in a handler does not get to its end.
+  if (world_.stopped() || has_broken_)
+    Py_XSETREF(thread->exc_info->exc_value, Py_XNewRef(handled.get()));
+  if (result && taker == Taker::kReader && !world_.stopped() && !world_.expose(result)) {
+    Py_CLEAR(result);
+    suspended = false;
+  }
+  if (suspended) {
+    running.suspend(state.depth());
+  } else {
+    state.drop_to(0);
+    running.finish();
+  }
+  return result;
+}
+
+// Counts the steps of the outermost frame; takes its state where it is to end.
+bool Interpreter::is_break(const FrameState& state) {
+  root_.instruction = static_cast<std::int32_t>(state.at);
+  root_.step = ++root_step_;
+  if (root_step_ != break_step_) return false;
+  has_broken_ = true;
+  root_.handles_exception = state.thread->exc_info->exc_value != handled_before_;
+  for (PyObject** slot = state.base; slot < state.top; ++slot)
+    root_.slots.push_back(Ref::borrow(*slot));
+  for (int i = 0; i < state.content.code->co_nlocalsplus; ++i)
+    root_.locals.push_back(Ref::borrow(state.locals[i]));
+  return true;
+}
+
+namespace {
+
+bool is_suspended(PyObject* generator) {
+  const Ref suspended = Ref::steal(PyObject_GetAttrString(generator, "gi_suspended"));
+  if (!suspended) PyErr_Clear();
+  return suspended.get() == Py_True;
+}
+
+// Every generator's own one of Python 3.12 turns StopIteration into RuntimeError.
+bool is_implicit([[maybe_unused]] const cpython::Instruction& handler) {
+#ifdef CALL_INTRINSIC_1
+  return handler.opcode == CALL_INTRINSIC_1;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+bool Interpreter::finish_generators() {
+  // Those that are made meanwhile come behind.
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    const Ref generator = generators_[i];
+    if (!is_suspended(generator.get())) continue;
+    const Ref frame = Ref::steal(PyObject_GetAttrString(generator.get(), "gi_frame"));
+    const Ref last = frame ? Ref::steal(PyObject_GetAttrString(frame.get(), "f_lasti")) : Ref();
+    if (!last) return false;
+    const Ref code = Ref::steal(reinterpret_cast<PyObject*>(
+        PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.get()))));
+    const DecodedCode* known = decoded(reinterpret_cast<PyCodeObject*>(code.get()));
+    if (!known) return false;
+    const auto unit = static_cast<std::size_t>(PyLong_AsLong(last.get())) / 2;
+    const std::int32_t at = unit < known->index_at.size() ? known->index_at[unit] : -1;
+    const std::int32_t range = at < 0 ? -1 : known->handler[static_cast<std::size_t>(at)];
+    if (range < 0) continue;
+    const auto target = known->code.exceptions[static_cast<std::size_t>(range)].target;
+    if (is_implicit(known->code.instructions[static_cast<std::size_t>(target)])) continue;
+    if (has_broken_)
+      world_.stop("a generator is left inside of a try or with statement");
+    else
+      Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr));
+    if (world_.stopped()) return false;
+    PyErr_Clear();  // as PyErr_WriteUnraisable does for a generator that goes
+  }
+  return true;
+}
+
+void Interpreter::close_generators() {
+  has_ended_ = true;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  for (const Ref& generator : generators_) {
+    if (!is_suspended(generator.get())) continue;
+    const Ref closed = Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr));
+    PyErr_Clear();
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended) {
+  const auto& instructions = state.code.code.instructions;
+  bool add_traceback = true;
+  bool failed = throwing;
+  for (;;) {
+    if (failed || world_.stopped()) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an error without an exception");
+      // The recording's own refusals are no exceptions of the program.
+      const record::Session* session = record::Session::current();
+      if (!world_.stopped() && session && !session->refusal().empty())
+        world_.stop(session->refusal());
+      if (world_.stopped()) {
+        if (stop_location_.empty()) {
+          const int line = instructions[state.at].location.line;
+          stop_location_ =
+              std::string(text_of(state.content.code->co_filename)) + ":" + std::to_string(line);
+        }
+        return nullptr;
+      }
+      if (add_traceback) state.running.add_traceback();
+      add_traceback = true;
+      failed = false;
+      const std::int32_t handler = state.code.handler[state.at];
+      if (handler < 0) return nullptr;
+      const cpython::ExceptionRange& range =
+          state.code.code.exceptions[static_cast<std::size_t>(handler)];
+      state.drop_to(range.depth);
+      // Where it was raised: not the instruction that raises it again.
+      if (range.push_lasti) state.push(PyLong_FromLong(state.running.position()));
+      PyObject *type, *value, *trace;
+      PyErr_Fetch(&type, &value, &trace);
+      PyErr_NormalizeException(&type, &value, &trace);
+      PyException_SetTraceback(value, trace ? trace : Py_None);
+      Py_XDECREF(type);
+      Py_XDECREF(trace);
+      world_.own(value);
+      state.push(value);
+      state.at = static_cast<std::size_t>(range.target);
+    }
+    const cpython::Instruction& it = instructions[state.at];
+    state.running.set_position(it.offset);
+    if (state.is_root && is_break(state)) return Py_NewRef(Py_None);
+    if (++instruction_count_ > kMostInstructions) {
+      world_.stop("the program runs too long to be captured");
+      continue;
+    }
+    if ((instruction_count_ & 0xffff) == 0 && PyErr_CheckSignals() != 0) {
+      failed = true;
+      continue;
+    }
+    bool handled = false;
+    Flow flow = Flow::kNext;
+    for (const auto group : {run_stack_instruction, run_object_instruction, run_call_instruction,
+                             run_build_instruction, run_exception_instruction,
+                             run_match_instruction, run_version_instruction}) {
+      flow = group(state, it, handled);
+      if (handled) break;
+    }
+    if (!handled) {
+      world_.stop("the program uses an instruction that is not captured: " +
+                  std::to_string(it.opcode));
+      continue;
+    }
+    switch (flow) {
+      case Flow::kNext:
+        ++state.at;
+        break;
+      case Flow::kJumped:
+        break;
+      case Flow::kReraise:
+        add_traceback = false;
+        failed = true;
+        break;
+      case Flow::kError:
+        failed = true;
+        break;
+      case Flow::kYield:
+        out_suspended = true;
+        ++state.at;
+        return state.pop();
+      case Flow::kReturn:
+        return state.pop();
+    }
+  }
+}
+
+}  // namespace backplane::capture

@@ -1,0 +1,68 @@
+// Functions that stand around others and change nothing of what they compute: checkpoints, caches.
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "core/torch/interpret/interpreter.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+// Of torch.utils.checkpoint.checkpoint, not of the function it is given.
+constexpr std::array<std::string_view, 6> kCheckpointOptions{"use_reentrant", "preserve_rng_state",
+                                                             "context_fn",    "determinism_check",
+                                                             "debug",         "early_stop"};
+
+bool is_checkpoint_option(PyObject* name) {
+  const char* text = PyUnicode_AsUTF8(name);
+  return text && std::find(kCheckpointOptions.begin(), kCheckpointOptions.end(), text) !=
+                     kCheckpointOptions.end();
+}
+
+}  // namespace
+
+PyObject* Interpreter::call_wrapped(PyObject* wrapper, PyObject* const* arguments,
+                                    std::size_t count, PyObject* keyword_names) {
+  static PyObject* const name = PyUnicode_InternFromString("__wrapped__");
+  const Ref wrapped = Ref::steal(attribute(wrapper, name));
+  return wrapped ? call(wrapped.get(), arguments, count, keyword_names) : nullptr;
+}
+
+PyObject* Interpreter::call_checkpointed(PyObject* const* arguments, std::size_t count,
+                                         PyObject* keyword_names) {
+  if (count == 0) return world_.stop("the program calls checkpoint in an unusual way");
+  std::vector<PyObject*> kept(arguments + 1, arguments + count);
+  const Ref names = Ref::steal(PyList_New(0));
+  const Py_ssize_t named = keyword_names ? PyTuple_GET_SIZE(keyword_names) : 0;
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(keyword_names, i);
+    if (PyUnicode_CompareWithASCIIString(name, "context_fn") == 0)
+      return world_.stop("the program calls checkpoint with a context of its own");
+    if (is_checkpoint_option(name)) continue;
+    if (PyList_Append(names.get(), name) != 0) return nullptr;
+    kept.push_back(arguments[count + static_cast<std::size_t>(i)]);
+  }
+  const Ref kept_names = Ref::steal(PyList_AsTuple(names.get()));
+  return kept_names ? call(arguments[0], kept.data(), count - 1, kept_names.get()) : nullptr;
+}
+
+// The cache may hold what the function gave in another state of the world, so it must not look at
+// that: then what it gives now is what the cache has, or will have.
+PyObject* Interpreter::call_cached(PyObject* wrapper, PyObject* const* arguments, std::size_t count,
+                                   PyObject* keyword_names) {
+  const std::size_t guard_count = world_.guards().size();
+  Ref result = Ref::steal(call_wrapped(wrapper, arguments, count, keyword_names));
+  if (!result)
+    return world_.stopped() ? nullptr
+                            : world_.stop("the program calls a cached function that fails");
+  if (!world_.guards().only_fixed_since(guard_count))
+    return world_.stop("the program calls a cached function that reads what may change");
+  if (!is_primitive(result.get()) && !is_fixed(result.get()))
+    return world_.stop("the program calls a cached function that gives an object");
+  return result.release();
+}
+
+}  // namespace backplane::capture

@@ -1,0 +1,373 @@
+#include "core/torch/world/world.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "core/torch/guards/content.h"
+#include "core/torch/record/value_tensor.h"
+
+namespace backplane::capture {
+
+namespace {
+
+using cpython::Ref;
+
+bool is_traced(PyObject* object) {
+  return record::find_wrapped_value(THPVariable_Unpack(object)) != nullptr;
+}
+
+PyTypeObject* parameter_type() {
+  static PyTypeObject* const type = [] {
+    const Ref module = Ref::steal(PyImport_ImportModule("torch.nn.parameter"));
+    return reinterpret_cast<PyTypeObject*>(
+        module ? PyObject_GetAttrString(module.get(), "Parameter") : nullptr);
+  }();
+  return type;
+}
+
+bool is_bound_c_function(PyObject* object) {
+  PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr;
+  return self && !PyModule_Check(self) && !PyType_Check(self);
+}
+
+// Stands in its module under its own name, as copyreg.__newobj__ does.
+bool is_module_function(PyObject* object) {
+  if (!PyFunction_Check(object)) return false;
+  const auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  return PyDict_GetItemWithError(function->func_globals, function->func_name) == object;
+}
+
+// Nothing but numbers in it.
+bool is_plain_slice(PyObject* object) {
+  if (!PySlice_Check(object)) return false;
+  const auto* slice = reinterpret_cast<PySliceObject*>(object);
+  return is_primitive(slice->start) && is_primitive(slice->stop) && is_primitive(slice->step);
+}
+
+// C code gives the one object of this content, wherever else it is found.
+bool is_singleton(PyObject* object) {
+  if (PyTuple_CheckExact(object)) return PyTuple_GET_SIZE(object) == 0;
+  if (PyFrozenSet_CheckExact(object)) return PySet_GET_SIZE(object) == 0;
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  return type == "numpy.bool" || type == "numpy.bool_";
+}
+
+}  // namespace
+
+bool is_primitive(PyObject* object) {
+  return object == Py_None || PyBool_Check(object) || PyLong_CheckExact(object) ||
+         PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) ||
+         PyComplex_CheckExact(object) || object == Py_Ellipsis || object == Py_NotImplemented;
+}
+
+bool is_fixed(PyObject* object) {
+  if (PyType_Check(object) || PyModule_Check(object) || THPDtype_Check(object) ||
+      THPLayout_Check(object) || THPMemoryFormat_Check(object))
+    return true;
+  if (PyCFunction_Check(object)) return !is_bound_c_function(object);
+  PyTypeObject* type = Py_TYPE(object);
+  return type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+         type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type ||
+         type == &PyClassMethodDescr_Type || PyCode_Check(object);
+}
+
+PyObject* World::stop(const std::string& reason) {
+  if (reason_.empty()) reason_ = reason;
+  PyErr_SetString(PyExc_RuntimeError, reason.c_str());
+  return nullptr;
+}
+
+void World::know(PyObject* object, SourceId source) {
+  if (known_.emplace(object, Known{source, Depth::kNone}).second)
+    alive_.push_back(Ref::borrow(object));
+}
+
+void World::own(PyObject* object) {
+  if (!is_primitive(object)) know(object, kNoSource);
+}
+
+void World::share(PyObject* object) {
+  if (is_primitive(object)) return;
+  if (const SourceId source = source_of(object); source != kNoSource)
+    guards_.guard_identity(source, object);
+  else if (shared_.insert(object).second)
+    own(object);
+  if (!PyTuple_CheckExact(object)) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) share(PyTuple_GET_ITEM(object, i));
+}
+
+bool World::ends_silently(PyTypeObject* type) {
+  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
+  if (_PyType_Lookup(type, finalizer)) {
+    stop(std::string("the program makes a ") + type->tp_name +
+         ", whose __del__ would run when the capture ends");
+    return false;
+  }
+  guards_.guard_type_attribute(type, finalizer, nullptr);
+  return true;
+}
+
+bool World::is_own(PyObject* object) const {
+  const auto found = known_.find(object);
+  return found != known_.end() && found->second.source == kNoSource;
+}
+
+SourceId World::source_of(PyObject* object) const {
+  const auto found = known_.find(object);
+  return found == known_.end() ? kNoSource : found->second.source;
+}
+
+SourceId World::place_of(PyObject* object) const {
+  const auto value = values_.find(object);
+  return value == values_.end() ? source_of(object) : value->second;
+}
+
+SourceId World::path_of(PyObject* object) const {
+  const auto input = input_of_.find(object);
+  return input == input_of_.end() ? source_of(object) : inputs_[input->second].source;
+}
+
+void World::guard_identity_of(PyObject* a, PyObject* b) {
+  const auto identity_of = [this](PyObject* object) {
+    if (!shared_.contains(object)) return path_of(object);
+    return guards_.sources().add(SourceKind::kConstant, kNoSource, object);
+  };
+  const SourceId first = identity_of(a), second = identity_of(b);
+  if (first == kNoSource || second == kNoSource || first == second) return;
+  if (a == b)
+    guards_.guard_same(first, second);
+  else
+    guards_.guard_distinct(first, second);
+}
+
+PyObject* World::read_own_attribute(PyObject* traced, PyObject* name) {
+  const InputTensor& input = inputs_[input_of_.at(traced)];
+  PyObject** dict = _PyObject_GetDictPtr(input.real.get());
+  if (!dict || !*dict) {
+    guards_.guard_no_instance_dict(input.source);
+    return nullptr;
+  }
+  guards::Sources& sources = guards_.sources();
+  const SourceId source = sources.add(SourceKind::kInstanceDict, input.source, nullptr);
+  if (PyObject* value = PyDict_GetItemWithError(*dict, name))
+    return read(value, sources.add(SourceKind::kDictItem, source, name));
+  guards_.guard_absence(source, name);
+  return nullptr;
+}
+
+PyObject* World::read_of_input(PyObject* traced, PyObject* descriptor) {
+  const InputTensor& input = inputs_[input_of_.at(traced)];
+  PyObject* real = input.real.get();
+  const Ref value =
+      Ref::steal(Py_TYPE(descriptor)
+                     ->tp_descr_get(descriptor, real, reinterpret_cast<PyObject*>(Py_TYPE(real))));
+  if (!value) return nullptr;
+  return read(value.get(), guards_.sources().add(SourceKind::kSlot, input.source, descriptor));
+}
+
+void World::note_identity(PyObject* object) {
+  if (is_primitive(object) || is_fixed(object)) return;
+  const SourceId source = path_of(object);
+  if (source != kNoSource && has_identity_.insert(source).second) identities_.push_back(source);
+}
+
+void World::note_search(PyObject* object, PyObject* container) {
+  if (path_of(object) == kNoSource || is_primitive(object) || is_fixed(object)) return;
+  note_identity(object);
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  Py_hash_t hash;
+  if (PyDict_Check(container)) {
+    while (PyDict_Next(container, &position, &key, &value)) note_identity(key);
+  } else if (PyAnySet_Check(container)) {
+    while (_PySet_NextEntry(container, &position, &key, &hash)) note_identity(key);
+  } else if (PyList_Check(container) || PyTuple_Check(container)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i)
+      note_identity(PySequence_Fast_GET_ITEM(container, i));
+  }
+}
+
+PyObject* World::read_constant(PyObject* object) {
+  return read(object, guards_.sources().add(SourceKind::kConstant, kNoSource, object));
+}
+
+PyObject* World::read(PyObject* object, SourceId source) {
+  if (guards::is_tensor(object)) return read_tensor(object, source);
+  if (object == Py_None || PyBool_Check(object) || object == Py_Ellipsis ||
+      object == Py_NotImplemented) {
+    guards_.guard_identity(source, object);
+    return Py_NewRef(object);
+  }
+  if (is_primitive(object) || THPDevice_Check(object) || PyRange_Check(object)) {
+    guards_.guard_equality(source, object);
+    if (!is_primitive(object) && values_.emplace(object, source).second)
+      alive_.push_back(Ref::borrow(object));
+    return Py_NewRef(object);
+  }
+  if (is_fixed(object)) {
+    guards_.guard_identity(source, object);
+    know(object, guards_.sources().add(SourceKind::kConstant, kNoSource, object));
+    return Py_NewRef(object);
+  }
+  if (const auto found = known_.find(object); found != known_.end()) {
+    if (shared_.contains(object)) guards_.guard_identity(source, object);
+    if (found->second.source == kNoSource) return Py_NewRef(object);
+    if (found->second.source != source) guards_.guard_same(source, found->second.source);
+    return Py_NewRef(object);
+  }
+  if (PyFunction_Check(object))
+    guards_.guard_function(source, object);
+  else
+    guards_.guard_type(source, Py_TYPE(object));
+  know(object, source);
+  return Py_NewRef(object);
+}
+
+PyObject* World::read_tensor(PyObject* object, SourceId source) {
+  if (const auto found = real_input_.find(object); found != real_input_.end()) {
+    const InputTensor& input = inputs_[found->second];
+    if (input.source != source) guards_.guard_same(source, input.source);
+    return Py_NewRef(input.traced.get());
+  }
+  if (is_traced(object)) return Py_NewRef(object);
+  const bool is_parameter = Py_TYPE(object) == parameter_type();
+  if (!is_parameter && !THPVariable_CheckExact(object))
+    return stop(guards_.sources().text(source) + " is a tensor of class " +
+                Py_TYPE(object)->tp_name);
+  guards_.guard_type(source, Py_TYPE(object));
+  const at::Tensor& real = THPVariable_Unpack(object);
+  guards_.guard_tensor(source, real);
+  Ref traced;
+  try {
+    traced = Ref::steal(THPVariable_Wrap(hand_(real)));
+  } catch (const std::exception& error) {
+    return stop(guards_.sources().text(source) + ": " + error.what());
+  }
+  if (!traced) return nullptr;
+  if (is_parameter && PyObject_SetAttrString(traced.get(), "__class__",
+                                             reinterpret_cast<PyObject*>(parameter_type())) != 0)
+    return nullptr;
+  own(traced.get());
+  real_input_.emplace(object, inputs_.size());
+  input_of_.emplace(traced.get(), inputs_.size());
+  inputs_.push_back({source, Ref::borrow(object), traced});
+  return traced.release();
+}
+
+PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_count) {
+  if (!object) return nullptr;
+  Ref held = Ref::steal(object);
+  if (stopped()) return stop(reason_);
+  if (guards::is_tensor(object)) {
+    if (const auto found = real_input_.find(object); found != real_input_.end())
+      return Py_NewRef(inputs_[found->second].traced.get());
+    if (is_traced(object)) {
+      own(object);
+      return held.release();
+    }
+    if (const SourceId source = source_of(object); source != kNoSource)
+      return read_tensor(object, source);
+    return stop(std::string(giver) + " gave a tensor whose origin is unknown");
+  }
+  // A place that holds it now need not hold it in the next call.
+  if (is_singleton(object)) {
+    share(object);
+    return held.release();
+  }
+  if (is_primitive(object) || known_.count(object) != 0 || THPDevice_Check(object) ||
+      PyRange_Check(object) || is_plain_slice(object))
+    return held.release();
+  if (PyTraceBack_Check(object)) {  // of an exception that was admitted
+    own(object);
+    return held.release();
+  }
+  if (is_fixed(object)) return read_constant(object);
+  if (is_module_function(object)) return read_constant(object);
+  const bool is_new = Py_REFCNT(object) <= owner_count;
+  if (guards::is_immutable_value(object)) {  // made of what is guarded
+    is_new ? own(object) : share(object);
+    return held.release();
+  }
+  if (PyTuple_Check(object)) return admit_tuple(held.release(), giver, is_new);
+  if (!is_new)
+    return stop(std::string(giver) + " gave an object of class " + Py_TYPE(object)->tp_name +
+                " whose origin is unknown");
+  if (!admit_children(object, giver)) return nullptr;
+  own(object);
+  return held.release();
+}
+
+PyObject* World::admit_tuple(PyObject* object, const char* giver, bool is_new) {
+  Ref held = Ref::steal(object);
+  if (is_too_deep()) return stop(std::string(giver) + " gave a tuple that is nested too deep");
+  const Py_ssize_t count = PyTuple_GET_SIZE(object);
+  std::vector<Ref> items;
+  bool changed = false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PyTuple_GET_ITEM(object, i);
+    // The tuple and this function hold what is new in a new tuple.
+    Ref admitted = Ref::steal(admit(Py_NewRef(item), giver, is_new ? 2 : 0));
+    if (!admitted) return nullptr;
+    changed = changed || admitted.get() != item;
+    items.push_back(std::move(admitted));
+  }
+  if (changed) {
+    if (!PyTuple_CheckExact(object))
+      return stop(std::string(giver) + " gave a tuple of class " + Py_TYPE(object)->tp_name +
+                  " with tensors from outside");
+    held = Ref::steal(PyTuple_New(count));
+    for (Py_ssize_t i = 0; i < count; ++i)
+      PyTuple_SET_ITEM(held.get(), i, items[static_cast<std::size_t>(i)].release());
+  }
+  own(held.get());
+  return held.release();
+}
+
+// A new list or dict may hold what was outside before; iterators and the like are asked later.
+bool World::admit_children(PyObject* object, const char* giver) {
+  if (is_too_deep()) {
+    stop(std::string(giver) + " gave an object that is nested too deep");
+    return false;
+  }
+  if (PyList_CheckExact(object)) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i) {
+      PyObject* item = admit(Py_NewRef(PyList_GET_ITEM(object, i)), giver, 2);
+      if (!item || PyList_SetItem(object, i, item) != 0) return false;
+    }
+  } else if (PyDict_Check(object)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(object, &position, &key, &value)) {
+      const Ref admitted = Ref::steal(admit(Py_NewRef(value), giver, 2));
+      const Ref admitted_key = Ref::steal(admit(Py_NewRef(key), giver, 2));
+      if (!admitted || !admitted_key) return false;
+      // Replacing the value of a key that is there keeps the order.
+      if (admitted.get() != value && PyDict_SetItem(object, key, admitted.get()) != 0) return false;
+    }
+  } else if (PyMethod_Check(object)) {
+    const Ref self = Ref::steal(admit(Py_NewRef(PyMethod_GET_SELF(object)), giver, 2));
+    return static_cast<bool>(self);
+  }
+  return true;
+}
+
+void World::guard_name(PyObject* type) {
+  if (!PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type), Py_TPFLAGS_HEAPTYPE)) return;
+  const SourceId source = guards_.sources().add(SourceKind::kConstant, kNoSource, type);
+  static PyObject* const names[] = {PyUnicode_InternFromString("__qualname__"),
+                                    PyUnicode_InternFromString("__module__")};
+  for (PyObject* name : names) {
+    PyObject* descriptor = _PyType_Lookup(&PyType_Type, name);
+    const Ref value = Ref::steal(PyType_Type.tp_getattro(type, name));
+    if (!value)
+      PyErr_Clear();
+    else if (PyUnicode_CheckExact(value.get()))
+      guards_.guard_equality(guards_.sources().add(SourceKind::kSlot, source, descriptor),
+                             value.get());
+  }
+}
+
+}  // namespace backplane::capture

@@ -1,0 +1,135 @@
+#include "kernels/rows/block.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/simd/instruction_set.h"
+#include "kernels/simd/vector_table.h"
+
+namespace backplane::onednn {
+namespace {
+
+template <class T>
+T read_element(const T& v) {
+  return v;
+}
+float read_element(const BFloat16& v) { return to_float(v); }
+float read_element(const Float16& v) { return to_float(v); }
+
+// Saturates NaN and values out of range to the most negative number, as the processor does.
+template <class To, class From>
+To number_to(From v) {
+  if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    const auto d = static_cast<double>(v);
+    return d >= -0x1p63 && d < 0x1p63 ? static_cast<To>(v) : static_cast<To>(INT64_MIN);
+  } else {
+    return static_cast<To>(v);
+  }
+}
+
+template <class M, class R>
+void load_elements(void* target, const void* source, std::int64_t stride, std::int64_t n) {
+  auto* d = static_cast<R*>(target);
+  const auto* s = static_cast<const M*>(source);
+  for (std::int64_t i = 0; i < n; ++i) d[i] = number_to<R>(read_element(s[i * stride]));
+}
+template <class M, class R>
+void store_elements(void* target, std::int64_t stride, const void* source, std::int64_t n) {
+  auto* d = static_cast<M*>(target);
+  const auto* s = static_cast<const R*>(source);
+  for (std::int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_same_v<M, BFloat16>) {
+      d[i * stride] = to_bfloat16(static_cast<float>(s[i]));
+    } else if constexpr (std::is_same_v<M, Float16>) {
+      d[i * stride] = to_float16(static_cast<float>(s[i]));
+    } else if constexpr (std::is_same_v<M, bool>) {
+      d[i * stride] = s[i] != R{0};
+    } else if constexpr (std::is_integral_v<M>) {
+      d[i * stride] = static_cast<M>(number_to<std::int64_t>(s[i]));
+    } else {
+      d[i * stride] = static_cast<M>(s[i]);
+    }
+  }
+}
+template <class To, class From>
+void convert_elements(const BlockArgs& args) {
+  auto* d = static_cast<To*>(args.target);
+  const auto* s = static_cast<const From*>(args.sources[0]);
+  for (std::int64_t i = 0; i < args.count; ++i) d[i] = number_to<To>(s[i * args.steps[0]]);
+}
+
+template <class F>
+decltype(auto) with_domain(Domain domain, F&& f) {
+  switch (domain) {
+    case Domain::kF32:
+      return f(float{});
+    case Domain::kF64:
+      return f(double{});
+    case Domain::kI64:
+      break;
+  }
+  return f(std::int64_t{});
+}
+
+}  // namespace
+
+const VectorTable& vector_table() {
+  static const VectorTable& best = *runnable_table(0);
+  return best;
+}
+
+const VectorTable* runnable_table(std::size_t i) {
+  const VectorTable* tables[3] = {};
+  std::size_t count = 0;
+  if (instruction_set() >= InstructionSet::kAvx512) tables[count++] = &kVectorAvx512;
+  if (instruction_set() >= InstructionSet::kAvx2) tables[count++] = &kVectorAvx2;
+  tables[count++] = &kVectorBaseline;
+  return i < count ? tables[i] : nullptr;
+}
+
+BlockFunction block_function(Opcode op, Domain domain) {
+  if (domain == Domain::kF32)
+    if (const BlockFunction found = vector_table().find(op)) return found;
+  return detail::scalar_function(op, domain);
+}
+
+BlockFunction convert_function(Domain to, Domain from) {
+  return with_domain(to, [&](auto t) {
+    return with_domain(
+        from, [](auto f) -> BlockFunction { return convert_elements<decltype(t), decltype(f)>; });
+  });
+}
+
+LoadFunction load_function(Type from, Domain to) {
+  if (to == Domain::kF32 && from == Type::kBF16) return vector_table().load_bf16;
+  if (to == Domain::kF32 && from == Type::kBool) return vector_table().load_bool;
+  return with_type(from, [&](auto m) {
+    return with_domain(
+        to, [](auto r) -> LoadFunction { return load_elements<decltype(m), decltype(r)>; });
+  });
+}
+
+StoreFunction store_function(Type to, Domain from) {
+  if (from == Domain::kF32 && to == Type::kBF16) return vector_table().store_bf16;
+  if (from == Domain::kF32 && to == Type::kBool) return vector_table().store_bool;
+  return with_type(to, [&](auto m) {
+    return with_domain(
+        from, [](auto r) -> StoreFunction { return store_elements<decltype(m), decltype(r)>; });
+  });
+}
+
+void splat(Domain domain, void* target, double real, std::int64_t integer) {
+  for (std::int64_t k = 0; k < kLanes; ++k) switch (domain) {
+      case Domain::kF32:
+        static_cast<float*>(target)[k] = static_cast<float>(real);
+        break;
+      case Domain::kF64:
+        static_cast<double*>(target)[k] = real;
+        break;
+      case Domain::kI64:
+        static_cast<std::int64_t*>(target)[k] = integer;
+        break;
+    }
+}
+
+}  // namespace backplane::onednn
