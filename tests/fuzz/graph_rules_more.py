@@ -17,6 +17,7 @@ BACKWARD = "is part of a backward graph, which gradients reach"
 NOT_MADE = {
     "_assert_async*": NO_TENSOR,
     "_assert_tensor_metadata": NO_TENSOR,
+    "_efficientzerotensor": "autograd's own, of which a gradient is zero by its kind",
     "_functional_assert*": NO_TENSOR,
     "_local_scalar_dense": NO_TENSOR,
     "allclose": NO_TENSOR,
@@ -108,6 +109,13 @@ def never(op: str) -> str:
         ):
             return reason
     return ""
+
+
+@rule("narrow_copy")
+def _narrow_copy(graph: Graph) -> str:
+    """Its gradient takes no place that counts from the end."""
+    value = graph.pick(least=1)
+    return f"{value.name}, {graph.dim(value)}, 0, 1"
 
 
 # --- norms ---------------------------------------------------------------------------------------

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.functional as F
 from fuzz.graph_check import stepped
 from integration.helpers import PLUGINS, compile_for
 
+aten = torch.ops.aten
 UNARY = [
     "abs",
     "acos",
@@ -51,6 +55,29 @@ UNARY = [
     "logical_not",
     "positive",
     "nan_to_num",
+    "deg2rad",
+    "digamma",
+    "erfinv",
+    "i0",
+    "lgamma",
+    "logit",
+    "special_airy_ai",
+    "special_bessel_j0",
+    "special_bessel_j1",
+    "special_bessel_y0",
+    "special_bessel_y1",
+    "special_entr",
+    "special_erfcx",
+    "special_i0e",
+    "special_i1",
+    "special_i1e",
+    "special_log_ndtr",
+    "special_modified_bessel_i0",
+    "special_modified_bessel_k0",
+    "special_ndtr",
+    "special_ndtri",
+    "special_scaled_modified_bessel_k1",
+    "special_spherical_bessel_j0",
 ]
 BINARY = [
     "add",
@@ -78,14 +105,85 @@ INFINITY, NAN = float("inf"), float("nan")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 0.5, -2.0, 3.0, 7.5, 1e-30, -1e30, 1e20)
 BESIDE = (1e9, -1e30, INFINITY, NAN, 0.0, 0.5)
 NEAR = 1e-5  # relative
+PARAMETERS = (0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 0.5, -0.5)
 
 
 def unary(x: torch.Tensor) -> list[torch.Tensor]:
-    return [getattr(torch, name)(x) for name in UNARY]
+    return [_function(name)(x) for name in UNARY]
+
+
+def _function(name: str) -> Callable[..., torch.Tensor]:
+    return getattr(torch.special, name.removeprefix("special_"), None) or getattr(torch, name)
 
 
 def binary(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     return [getattr(torch, name)(x, y) for name in BINARY]
+
+
+# With parameters, each of which is one of the special numbers.
+WITH_PARAMETERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "add": lambda x, a: torch.add(x, x, alpha=a),
+    "addcdiv": lambda x, a: torch.addcdiv(x, x, x + 1, value=a),
+    "addcmul": lambda x, a: torch.addcmul(x, x, x, value=a),
+    "celu": lambda x, a: F.celu(x, a),
+    "clamp_max": torch.clamp_max,
+    "clamp_min": torch.clamp_min,
+    "elu": lambda x, a: aten.elu(x, a),
+    "elu, input": lambda x, a: aten.elu(x, 1.0, 1.0, a),
+    "elu, scale": lambda x, a: aten.elu(x, 1.0, a),
+    "eq": torch.eq,
+    "fmod": torch.fmod,
+    "hardshrink": F.hardshrink,
+    "hardtanh, high": lambda x, a: F.hardtanh(x, -1.0, a),
+    "hardtanh, low": lambda x, a: F.hardtanh(x, a, 1.0),
+    "heaviside": lambda x, a: torch.heaviside(x, torch.full_like(x, a)),
+    "leaky_relu": F.leaky_relu,
+    "lerp": lambda x, a: torch.lerp(x, x + 1, a),
+    "lt": torch.lt,
+    "mul": torch.mul,
+    "nan_to_num": torch.nan_to_num,
+    "pow": torch.pow,
+    "pow of a number": lambda x, a: torch.pow(a, x),
+    "remainder": torch.remainder,
+    "softplus": lambda x, a: F.softplus(x, 1.0, a),
+    "sub": lambda x, a: torch.sub(x, x, alpha=a),
+    "threshold": lambda x, a: F.threshold(x, a, 0.25),
+    "threshold, value": lambda x, a: F.threshold(x, 0.5, a),
+    "true_divide": torch.true_divide,
+    "where": lambda x, a: torch.where(x > 0, x, a),
+    "xlogy": torch.xlogy,
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("name", WITH_PARAMETERS)
+def test_special_parameters(name: str, plugin: str) -> None:
+    function = WITH_PARAMETERS[name]
+    x = torch.tensor(SPECIAL * 2)
+
+    def all_of_them(x: torch.Tensor, refused: frozenset[float] = frozenset()) -> list[torch.Tensor]:
+        return [function(x, a) for a in PARAMETERS if a not in refused]
+
+    refused = frozenset(a for a in PARAMETERS if is_refused(function, x, a))
+    ways = [
+        all_of_them(x, refused),
+        all_of_them(stepped(x), refused),  # one by one
+        [r.to(torch.float32) for r in all_of_them(x.double(), refused)],
+    ]
+    actual = compile_for(plugin, all_of_them)(x, refused)
+    taken = [a for a in PARAMETERS if a not in refused]
+    for i, a in enumerate(taken):
+        bad = wrong(actual[i], [way[i] for way in ways]).nonzero().flatten()
+        at = [(x[j].item(), actual[i][j].item(), ways[0][i][j].item()) for j in bad[:4].tolist()]
+        assert not at, (a, at)
+
+
+def is_refused(function: Callable[..., torch.Tensor], x: torch.Tensor, a: float) -> bool:
+    try:
+        function(x, a)
+    except (RuntimeError, ValueError):
+        return True
+    return False
 
 
 def gradients(x: torch.Tensor) -> list[torch.Tensor]:

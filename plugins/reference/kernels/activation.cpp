@@ -69,6 +69,7 @@ constexpr auto kSoftplusBackward = [](auto& p, double g, double x) {
   return g * z / (z + 1);
 };
 constexpr auto kHardtanh = [](auto& p, auto a) {
+  if (p[0] != p[0] || p[1] != p[1]) return decltype(a < p[0] ? p[0] : a)(p[0] + p[1]);
   const auto low = a < p[0] ? p[0] : a;
   return low > p[1] ? p[1] : low;
 };

@@ -69,6 +69,10 @@ constexpr auto kFmodInteger = [](auto&, I a, I b) {
   return b == -1 ? I{0} : a % b;
 };
 constexpr auto kPow = [](auto&, double a, double b) { return std::pow(a, b); };
+// PyTorch takes roots for what they are, whose infinities have other signs.
+constexpr auto kPowNumber = [](auto&, double a, double b) {
+  return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a) : std::pow(a, b);
+};
 constexpr auto kPowInteger = [](auto&, I a, I b) { return power(a, b); };
 constexpr auto kPowComplex = [](auto&, Complex a, Complex b) { return power(a, b); };
 constexpr auto kMaximum = [](auto&, auto a, auto b) {
@@ -193,8 +197,8 @@ constexpr PointwiseRow kRows[] = {
     binary("aten.fmod.Scalar", kFmod, kFmodInteger),
     pointwise<2>("aten.pow.Tensor_Tensor", {"self", "exponent"}, {}, kInResult, kPow, kPowInteger,
                  kPowComplex),
-    pointwise<2>("aten.pow.Tensor_Scalar", {"self", "exponent"}, {}, kInResult, kPow, kPowInteger,
-                 kPowComplex),
+    pointwise<2>("aten.pow.Tensor_Scalar", {"self", "exponent"}, {}, kInResult, kPowNumber,
+                 kPowInteger, kPowComplex),
     pointwise<2>("aten.pow.Scalar", {"self", "exponent"}, {}, kInResult, kPow, kPowInteger,
                  kPowComplex),
     pointwise<2>("aten.float_power.Tensor_Tensor", {"self", "exponent"}, {}, kInResult, kPow,

@@ -72,8 +72,11 @@ constexpr auto kAiry = [](auto&, double a) { return airy_ai(a); };
 constexpr auto kSpherical = [](auto&, double a) { return spherical_j0(a); };
 constexpr auto kScaledK0 = [](auto&, double a) { return scaled_k(0, a); };
 constexpr auto kScaledK1 = [](auto&, double a) { return scaled_k(1, a); };
-constexpr auto kY0 = [](auto&, double a) { return a < 0 ? kNan : ::y0(a); };
-constexpr auto kY1 = [](auto&, double a) { return a < 0 ? kNan : ::y1(a); };
+// PyTorch's formulas have no limit at infinity.
+constexpr auto kJ0 = [](auto&, double a) { return std::isinf(a) ? kNan : ::j0(a); };
+constexpr auto kJ1 = [](auto&, double a) { return std::isinf(a) ? kNan : ::j1(a); };
+constexpr auto kY0 = [](auto&, double a) { return a < 0 || std::isinf(a) ? kNan : ::y0(a); };
+constexpr auto kY1 = [](auto&, double a) { return a < 0 || std::isinf(a) ? kNan : ::y1(a); };
 
 constexpr PointwiseRow of_x(std::string_view name, auto function) {
   return pointwise<1>(name, {"x"}, {}, Compute::kResult, function);
@@ -91,8 +94,8 @@ constexpr PointwiseRow kRows[] = {
     unary("aten.special_modified_bessel_k1", [](auto&, double a) { return bessel_k(1, a); }),
     of_x("aten.special_scaled_modified_bessel_k0", kScaledK0),
     of_x("aten.special_scaled_modified_bessel_k1", kScaledK1),
-    unary("aten.special_bessel_j0", [](auto&, double a) { return ::j0(a); }),
-    unary("aten.special_bessel_j1", [](auto&, double a) { return ::j1(a); }),
+    unary("aten.special_bessel_j0", kJ0),
+    unary("aten.special_bessel_j1", kJ1),
     unary("aten.special_bessel_y0", kY0),
     unary("aten.special_bessel_y1", kY1),
     of_x("aten.special_airy_ai", kAiry),

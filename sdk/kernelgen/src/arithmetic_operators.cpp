@@ -283,12 +283,12 @@ Results lerp(Expressions& e, OperatorSource& s) {  // start, end, weight
 Results addcmul(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr v = m.attribute("value", 1, m.type());
-  return {m.wrap(e.add(m.in(0, m.type()), e.mul(v, e.mul(m.in(1, m.type()), m.in(2, m.type())))))};
+  return {m.wrap(e.add(m.in(0, m.type()), e.mul(e.mul(v, m.in(1, m.type())), m.in(2, m.type()))))};
 }
 Results addcdiv(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr v = m.attribute("value", 1, m.type());
-  return {e.add(m.in(0, m.type()), e.mul(v, e.div(m.in(1, m.type()), m.in(2, m.type()))))};
+  return {e.add(m.in(0, m.type()), e.div(e.mul(v, m.in(1, m.type())), m.in(2, m.type())))};
 }
 template <int kMillionths>
 Results times(Expressions& e, OperatorSource& s) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 
 namespace backplane::kernelgen {
@@ -162,7 +163,12 @@ Expr Expressions::reduce(Reduction how, Expr body) {
   n.index = static_cast<std::int32_t>(how);
   return add_node(n);
 }
+bool Expressions::is_nan(Expr e) const {
+  return node(e).op == Op::kConstant && is_float(node(e).type) && std::isnan(node(e).real);
+}
 Expr Expressions::unary(Op op, Expr a) {
+  // Compilers take the integer that it becomes inside for anything.
+  if (is_nan(a) && (op == Op::kExp || op == Op::kExpm1)) return a;
   Node n;
   n.op = op;
   n.a = a;
@@ -254,6 +260,9 @@ Expr Expressions::binary(Op op, Expr a, Expr b) {
     if (!is_float(type) && op == Op::kAtan2) type = Type::kF32;
   a = cast(a, type);
   b = cast(b, type);
+  if (op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kDiv)
+    for (const Expr e : {a, b})
+      if (is_nan(e)) return e;
   if (!is_float(type))
     if (const Expr folded = fold_integers(op, type, a, b); folded != kNoExpr) return folded;
   Node n;

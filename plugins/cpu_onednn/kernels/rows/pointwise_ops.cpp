@@ -199,13 +199,13 @@ Results lerp(Emitter& e) {
 Results addcmul(Emitter& e) {
   const Domain d = e.domain();
   const Register product =
-      scaled(e, e.apply(Opcode::kMul, e.operand(1, d), e.operand(2, d)), "value");
+      e.apply(Opcode::kMul, scaled(e, e.operand(1, d), "value"), e.operand(2, d));
   return {e.wrapped(e.apply(Opcode::kAdd, e.operand(0, d), product))};
 }
 Results addcdiv(Emitter& e) {
   const Domain d = e.domain();
   const Register ratio =
-      scaled(e, e.apply(Opcode::kDiv, e.operand(1, d), e.operand(2, d)), "value");
+      e.apply(Opcode::kDiv, scaled(e, e.operand(1, d), "value"), e.operand(2, d));
   return {e.apply(Opcode::kAdd, e.operand(0, d), ratio)};
 }
 Results nan_to_num(Emitter& e) {

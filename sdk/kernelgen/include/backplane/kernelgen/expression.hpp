@@ -153,6 +153,7 @@ class Expressions {
   bool depends(Expr e, std::size_t axis) const;
 
  private:
+  bool is_nan(Expr e) const;  // a constant
   Expr add_node(const Node& node);
   Expr fold_integers(Op op, Type type, Expr a, Expr b);
 
