@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Check that every #include follows the layer rule of ARCHITECTURE.md.
+"""Check that every #include follows the layer rule of ARCHITECTURE.md, and that no import of the
+Python package, not even one inside of a function, closes a cycle.
 
 The rule is data: LAYERS says which folder may include which, EXTERNAL says who may see a library
 that is not ours. Exit status 0: all is well; 1: violations, one a line; 2: the data is wrong.
@@ -8,6 +9,7 @@ that is not ours. Exit status 0: all is well; 1: violations, one a line; 2: the 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 from dataclasses import dataclass
@@ -72,6 +74,8 @@ EXTERNAL: list[tuple[str, list[str]]] = [
 # `#include <backplane/...>` is searched here, in this order.
 INCLUDE_ROOTS = ["plugin_api/include", "sdk/include", "sdk/kernelgen/include"]
 
+PACKAGE = "torch_backplane"
+
 # Folders whose own files may be named relative to the including file: each builds alone.
 RELATIVE_ALLOWED = ("plugins/", "sdk/", "plugin_api/", "tools/", "tests/", "benchmarks/")
 
@@ -133,6 +137,33 @@ def find_cycle(edges: dict[str, list[str]]) -> list[str] | None:
                 on_path.add(following)
                 stack.append(iter(edges.get(following, [])))
     return None
+
+
+def find_imports(path: Path) -> set[str]:
+    """Modules of the package that a module of it imports, at any depth."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.removeprefix(PACKAGE + "."))
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix(PACKAGE + ".") for alias in node.names}
+    return found
+
+
+def check_python(root: Path) -> list[Violation]:
+    modules = {path.stem: path for path in sorted((root / "python" / PACKAGE).glob("*.py"))}
+    # What the package itself gives is for others: its modules import each other by name.
+    modules.pop("__init__", None)
+    edges = {
+        name: sorted((find_imports(path) & set(modules)) - {name}) for name, path in modules.items()
+    }
+    cycle = find_cycle(edges)
+    if cycle is None:
+        return []
+    file = modules[cycle[0]].relative_to(root).as_posix()
+    return [Violation(file, 1, "import cycle: " + " -> ".join(cycle))]
 
 
 def resolve(root: Path, file: str, operand: str) -> str | None:
@@ -240,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
     if problems:
         print(*problems, sep="\n", file=sys.stderr)
         return 2
-    violations = check(options.root)
+    violations = check(options.root) + check_python(options.root.resolve())
     for violation in violations:
         print(violation)
     return 1 if violations else 0

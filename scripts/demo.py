@@ -26,7 +26,7 @@ import measure
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_backplane import backend, frontend
+from torch_backplane import frontend, plugin_search
 from torch_backplane.errors import BackplaneError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -334,7 +334,7 @@ class Demo:
 def has_opencl() -> bool:
     """Whether this machine has an OpenCL device; says so where it has none."""
     try:
-        backend.find_plugin("opencl")
+        plugin_search.find_plugin("opencl")
     except BackplaneError as error:
         print(f"\nplugin:opencl is left out: {str(error).splitlines()[0]}")
         return False
@@ -359,7 +359,7 @@ def main() -> int:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{caches}/inductor"
         os.environ["BACKPLANE_CACHE_DIR"] = f"{caches}/backplane"
         try:
-            backend.find_plugin(options.plugin)
+            plugin_search.find_plugin(options.plugin)
         except BackplaneError as error:
             print(error, file=sys.stderr)
             return 2

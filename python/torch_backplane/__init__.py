@@ -10,7 +10,8 @@ from typing import Any
 
 from torch_backplane.errors import BackplaneDataError, BackplaneError
 from torch_backplane.options import Options
-from torch_backplane.reports import explain, invalidate, plugins, record, reset, stats
+from torch_backplane.plugin_search import plugins
+from torch_backplane.reports import explain, invalidate, record, reset, stats
 from torch_backplane.torch_device import device, init_device, init_from_environment
 
 __all__ = [
@@ -40,7 +41,6 @@ _FRONT_END = (
     "compile",
     "disable",
     "entries",
-    "ladder",
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
@@ -48,6 +48,10 @@ _FRONT_END = (
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ladder":
+        from torch_backplane.rung_ladder import ladder
+
+        return ladder
     if name not in _FRONT_END:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from torch_backplane import frontend

@@ -8,23 +8,15 @@ from typing import Any
 import torch
 
 from torch_backplane import _C, written_views
-from torch_backplane.account import STATE, FrameAccount, raise_error, setup_logging
+from torch_backplane.account import FrameAccount, setup_logging
 from torch_backplane.errors import BackplaneError
 from torch_backplane.frames import RecordedFrame, TracedFrame, TracedGraph
 from torch_backplane.options import Options
+from torch_backplane.plugin_search import find_plugin
 
 
 def forget() -> None:
     _C.clear_packs()
-
-
-def find_plugin(plugin: str) -> dict[str, Any]:
-    """Loads a plugin. Raises BP-0103 with what was found and the nearest names."""
-    STATE.search_plugins()
-    try:
-        return _C.plugin_info(plugin)
-    except _C.StatusError as error:
-        raise_error("BP-0103", error)
 
 
 def compile_frame(

@@ -16,9 +16,9 @@ class UsageError(Exception):
 
 
 def _plugins(arguments: argparse.Namespace) -> int:
-    from torch_backplane import reports
+    from torch_backplane import plugin_search
 
-    found = reports.plugins()
+    found = plugin_search.plugins()
     if arguments.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -66,11 +66,13 @@ def load_model(path: pathlib.Path) -> tuple[Any, tuple[Any, ...], dict[str, Any]
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from torch_backplane import backend, reports
+    from torch_backplane import plugin_search, reports
     from torch_backplane.errors import BackplaneError
 
     try:
-        backend.find_plugin(arguments.plugin)  # before the model is built, which may take long
+        plugin_search.find_plugin(
+            arguments.plugin
+        )  # before the model is built, which may take long
         model, args, kwargs = load_model(arguments.file)
         explanation = reports.explain(model, arguments.plugin)(*args, **kwargs)
         training = _explain_training(model, args, kwargs, arguments) if arguments.train else None

@@ -81,9 +81,9 @@ def _extension() -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    from torch_backplane import _C, reports
+    from torch_backplane import _C, plugin_search
 
-    entries = reports.plugins()
+    entries = plugin_search.plugins()
     if not entries:
         yield Finding(
             "plugins",
@@ -148,9 +148,11 @@ def _openmp() -> Iterator[Finding]:
 
 def _opencl() -> Iterator[Finding]:
     """A driver's workers and libgomp's busy waiting fight where both run in turn on few cores."""
-    from torch_backplane import _C, reports
+    from torch_backplane import _C, plugin_search
 
-    if not any(entry["name"] == "opencl" and not entry["error"] for entry in reports.plugins()):
+    if not any(
+        entry["name"] == "opencl" and not entry["error"] for entry in plugin_search.plugins()
+    ):
         return
     try:
         devices = _C.plugin_info("opencl")["devices"]

@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from torch_backplane import _C
+from torch_backplane.account import FrameAccount, setup_logging
 from torch_backplane.compare import Comparison
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
-from torch_backplane.rungs import Backend, find_compiler, ladder
+from torch_backplane.rungs import Backend, find_compiler
 
 _numbers = itertools.count()
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -41,7 +42,6 @@ __all__ = [
     "entries",
     "forget",
     "is_compiled",
-    "ladder",
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
@@ -55,8 +55,6 @@ _DEBUG = ("", "compare")
 def _compile_callable(
     target: Any, backend: Backend, limit: int, dynamic: bool | None, dump: str, options: Options
 ) -> Any:
-    from torch_backplane.account import FrameAccount, setup_logging
-
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
     compiler = find_compiler(backend)

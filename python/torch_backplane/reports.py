@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from torch_backplane.plugin_search import plugins
+
 Report = dict[str, Any]
 
 
@@ -19,14 +21,6 @@ def _state() -> Any:
     from torch_backplane import account
 
     return account.STATE
-
-
-def plugins() -> list[dict[str, Any]]:
-    """All plugins that were found: name, path, origin, error (empty when fine), loaded."""
-    from torch_backplane import _C
-
-    _state().search_plugins()
-    return _C.plugin_entries()
 
 
 def stats() -> dict[str, Any]:

@@ -57,10 +57,10 @@ def device(plugin: str, index: int = 0) -> torch.device:
     Raises BackplaneError BP-0103 for an unknown plugin, BP-0104 for an index it does not have, and
     what ``init_device`` raises.
     """
-    from torch_backplane import _C, backend
+    from torch_backplane import _C, plugin_search
 
     _C.check_process()
-    info = backend.find_plugin(plugin)
+    info = plugin_search.find_plugin(plugin)
     if not 0 <= index < len(info["devices"]):
         raise BackplaneError(
             "BP-0104", f"plugin {plugin!r} has {len(info['devices'])} device(s), index {index}"

@@ -123,11 +123,11 @@ def test_broken_plugin_hurts_nobody(tmp_path: pathlib.Path, content: bytes) -> N
     assert done.returncode == 0 and done.stdout.strip() == "True", done.stderr
     code = """
 import torch_backplane
-from torch_backplane import backend
+from torch_backplane import plugin_search
 entry = next(e for e in torch_backplane.plugins() if e["name"] == "acme")
 print(entry["path"], bool(entry["error"]), entry["loaded"])
 try:
-    backend.find_plugin("acme")
+    plugin_search.find_plugin("acme")
 except torch_backplane.BackplaneError as error:
     print(error)
 """

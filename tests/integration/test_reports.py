@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch_backplane
 from integration.helpers import PLUGINS, compile_for, mlp
-from torch_backplane import cli, doctor, reports
+from torch_backplane import cli, doctor, plugin_search, reports
 
 
 def test_stats_keys_are_documented() -> None:
@@ -170,7 +170,7 @@ def test_doctor_names_the_waiting_policy(policy: str, monkeypatch: pytest.Monkey
 
 def test_doctor_finds_a_broken_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = {"name": "acme", "path": "/x/libbackplane_acme.so", "error": "no", "loaded": False}
-    monkeypatch.setattr(reports, "plugins", lambda: [entry])
+    monkeypatch.setattr(plugin_search, "plugins", lambda: [entry])
     (finding,) = [f for f in doctor.examine() if f.topic == "plugin"]
     assert (
         finding.state == "error"

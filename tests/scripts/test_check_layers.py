@@ -42,6 +42,23 @@ def test_this_repository_follows_the_rule():
     assert [str(violation) for violation in check_layers.check(ROOT)] == []
 
 
+def test_this_package_has_no_import_cycle():
+    assert [str(violation) for violation in check_layers.check_python(ROOT)] == []
+
+
+def test_a_cycle_that_a_function_hides_is_found(tmp_path):
+    package = tmp_path / "python" / "torch_backplane"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from torch_backplane.a import f\n")
+    (package / "a.py").write_text("from torch_backplane import b\n")
+    (package / "b.py").write_text("def f():\n    from torch_backplane.c import g\n")
+    (package / "c.py").write_text("")
+    assert check_layers.check_python(tmp_path) == []
+    (package / "c.py").write_text("def g():\n    import torch_backplane.a\n")
+    (found,) = check_layers.check_python(tmp_path)
+    assert "import cycle" in str(found) and "a -> b -> c -> a" in str(found)
+
+
 def test_a_valid_tree_passes(tree):
     assert tree({}) == []
 
