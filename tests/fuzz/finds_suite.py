@@ -18,7 +18,7 @@ from fuzz.judge import Finding
 from fuzz.programs import make_program
 
 PROGRAMS = 300
-GRAPHS = 120
+GRAPHS = 300
 
 
 def once(function):
@@ -123,13 +123,21 @@ def eagerly(change):
 def wrong_operator(graph, args):
     aten = torch.ops.aten
     taken_for = {
-        aten.mul.Tensor: aten.add.Tensor,
-        aten.sub.Tensor: aten.add.Tensor,
-        aten.maximum.default: aten.minimum.default,
+        aten.add.Tensor: aten.sub.Tensor,
+        aten.cos.default: aten.sin.default,
         aten.fmax.default: aten.fmin.default,
+        aten.ge.Tensor: aten.lt.Tensor,
+        aten.log.default: aten.exp.default,
+        aten.maximum.default: aten.minimum.default,
+        aten.mul.Tensor: aten.add.Tensor,
         aten.neg.default: aten.abs.default,
-        aten.sin.default: aten.cos.default,
         aten.relu.default: aten.neg.default,
+        aten.round.default: aten.floor.default,
+        aten.sigmoid.default: aten.tanh.default,
+        aten.sin.default: aten.cos.default,
+        aten.sqrt.default: aten.exp.default,
+        aten.sub.Tensor: aten.add.Tensor,
+        aten.sum.default: aten.mean.default,
     }
     for node in graph.graph.nodes:
         node.target = taken_for.get(node.target, node.target)
