@@ -98,6 +98,18 @@ def slopes_without_end_at_zero(x):
     ]
 
 
+def wide_transposed_convolutions(x):
+    wide = aten.to.dtype(x, torch.float64)
+    pictures = (
+        wide[None, :, :, None].expand(2, -1, -1, 4) + torch.arange(4, dtype=torch.float64) / 3
+    )
+    taps = wide[:, :4, None, None] * torch.ones(3, 3, dtype=torch.float64) / 7
+    return [
+        aten.conv_transpose2d.input(pictures, taps, None, s, 0, 0, 1, d)
+        for s, d in ((1, 1), (2, 1), (2, 2))
+    ]
+
+
 FOUND = (
     (beside_its_other_order, SINGLE, "plain"),
     (beside_its_other_order, SINGLE, "transposed"),
@@ -114,6 +126,11 @@ FOUND = (
     (places_of_what_is_known, SINGLE, "plain"),
     (slopes_without_end_at_zero, SINGLE, "plain"),
 )
+
+
+def test_wide_convolutions_stay_wide():
+    """A product whose factors are no tensors took float32 for its type."""
+    check_case(wide_transposed_convolutions, SINGLE, "plain", "opencl")
 
 
 @on_each_plugin

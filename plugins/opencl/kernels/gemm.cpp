@@ -207,7 +207,10 @@ Expr Panels::element(Draft& d, Expr row, Expr column) const {
 Status add_gemm(Builder& builder, const Gemm& g) {
   const std::int64_t m = product(g.rows);
   if (product(g.batch) * m * g.columns == 0) return {};
-  bool floats = g.depth > 0;
+  // Of factors without a tensor, elements of the node's own type.
+  const auto storage = storage_of(builder.step().node().operand(0).dtype());
+  bool floats =
+      g.depth > 0 && storage && kernelgen::compute_type(*storage) == kernelgen::Type::kF32;
   for (const Factor* f : {&g.a, &g.b})
     if (f->tensor)
       floats = floats && kernelgen::compute_type(f->tensor->storage) == kernelgen::Type::kF32;
