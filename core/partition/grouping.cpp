@@ -64,7 +64,7 @@ class Units {
   void for_each_edge(const ir::Graph& graph, Visit visit) const {
     std::uint32_t last_effect = ir::kNone;
     for (ir::NodeId n = 0; n < unit_of_.size(); ++n) {
-      if (ir::has_effects(*graph.nodes[n].op)) {
+      if (ir::has_effects(graph.nodes[n])) {
         if (last_effect != ir::kNone && last_effect != unit_of_[n]) visit(last_effect, unit_of_[n]);
         last_effect = unit_of_[n];
       }
@@ -156,7 +156,7 @@ std::vector<std::vector<TargetId>> priorities(const Units& units) {
   }
   for (std::size_t i = 0; i < used.size(); ++i) {
     result.push_back(used);
-    std::ranges::rotate(used, used.begin() + 1);
+    std::rotate(used.begin(), used.begin() + 1, used.end());
   }
   return result;
 }

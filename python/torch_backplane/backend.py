@@ -73,10 +73,11 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     if reason := written_views.find_uneven_write(graph_module, example_inputs):
         raise _C.StatusError("eager only", reason)
 
-    def compile_as(role: str, static_names: Callable[[Any], list[str]]) -> Callable[..., Any]:
+    def compile_as(role: str) -> Callable[..., Any]:
         def compile(traced: Any, _inputs: list[Any]) -> Any:
+            static = [] if role == "backward" else _static_inputs()
             try:
-                return TracedGraph(account, traced, role, static_names(traced))
+                return TracedGraph(account, traced, role, static)
             except _C.StatusError as error:
                 if error.args[0] == "eager only":
                     raise
@@ -88,10 +89,10 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     compiled = aot_module_simplified(
         graph_module,
         example_inputs,
-        fw_compiler=compile_as("forward", _static_names),
+        fw_compiler=compile_as("forward"),
         # Backward may run inside of code that TorchDynamo traces; this is not for it.
-        bw_compiler=torch._dynamo.disable(compile_as("backward", lambda _: [])),
-        inference_compiler=compile_as("inference", _static_names),
+        bw_compiler=torch._dynamo.disable(compile_as("backward")),
+        inference_compiler=compile_as("inference"),
         keep_inference_input_mutations=False,
     )
     if account.aot_reason:
@@ -99,10 +100,8 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     return TracedFrame(account, graph_module, compiled)
 
 
-def _static_names(traced: Any) -> list[str]:
-    """Of the inputs of a forward graph that AOTAutograd made, those that are weights or buffers."""
+def _static_inputs() -> list[int]:
+    """Of the inputs of the forward graph that AOTAutograd makes, those that are weights or buffers."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
-    indices = metadata.static_input_indices if metadata is not None else []
-    names = [node.name for node in traced.graph.find_nodes(op="placeholder")]
-    return [names[i] for i in indices if i < len(names)]
+    return metadata.static_input_indices if metadata is not None else []

@@ -3,6 +3,7 @@ their structure is new, else only run."""
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -142,7 +143,7 @@ class TracedGraph(Recording):
     _boxed_call = True
 
     def __init__(
-        self, account: FrameAccount, graph_module: Any, role: str, static_names: list[str]
+        self, account: FrameAccount, graph_module: Any, role: str, static: list[int]
     ) -> None:
         placeholders = graph_module.graph.find_nodes(op="placeholder")
         for node in graph_module.graph.find_nodes(op="get_attr"):
@@ -155,7 +156,7 @@ class TracedGraph(Recording):
             graph_module,
             [node.meta.get("val") for node in placeholders],
             name=f"graph_{account.number}",
-            static=[i for i, node in enumerate(placeholders) if node.name in static_names],
+            static=[i for i in static if i < len(placeholders)],
             pack_inference=role == "inference" if pack is None else pack,
         )
         self.role = role
@@ -229,9 +230,7 @@ class _Refused:
 
 
 def _lacks_memory(graph_module: Any, name: str) -> bool:
-    value: Any = graph_module
-    for part in name.split("."):
-        value = getattr(value, part)
+    value = operator.attrgetter(name)(graph_module)
     if not isinstance(value, torch.Tensor):
         return False
     is_plain = type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

@@ -281,7 +281,7 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
     for (const ir::ValueId result : graph_.nodes[n].results)
       if (result != ir::kNone && needed_.contains(result)) outputs.push_back(result);
   }
-  const auto has_effects = [&](ir::NodeId n) { return ir::has_effects(*graph_.nodes[n].op); };
+  const auto has_effects = [&](ir::NodeId n) { return ir::has_effects(graph_.nodes[n]); };
   if (outputs.empty() && std::ranges::none_of(nodes, has_effects)) return {};
   const std::vector<ir::NodeId> ordered(nodes.begin(), nodes.end());
   const GraphArrays arrays(graph_, ordered, inputs, outputs);

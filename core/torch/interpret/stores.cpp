@@ -1,8 +1,6 @@
 // Instructions that write into objects.
 #include <structmember.h>
 
-#include <string_view>
-
 #include "core/torch/interpret/interpreter.h"
 
 namespace backplane::capture {

@@ -1,9 +1,6 @@
 #include "core/torch/world/effects.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <string_view>
 
 #include "core/torch/world/world.h"
 

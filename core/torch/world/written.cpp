@@ -1,8 +1,6 @@
 // What the program writes while it is captured, and how it reads that back.
-#include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 
 #include "core/torch/world/world.h"
 
