@@ -174,7 +174,7 @@ class Run {
 
   Status prepare() {
     const ir::Graph& graph = compiled_->graph();
-    BP_ASSIGN_OR_RETURN(sizes_, compiled_->sizes(classes_));
+    BP_ASSIGN_OR_RETURN(plan_, compiled_->plan(classes_));
     std::vector<runtime::StaticTensor> tensors;
     for (const std::uint32_t i : compiled_->packed_inputs()) {
       runtime::StaticTensor& tensor = tensors.emplace_back();
@@ -197,7 +197,7 @@ class Run {
     arguments.inputs = addresses_;
     arguments.outputs = outputs_;
     arguments.packs = packs_.get();
-    return compiled_->run(*sizes_, arguments);
+    return compiled_->run(*plan_, arguments);
   }
 
   // Output i, dense.
@@ -221,7 +221,7 @@ class Run {
   std::unique_ptr<CompiledGraph> compiled_;
   std::vector<Bytes>& inputs_;
   const Sizes& classes_;
-  std::shared_ptr<const CompiledGraph::Sizes> sizes_;
+  std::unique_ptr<const runtime::Plan> plan_;
   std::shared_ptr<const CompiledGraph::PackSet> packs_;
   std::vector<Bytes> memory_;
   std::vector<void*> addresses_, outputs_;

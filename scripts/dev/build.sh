@@ -30,23 +30,38 @@ build_core() {
   unlock
 }
 
-# build_package [EXTRA...]: also installs requirements/EXTRA.txt
+# Whether the build folder builds the C++ tests.
+has_cpp_tests() { grep -qs '^BACKPLANE_BUILD_TESTS:[A-Z]*=ON$' "$BACKPLANE_BUILD/CMakeCache.txt"; }
+
+# build_package [--no-cpp-tests] [EXTRA...]: also installs requirements/EXTRA.txt. A folder that has built
+# the C++ tests once goes on to build them.
 build_package() {
+  local cpp_tests=ON
+  if [ "${1:-}" = --no-cpp-tests ]; then
+    shift
+    if ! has_cpp_tests; then cpp_tests=OFF; fi
+  fi
   ensure_debian
   lock
   ensure_python "$@"
-  local hash
+  local hash log=$BACKPLANE_BUILD-build.log
   hash=$(package_hash)
   if stamp_is package "$hash" && installed_package; then
     # Only tests can have changed.
-    quietly "$BACKPLANE_BUILD-build.log" cmake --build "$BACKPLANE_BUILD"
+    if [ $cpp_tests = ON ]; then
+      if ! has_cpp_tests; then
+        say "building the C++ tests ($log)"
+        quietly "$log" cmake -D BACKPLANE_BUILD_TESTS=ON "$BACKPLANE_BUILD"
+      fi
+      quietly "$log" cmake --build "$BACKPLANE_BUILD"
+    fi
   else
-    say "building and installing torch-backplane ($BACKPLANE_BUILD-build.log)"
-    quietly "$BACKPLANE_BUILD-build.log" env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip install --verbose \
+    say "building and installing torch-backplane ($log)"
+    quietly "$log" env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip install --verbose \
       --no-build-isolation --no-deps --force-reinstall . \
       -C build-dir="$BACKPLANE_BUILD" \
       -C cmake.build-type=RelWithDebInfo \
-      -C cmake.define.BACKPLANE_BUILD_TESTS=ON \
+      -C cmake.define.BACKPLANE_BUILD_TESTS="$cpp_tests" \
       -C cmake.define.BACKPLANE_WERROR=ON \
       -C cmake.define.BACKPLANE_ONEDNN_ROOT="${BACKPLANE_ONEDNN_ROOT:-}"
     set_stamp package "$hash"
@@ -63,19 +78,19 @@ run_build() {
 }
 
 run_demo() {
-  build_package test # the model and its tokenizer
+  build_package --no-cpp-tests test # the model and its tokenizer
   "$PYTHON" scripts/demo.py "$@"
 }
 
 run_bench() {
   [ -f benchmarks/run.py ] || die "benchmarks/run.py does not exist" 2
-  build_package test bench
+  build_package --no-cpp-tests test bench
   "$PYTHON" benchmarks/run.py "$@"
 }
 
 run_opinfo() {
   [ -f scripts/opinfo.py ] || die "scripts/opinfo.py does not exist" 2
-  build_package test
+  build_package --no-cpp-tests test
   "$PYTHON" scripts/opinfo.py "$@"
 }
 

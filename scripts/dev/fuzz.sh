@@ -6,7 +6,7 @@ run_fuzz() {
     programs | graphs) ;;
     *) die "fuzz: want programs or graphs, not '${1:-}'" 2 ;;
   esac
-  build_package test
+  build_package --no-cpp-tests test
   local out=()
   case " $* " in
     *" --out"* | *" --show "*) ;;

@@ -2,18 +2,23 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace backplane::runtime {
 
 namespace {
 
-// Unused blocks by size. Never destroyed: calls may outlive static objects.
+struct Block {
+  std::uint64_t bytes = 0;
+  char* data = nullptr;
+};
+
+// Never destroyed: calls may outlive static objects.
 struct Pool {
   std::mutex mutex;
-  std::multimap<std::uint64_t, char*> unused;
+  std::vector<Block> unused;  // by size; a few
 };
 
 Pool& pool() {
@@ -44,16 +49,15 @@ Result<HostArena> HostArena::take(std::uint64_t bytes) {
   Pool& blocks = pool();
   {
     const std::lock_guard lock(blocks.mutex);
-    auto found = blocks.unused.lower_bound(bytes);
+    const auto found = std::ranges::lower_bound(blocks.unused, bytes, {}, &Block::bytes);
     if (found != blocks.unused.end()) {
-      arena.block_bytes_ = found->first;
-      arena.data_ = found->second;
+      arena.block_bytes_ = found->bytes;
+      arena.data_ = found->data;
       blocks.unused.erase(found);
     } else if (!blocks.unused.empty()) {
       // One block grows, instead of one more.
-      found = std::prev(blocks.unused.end());
-      std::free(found->second);
-      blocks.unused.erase(found);
+      std::free(blocks.unused.back().data);
+      blocks.unused.pop_back();
     }
   }
   if (arena.data_ == nullptr) {
@@ -74,7 +78,8 @@ HostArena::~HostArena() {
   report_memory(data_, -static_cast<std::int64_t>(bytes_), MemoryUse::kValues);
   Pool& blocks = pool();
   const std::lock_guard lock(blocks.mutex);
-  blocks.unused.emplace(block_bytes_, data_);
+  blocks.unused.insert(std::ranges::lower_bound(blocks.unused, block_bytes_, {}, &Block::bytes),
+                       Block{block_bytes_, data_});
 }
 
 HostArena& HostArena::operator=(HostArena&& other) noexcept {
@@ -87,7 +92,7 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
 void HostArena::release_unused() {
   Pool& blocks = pool();
   const std::lock_guard lock(blocks.mutex);
-  for (const auto& [bytes, data] : blocks.unused) std::free(data);
+  for (const Block& block : blocks.unused) std::free(block.data);
   blocks.unused.clear();
 }
 

@@ -51,7 +51,7 @@ Status Frame::finish_resident() {
 }
 
 Status Frame::prepare() {
-  BP_ASSIGN_OR_RETURN(host_arena_, HostArena::take(sizes_->place_bytes[0]));
+  BP_ASSIGN_OR_RETURN(host_arena_, HostArena::take(plan_->place_bytes[0]));
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
     if (device->has_streams()) {
@@ -68,10 +68,10 @@ Status Frame::prepare() {
         BP_ASSIGN_OR_RETURN(places_[i].event, device->create_event());
       }
     }
-    if (places_[i].arena.bytes() < sizes_->place_bytes[i]) {
+    if (places_[i].arena.bytes() < plan_->place_bytes[i]) {
       if (i == graph_.resident_place_ && places_[i].arena) BP_RETURN_IF_ERROR(finish_resident());
       places_[i].arena = DeviceBuffer();
-      BP_ASSIGN_OR_RETURN(places_[i].arena, device->allocate(sizes_->place_bytes[i]));
+      BP_ASSIGN_OR_RETURN(places_[i].arena, device->allocate(plan_->place_bytes[i]));
     }
   }
   return {};
@@ -79,7 +79,7 @@ Status Frame::prepare() {
 
 bp_range Frame::range(std::uint32_t id) const {
   const CompiledGraph::Slot& slot = graph_.slots_[id];
-  const std::uint64_t bytes = sizes_->slot_bytes[id];
+  const std::uint64_t bytes = plan_->slot_bytes[id];
   void* host = nullptr;
   switch (slot.kind) {
     case CompiledGraph::SlotKind::kPack:
@@ -97,8 +97,8 @@ bp_range Frame::range(std::uint32_t id) const {
       break;
     case CompiledGraph::SlotKind::kArena:
       if (slot.place != 0)
-        return {places_[slot.place].arena.get(), nullptr, sizes_->slot_offset[id], bytes};
-      host = host_arena_.data() + sizes_->slot_offset[id];
+        return {places_[slot.place].arena.get(), nullptr, plan_->slot_offset[id], bytes};
+      host = host_arena_.data() + plan_->slot_offset[id];
       break;
   }
   return {nullptr, host, 0, bytes};
@@ -129,7 +129,7 @@ Status Frame::wait(std::uint32_t place) {
 Status Frame::lend(std::uint32_t id) {
   const CompiledGraph::Slot& slot = graph_.slots_[id];
   if (call_->lender == nullptr || slot.kind != CompiledGraph::SlotKind::kOutput ||
-      slot.place != 0 || lent_[slot.index] != nullptr || sizes_->slot_bytes[id] == 0)
+      slot.place != 0 || lent_[slot.index] != nullptr || plan_->slot_bytes[id] == 0)
     return {};
   BP_ASSIGN_OR_RETURN(lent_[slot.index], call_->lender->lend_output(slot.index));
   return {};
@@ -214,7 +214,7 @@ Status Frame::copy(const CompiledGraph::Step& step) {
 
 Status Frame::execute(const CompiledGraph::Step& step) {
   const CompiledGraph::CompiledPartition& p = graph_.partitions_[step.index];
-  const CompiledGraph::Sizes::PartitionSizes& sizes = sizes_->partitions[step.index];
+  const Plan::Partition& sizes = plan_->partitions[step.index];
   for (std::size_t i = 0; i < p.inputs.size(); ++i) {
     const CompiledGraph::Bound& bound = p.inputs[i];
     const CompiledGraph::Slot& slot = graph_.slots_[bound.slot];
@@ -253,7 +253,7 @@ Status Frame::execute(const CompiledGraph::Step& step) {
   args.inputs = inputs_.data();
   args.outputs = outputs_.data();
   args.binding_stride = sizeof(bp_binding);
-  args.dims = sizes_->class_values.data();
+  args.dims = plan_->class_values.data();
   args.order = order(p.place, step.signals);
   args.call_id = call_id_;
   if (sizes.workspace_bytes != 0) {
@@ -318,8 +318,8 @@ Status Frame::check(const CompiledGraph::Call& call) const {
                                       std::to_string(packs) + "."};
 }
 
-Status Frame::run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& call) {
-  sizes_ = &sizes;
+Status Frame::run(const Plan& plan, const CompiledGraph::Call& call) {
+  plan_ = &plan;
   call_ = &call;
   call_id_ = graph_.next_call_id_.fetch_add(1, std::memory_order_relaxed);
   BP_RETURN_IF_ERROR(check(call));
@@ -404,9 +404,9 @@ std::unique_ptr<Frame> CompiledGraph::take_frame() {
   return frame ? std::move(frame) : std::make_unique<Frame>(*this);
 }
 
-Status CompiledGraph::run(const Sizes& sizes, const Call& call) {
+Status CompiledGraph::run(const Plan& plan, const Call& call) {
   std::unique_ptr<Frame> frame = take_frame();
-  Status status = frame->run(sizes, call);
+  Status status = frame->run(plan, call);
   // After a failure work may still be under way in the frame's memory and the caller's.
   if (!status.ok()) frame->drain();
   frame->give_host_arena();

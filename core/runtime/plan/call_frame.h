@@ -8,19 +8,9 @@
 
 #include "core/runtime/host/host_arena.h"
 #include "core/runtime/plan/compiled_graph.h"
+#include "core/runtime/plan/plan.h"
 
 namespace backplane::runtime {
-
-struct CompiledGraph::Sizes {
-  struct PartitionSizes {
-    std::vector<std::uint64_t> input_bytes, input_offset;  // offset: of the view in its root
-    std::uint64_t workspace_bytes = 0, workspace_offset = 0;
-  };
-  std::vector<std::int64_t> class_values;
-  std::vector<std::uint64_t> slot_bytes, slot_offset;  // offset: in the place's arena
-  std::vector<std::uint64_t> place_bytes;
-  std::vector<PartitionSizes> partitions;
-};
 
 class MemoryCheck;
 
@@ -34,7 +24,7 @@ class Frame final : public FallbackRunner::Memory {
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 
-  Status run(const CompiledGraph::Sizes& sizes, const CompiledGraph::Call& call);
+  Status run(const Plan& plan, const CompiledGraph::Call& call);
   // Waits for everything this frame has under way; after a failed run.
   void drain();
   void give_host_arena() { host_arena_ = HostArena(); }
@@ -45,7 +35,7 @@ class Frame final : public FallbackRunner::Memory {
 
   void* address(ir::ValueId root) const override;
   void set_address(ir::ValueId root, void* data) override;
-  std::span<const std::int64_t> dim_values() const override { return sizes_->class_values; }
+  std::span<const std::int64_t> dim_values() const override { return plan_->class_values; }
 
  private:
   friend class MemoryCheck;
@@ -76,7 +66,7 @@ class Frame final : public FallbackRunner::Memory {
   Status retried(std::uint32_t place, Work&& work);
 
   CompiledGraph& graph_;
-  const CompiledGraph::Sizes* sizes_ = nullptr;  // of the current call
+  const Plan* plan_ = nullptr;  // of the current call
   const CompiledGraph::Call* call_ = nullptr;
   std::uint64_t call_id_ = 0;
   HostArena host_arena_;  // while a call runs

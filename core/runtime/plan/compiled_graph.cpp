@@ -18,7 +18,6 @@ namespace backplane::runtime {
 
 namespace {
 
-constexpr std::size_t kSizesLimit = 1024;  // sets of sizes kept per graph
 constexpr std::size_t kShownNodes = 12;
 
 // A view of a weight is a weight; but a pack has one size, so what follows the sizes of a call is
@@ -149,102 +148,8 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
   }
 }
 
-Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::sizes(
-    std::span<const std::int64_t> class_values) {
-  if (class_values.size() != graph_.dim_classes.size())
-    return Status(Code::kInvalidArgument,
-                  "The graph has " + std::to_string(graph_.dim_classes.size()) +
-                      " dim classes; given were " + std::to_string(class_values.size()) + ".");
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto it = sizes_.begin(); it != sizes_.end(); ++it) {
-      if (!std::ranges::equal((*it)->class_values, class_values)) continue;
-      if (it != sizes_.begin()) sizes_.splice(sizes_.begin(), sizes_, it);
-      return sizes_.front();
-    }
-  }
-  BP_ASSIGN_OR_RETURN(std::shared_ptr<const Sizes> made, make_sizes(class_values));
-  const std::lock_guard lock(mutex_);
-  sizes_.push_front(made);
-  if (sizes_.size() > kSizesLimit) sizes_.pop_back();
-  return made;
-}
-
-Result<std::shared_ptr<const CompiledGraph::Sizes>> CompiledGraph::make_sizes(
-    std::span<const std::int64_t> values) const {
-  auto made = std::make_shared<Sizes>();
-  made->class_values.assign(values.begin(), values.end());
-  made->slot_bytes.resize(slots_.size());
-  made->slot_offset.assign(slots_.size(), 0);
-  made->place_bytes.assign(places_.size(), 0);
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const ir::TensorType& type = graph_.values[slots_[i].root].type;
-    const std::vector<std::int64_t> dims = ir::resolve(type.dims, values);
-    if (std::ranges::any_of(dims, [](std::int64_t dim) { return dim < 0; }))
-      return Status(Code::kInvalidArgument,
-                    "%" + graph_.values[slots_[i].root].name + " would have a negative size.");
-    made->slot_bytes[i] = static_cast<std::uint64_t>(
-        ir::span_bytes(type.dtype, dims, ir::resolve(type.strides, values)));
-  }
-  for (const CompiledPartition& p : partitions_) {
-    Sizes::PartitionSizes sizes;
-    for (const Bound& b : p.inputs) {
-      const ir::TensorType& type = graph_.values[b.value].type;
-      sizes.input_bytes.push_back(static_cast<std::uint64_t>(ir::span_bytes(
-          type.dtype, ir::resolve(type.dims, values), ir::resolve(type.strides, values))));
-      sizes.input_offset.push_back(
-          slots_[b.slot].root == b.value
-              ? 0
-              : static_cast<std::uint64_t>(ir::view_offset_bytes(graph_, b.value, values)));
-    }
-    BP_ASSIGN_OR_RETURN(sizes.workspace_bytes, p.executable->workspace_bytes(values));
-    made->partitions.push_back(std::move(sizes));
-  }
-  // The arena of each place: slots and workspaces by lifetime, largest first, lowest free offset.
-  struct Item {
-    std::uint64_t bytes, offset;
-    std::uint32_t first, last;
-    std::uint64_t* out;
-  };
-  for (std::uint32_t place = 0; place < places_.size(); ++place) {
-    const std::uint64_t alignment = place == 0 ? kHostAlignment : places_[place]->alignment_bytes();
-    const auto align = [&](std::uint64_t bytes) {
-      return (bytes + alignment - 1) / alignment * alignment;
-    };
-    std::vector<Item> items;
-    for (std::size_t i = 0; i < slots_.size(); ++i)
-      if (slots_[i].place == place && slots_[i].kind == SlotKind::kArena &&
-          slots_[i].first_step != UINT32_MAX)
-        items.push_back({align(made->slot_bytes[i]), 0, slots_[i].first_step, slots_[i].last_step,
-                         &made->slot_offset[i]});
-    for (std::uint32_t s = 0; s < steps_.size(); ++s)
-      if (steps_[s].kind == StepKind::kExecute && partitions_[steps_[s].index].place == place) {
-        Sizes::PartitionSizes& sizes = made->partitions[steps_[s].index];
-        items.push_back({align(sizes.workspace_bytes), 0, s, s, &sizes.workspace_offset});
-      }
-    std::stable_sort(items.begin(), items.end(),
-                     [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
-    std::vector<const Item*> placed;  // by offset
-    for (Item& item : items) {
-      std::uint64_t at = 0;
-      for (const Item* other : placed) {
-        if (other->last < item.first || other->first > item.last) continue;
-        if (other->offset >= at + item.bytes) break;
-        at = std::max(at, other->offset + other->bytes);
-      }
-      item.offset = *item.out = at;
-      made->place_bytes[place] = std::max(made->place_bytes[place], at + item.bytes);
-      placed.insert(
-          std::upper_bound(placed.begin(), placed.end(), &item,
-                           [](const Item* a, const Item* b) { return a->offset < b->offset; }),
-          &item);
-    }
-  }
-  return std::shared_ptr<const Sizes>(std::move(made));
-}
-
 Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
-    std::span<const StaticTensor> tensors) {
+    std::span<StaticTensor> tensors) {
   if (tensors.size() != pack_wishes_.size())
     return Status(Code::kInvalidArgument, "The graph packs " + std::to_string(pack_wishes_.size()) +
                                               " static inputs; given were " +
@@ -256,11 +161,10 @@ Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
     if (packs_epoch_ == epoch) current = packs_;
   }
   const bool exact = exact_weight_checks();
-  std::vector<StaticTensor> wanted(tensors.begin(), tensors.end());
   std::vector<std::size_t> stale;
   for (std::size_t i = 0; i < pack_wishes_.size(); ++i) {
     const PackWish& wish = pack_wishes_[i];
-    StaticTensor& tensor = wanted[i];
+    StaticTensor& tensor = tensors[i];
     if (wish.offset_bytes != 0)
       tensor.data = static_cast<const char*>(tensor.data) + wish.offset_bytes;
     tensor.dtype = wish.dtype;
@@ -284,7 +188,7 @@ Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
   for (const std::size_t i : stale) {
     const PackWish& wish = pack_wishes_[i];
     BP_ASSIGN_OR_RETURN(renewed[i],
-                        PackCache::instance().get(*wish.device, wanted[i], wish.layout));
+                        PackCache::instance().get(*wish.device, tensors[i], wish.layout));
   }
   auto done = std::make_shared<const PackSet>(std::move(renewed));
   auto before = done;

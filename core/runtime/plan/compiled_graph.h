@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "core/ir/dim_expression.h"
 #include "core/ir/graph.h"
 #include "core/partition/partition.h"
+#include "core/runtime/plan/plan.h"
 #include "core/runtime/plugin/device.h"
 #include "core/runtime/plugin/executable.h"
 #include "core/runtime/plugin/pack_cache.h"
@@ -116,12 +116,13 @@ class CompiledGraph {
   // then they are bound by address like all others.
   Device* resident_device() const { return places_[resident_place_]; }
 
-  struct Sizes;  // everything that depends on the values of the dim classes
-  Result<std::shared_ptr<const Sizes>> sizes(std::span<const std::int64_t> class_values);
+  // At these values of the dim classes. Made anew: the caller keeps it.
+  Result<std::unique_ptr<const Plan>> plan(std::span<const std::int64_t> class_values) const;
 
   using PackSet = std::vector<std::shared_ptr<const Pack>>;
-  // The packs of the static inputs, as they are now; `tensors` in the order of packed_inputs().
-  Result<std::shared_ptr<const PackSet>> packs(std::span<const StaticTensor> tensors);
+  // The packs of the static inputs, as they are now; `tensors` in the order of packed_inputs(),
+  // which become what is packed: the view that the device wants, with its dtype, dims and strides.
+  Result<std::shared_ptr<const PackSet>> packs(std::span<StaticTensor> tensors);
 
   struct Call {
     std::span<void* const> inputs;   // address per graph input; ignored for packed ones
@@ -135,7 +136,7 @@ class CompiledGraph {
     MemoryLender* lender = nullptr;
   };
   // Any thread, several calls at a time. Returns when all outputs on the host are written.
-  Status run(const Sizes& sizes, const Call& call);
+  Status run(const Plan& plan, const Call& call);
 
   // ---- Reports
   const std::vector<std::unique_ptr<PartitionReport>>& partitions() const { return reports_; }
@@ -185,7 +186,6 @@ class CompiledGraph {
   };
 
   explicit CompiledGraph(ir::Graph graph);
-  Result<std::shared_ptr<const Sizes>> make_sizes(std::span<const std::int64_t> values) const;
   std::unique_ptr<class Frame> take_frame();
   // For messages.
   std::string value_text(ir::ValueId value) const;
@@ -222,10 +222,9 @@ class CompiledGraph {
 
   std::shared_ptr<class IdleFrames> idle_frames_;
 
-  std::mutex mutex_;  // guards what follows; never held over a plugin call
-  std::list<std::shared_ptr<const Sizes>> sizes_;  // most recently used first
-  std::shared_ptr<const PackSet> packs_;           // null where a stale pack was dropped
-  std::uint64_t packs_epoch_ = 0;                  // of the PackCache when packs_ was made
+  std::mutex mutex_;                      // guards what follows; never held over a plugin call
+  std::shared_ptr<const PackSet> packs_;  // null where a stale pack was dropped
+  std::uint64_t packs_epoch_ = 0;         // of the PackCache when packs_ was made
 };
 
 }  // namespace backplane::runtime

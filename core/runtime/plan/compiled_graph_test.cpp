@@ -303,23 +303,21 @@ TEST(CompiledGraph, SeveralSizesThroughOneGraph) {
   }
 }
 
-TEST(CompiledGraph, SizesAreKept) {
+TEST(CompiledGraph, APlanIsOfItsSizes) {
   const auto compiled = must_compile(kDynamic, {reference_device()});
   ASSERT_NE(compiled, nullptr);
   const Classes small{2, 3}, large{20, 30};
-  const auto first = compiled->sizes(small);
-  const auto other = compiled->sizes(large);
+  const auto first = compiled->plan(small), other = compiled->plan(large);
   ASSERT_TRUE(first.ok() && other.ok());
-  EXPECT_NE(*first, *other);
-  EXPECT_EQ(*compiled->sizes(small), *first);
-  EXPECT_EQ(*compiled->sizes(large), *other);
+  EXPECT_EQ((*first)->class_values, small);
+  EXPECT_NE((*first)->slot_bytes, (*other)->slot_bytes);
 }
 
 TEST(CompiledGraph, WrongSizesAreRefused) {
   const auto compiled = must_compile(kDynamic, {reference_device()});
   ASSERT_NE(compiled, nullptr);
-  EXPECT_EQ(compiled->sizes(Classes{2}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(compiled->sizes(Classes{2, -1}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(compiled->plan(Classes{2}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(compiled->plan(Classes{2, -1}).status().code(), Code::kInvalidArgument);
   const std::vector<std::int64_t> x{3, 5}, y{3, 4};
   const std::vector<std::span<const std::int64_t>> dims{x, y};
   Classes values(2);
@@ -631,24 +629,24 @@ TEST(CompiledGraph, ABuildWithoutEventsDoesNotRunWithoutThem) {
 TEST(CompiledGraph, CallsThatLackWhatThePlanNeedsAreRefused) {
   const auto compiled = must_compile(kSplit, {reference_device()});
   ASSERT_NE(compiled, nullptr);
-  const auto sizes = compiled->sizes({});
-  ASSERT_TRUE(sizes.ok());
+  const auto plan = compiled->plan({});
+  ASSERT_TRUE(plan.ok());
   Floats x(4), w(4), out(4);
   std::vector<void*> inputs{x.data(), w.data()}, outputs{out.data()};
   CompiledGraph::Call arguments;
   arguments.inputs = inputs;
   arguments.outputs = outputs;
-  EXPECT_EQ(compiled->run(**sizes, arguments).code(), Code::kInvalidArgument);  // no packs
+  EXPECT_EQ(compiled->run(**plan, arguments).code(), Code::kInvalidArgument);  // no packs
   EXPECT_EQ(compiled->packs({}).status().code(), Code::kInvalidArgument);
   StaticTensor tensor;
   tensor.data = tensor.storage = w.data();
-  const std::vector<StaticTensor> tensors(compiled->packed_inputs().size(), tensor);
+  std::vector<StaticTensor> tensors(compiled->packed_inputs().size(), tensor);
   const auto packs = compiled->packs(tensors);
   ASSERT_TRUE(packs.ok()) << packs.status().message();
   arguments.packs = packs->get();
-  EXPECT_EQ(compiled->run(**sizes, arguments).code(), Code::kUnsupported);  // no fallback
+  EXPECT_EQ(compiled->run(**plan, arguments).code(), Code::kUnsupported);  // no fallback
   arguments.inputs = {};
-  EXPECT_EQ(compiled->run(**sizes, arguments).code(), Code::kInvalidArgument);
+  EXPECT_EQ(compiled->run(**plan, arguments).code(), Code::kInvalidArgument);
 }
 
 TEST(CompiledGraph, TimesPartitionsWhileAsked) {

@@ -101,7 +101,7 @@ Result<std::uint64_t> MemoryCheck::hash(std::uint32_t slot) const {
 Status MemoryCheck::begin() {
   contents_.assign(contents_.size(), {});
   for (std::size_t place = 0; place < graph_.places_.size(); ++place) {
-    const std::uint64_t bytes = frame_.sizes_->place_bytes[place];
+    const std::uint64_t bytes = frame_.plan_->place_bytes[place];
     bp_range arena{nullptr, frame_.host_arena_.data(), 0, bytes};
     if (place != 0) arena = {frame_.places_[place].arena.get(), nullptr, 0, bytes};
     BP_RETURN_IF_ERROR(fill_range(graph_.places_[place], arena, Filling::kUnwritten));
@@ -141,7 +141,7 @@ std::string MemoryCheck::owner_text(std::uint32_t slot) const {
 
 Status MemoryCheck::check_content(std::uint32_t id, const std::string& reader) {
   const CompiledGraph::Slot& slot = graph_.slots_[id];
-  if (slot.kind == CompiledGraph::SlotKind::kPack || frame_.sizes_->slot_bytes[id] == 0) return {};
+  if (slot.kind == CompiledGraph::SlotKind::kPack || frame_.plan_->slot_bytes[id] == 0) return {};
   const Content& content = contents_[id];
   const std::string start = "BACKPLANE_CHECK=memory: " + graph_.value_text(slot.root);
   switch (content.state) {

@@ -156,8 +156,8 @@ graph @aliases(%x: f32[5, 3], %y: f32[5, 3]) -> (f32[5, 3]) {
 )";
   auto compiled = compile(text, {scripted_device()});
   ASSERT_TRUE(compiled.ok()) << compiled.status().message();
-  const auto sizes = (*compiled)->sizes({});
-  ASSERT_TRUE(sizes.ok());
+  const auto plan = (*compiled)->plan({});
+  ASSERT_TRUE(plan.ok());
   std::vector<float> x(15, 1), y(15, 2), out(15);
   void* const inputs[] = {x.data(), y.data()};
   void* const outputs[] = {out.data()};
@@ -166,7 +166,7 @@ graph @aliases(%x: f32[5, 3], %y: f32[5, 3]) -> (f32[5, 3]) {
   arguments.inputs = inputs;
   arguments.outputs = outputs;
   arguments.fallback = &runner;
-  const Status status = (*compiled)->run(**sizes, arguments);
+  const Status status = (*compiled)->run(**plan, arguments);
   EXPECT_THAT(status.message(),
               AllOf(HasSubstr("%1 of node 1 (test.twice), written in step"),
                     HasSubstr("node 1 test.twice on aten, had changed before it was read by step"),

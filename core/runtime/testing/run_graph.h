@@ -227,7 +227,7 @@ inline Result<std::vector<Floats>> call(CompiledGraph& compiled, Inputs& inputs,
   spans.assign(dims.begin(), dims.end());
   Classes values(graph.dim_classes.size());
   BP_RETURN_IF_ERROR(compiled.dim_program().evaluate(spans, {}, values));
-  BP_ASSIGN_OR_RETURN(const auto sizes, compiled.sizes(values));
+  BP_ASSIGN_OR_RETURN(const auto plan, compiled.plan(values));
 
   std::vector<void*> addresses;
   std::vector<Floats> own_inputs = inputs.memory;  // the call's, to be spoiled
@@ -285,7 +285,7 @@ inline Result<std::vector<Floats>> call(CompiledGraph& compiled, Inputs& inputs,
   arguments.fallback = &runner;
   SpoilingLender lender(compiled, own_inputs, results, values);
   arguments.lender = &lender;
-  BP_RETURN_IF_ERROR(compiled.run(*sizes, arguments));
+  BP_RETURN_IF_ERROR(compiled.run(*plan, arguments));
   if (lent != nullptr) *lent = lender.order;
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (compiled.exports()[i].source == CompiledGraph::Source::kPlugin)

@@ -9,6 +9,7 @@
 #include <ATen/ops/neg.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -242,8 +243,8 @@ class Call {
   const Signature& signature_;
   const std::shared_ptr<const SizeRecord>& sizes_;
   std::span<const at::Tensor> arguments_;
-  std::vector<at::Tensor> values_;   // of the forward graph
-  std::vector<at::Tensor> outputs_;  // of the program
+  std::vector<at::Tensor> values_;           // of the forward graph
+  c10::SmallVector<at::Tensor, 8> outputs_;  // of the program
   std::vector<at::Tensor> copies_;
   NodePointer pointer_;
   JointNode* node_ = nullptr;

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace backplane::bridge {
 
@@ -17,7 +17,9 @@ class BorrowedTensors {
  public:
   BorrowedTensors() = default;
   explicit BorrowedTensors(std::size_t capacity) { tensors_.reserve(capacity); }
-  BorrowedTensors(BorrowedTensors&& other) noexcept : tensors_(std::exchange(other.tensors_, {})) {}
+  BorrowedTensors(BorrowedTensors&& other) noexcept : tensors_(std::move(other.tensors_)) {
+    other.tensors_.clear();
+  }
   BorrowedTensors(const BorrowedTensors&) = delete;
   BorrowedTensors& operator=(const BorrowedTensors&) = delete;
   BorrowedTensors& operator=(BorrowedTensors&&) = delete;
@@ -31,10 +33,10 @@ class BorrowedTensors {
   }
 
   // A copy of one of them is counted as ever.
-  std::span<const at::Tensor> get() const { return tensors_; }
+  std::span<const at::Tensor> get() const { return {tensors_.data(), tensors_.size()}; }
 
  private:
-  std::vector<at::Tensor> tensors_;  // without a count of their own
+  c10::SmallVector<at::Tensor, 16> tensors_;  // without a count of their own
 };
 
 }  // namespace backplane::bridge

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <string>
-#include <unordered_map>
+#include <utility>
 
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
@@ -47,28 +47,11 @@ bool shares_storage(const at::Tensor& tensor, const std::vector<at::Tensor>& oth
   });
 }
 
-bool has_strides(const at::Tensor& tensor, std::span<const std::int64_t> strides,
-                 std::span<const std::int64_t> dims) {
-  for (std::size_t i = 0; i < strides.size(); ++i)
-    if (dims[i] > 1 && tensor.stride(static_cast<std::int64_t>(i)) != strides[i]) return false;
-  return true;
-}
-
-// On the host where `device` is null.
-at::Tensor make_tensor(const ir::TensorType& type, std::span<const std::int64_t> classes,
-                       device::TorchDevice* device = nullptr) {
-  const std::vector<std::int64_t> dims = ir::resolve(type.dims, classes);
-  const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
-  if (device != nullptr)
-    return device::make_empty(*device, dims, strides, bridge::to_scalar_type(type.dtype));
-  return at::detail::empty_strided_cpu(dims, strides, bridge::to_scalar_type(type.dtype));
-}
-
-// `from`, of the same size and dtype, in the memory of `laid`, where several indices may show one
-// element: ATen writes no such tensor.
-void copy_elements(at::Tensor from, at::Tensor laid) {
+// `from`, of the same size and dtype, in the memory of `laid`, a new tensor of that layout, where
+// several indices may show one element: ATen writes no such tensor.
+void copy_elements(at::Tensor from, at::Tensor laid, const Layout& layout) {
   if (laid.numel() == 0) return;
-  if (has_strides(from, laid.strides(), laid.sizes()) && !from.is_conj() && !from.is_neg()) {
+  if (layout.has_strides(from) && !from.is_conj() && !from.is_neg()) {
     std::memcpy(laid.data_ptr(), from.const_data_ptr(), laid.storage().nbytes());
     return;
   }
@@ -116,21 +99,19 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
     for (std::size_t i = 0; i < results.size(); ++i) {
       const ir::ValueId value = node.results[i];
       if (value == ir::kNone || !results[i].defined()) continue;
-      const ir::TensorType& type = graph.values[value].type;
-      const std::vector<std::int64_t> dims = ir::resolve(type.dims, memory.dim_values());
-      const std::vector<std::int64_t> strides = ir::resolve(type.strides, memory.dim_values());
-      if (!std::ranges::equal(results[i].sizes(), dims))
+      const Layout layout = layout_of(graph.values[value].type, memory.dim_values());
+      if (!std::ranges::equal(results[i].sizes(), layout.dims))
         return Status(Code::kInternal, std::string(node.op->name) + " gave another shape than " +
                                            "recorded: the graph does not fit these inputs");
       at::Tensor kept = std::move(results[i]);
       // Eager may promote by the number-ness of an operand, which a recorded graph has lost, and
       // keeps statistics of reduced-precision norms in float32: the record decides.
-      kept = kept.to(bridge::to_scalar_type(type.dtype));
+      kept = kept.to(layout.dtype);
       // A result has memory of its own, also where ATen answers with a view of what it was given
       // (unsafe_split): that may be the call's arena, which others use after the last reader.
-      if (!has_strides(kept, strides, dims) || shares_storage(kept, operands)) {
-        at::Tensor laid = make_tensor(type, memory.dim_values());
-        copy_elements(kept, laid);
+      if (!layout.has_strides(kept) || shares_storage(kept, operands)) {
+        at::Tensor laid = make_tensor(layout);
+        copy_elements(kept, laid, layout);
         kept = std::move(laid);
       }
       memory.set_address(value, kept.data_ptr());
@@ -153,12 +134,11 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
     if (!base.defined()) base = function_.constants_[root];
     if (!base.defined()) {
       // Made by a plugin in the call's arena, which outlives this node.
-      const ir::TensorType& type = graph.values[root].type;
-      base = at::from_blob(memory.address(root), ir::resolve(type.dims, memory.dim_values()),
-                           ir::resolve(type.strides, memory.dim_values()),
-                           at::TensorOptions().dtype(bridge::to_scalar_type(type.dtype)));
+      const Layout layout = layout_of(graph.values[root].type, memory.dim_values());
+      base = at::from_blob(memory.address(root), layout.dims, layout.strides,
+                           at::TensorOptions().dtype(layout.dtype));
     }
-    return function_.view_of(base, root, value, memory.dim_values());
+    return view_of(graph, value, memory.dim_values()).of(base);
   }
 
   const CompiledFunction& function_;
@@ -169,8 +149,8 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
 // Outputs on the host as they are first written; inputs only as long as they are read.
 class CompiledFunction::Lender final : public runtime::MemoryLender {
  public:
-  Lender(const CompiledFunction& function, Roots& roots, std::span<const std::int64_t> classes)
-      : graph_(*function.graph_), roots_(roots), classes_(classes) {}
+  Lender(const CompiledFunction& function, Roots& roots, const FunctionPlan& plan)
+      : graph_(*function.graph_), roots_(roots), plan_(plan) {}
 
   Result<void*> lend_output(std::size_t position) override {
     // On the way from a plugin, which no exception may cross.
@@ -186,15 +166,14 @@ class CompiledFunction::Lender final : public runtime::MemoryLender {
   // Also where no step writes it: an output without elements.
   const at::Tensor& output(std::size_t position) {
     const ir::ValueId root = graph_.exports()[position].root;
-    if (!roots_[root]->defined())
-      roots_[root] = Root::owned(make_tensor(graph_.graph().values[root].type, classes_));
+    if (!roots_[root]->defined()) roots_[root] = Root::owned(make_tensor(plan_.exports[position]));
     return *roots_[root];
   }
 
  private:
   const runtime::CompiledGraph& graph_;
   Roots& roots_;
-  std::span<const std::int64_t> classes_;
+  const FunctionPlan& plan_;
 };
 
 void CompiledFunction::find_kept_outputs(const runtime::Residence& residence) {
@@ -218,28 +197,6 @@ bool CompiledFunction::is_on_device(ir::ValueId root) const {
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)
     if (outputs_on_device_[i] && ir::view_root(graph, graph.outputs[i]) == root) return true;
   return false;
-}
-
-at::Tensor CompiledFunction::view_of(const at::Tensor& base, ir::ValueId root, ir::ValueId value,
-                                     std::span<const std::int64_t> classes) const {
-  if (value == root) return base;
-  const ir::Graph& graph = graph_->graph();
-  const ir::TensorType& type = graph.values[value].type;
-  const std::int64_t offset = ir::view_offset_bytes(graph, value, classes);
-  const at::ScalarType dtype = bridge::to_scalar_type(type.dtype);
-  const std::vector<std::int64_t> dims = ir::resolve(type.dims, classes);
-  const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
-  const std::int64_t bytes =
-      base.storage_offset() * static_cast<std::int64_t>(base.element_size()) + offset;
-  // A hidden device has no operators in the dispatcher.
-  if (device::is_on_device(base))
-    return device::over_memory(base, dims, strides, bytes / ir::dtype_bytes(type.dtype), dtype);
-  if (base.scalar_type() == dtype)
-    return base.as_strided(dims, strides, bytes / ir::dtype_bytes(type.dtype));
-  // Another element type over the same memory.
-  at::Tensor out = at::empty({0}, base.options().dtype(dtype));
-  out.set_(base.storage(), bytes / ir::dtype_bytes(type.dtype), dims, strides);
-  return out;
 }
 
 Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
@@ -293,7 +250,7 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   // make_tensor allocates below the dispatcher: PyTorch's fake mode may be on here.
   for (ir::ValueId v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ir::ValueKind::kConstant) continue;
-    at::Tensor constant = make_tensor(graph.values[v].type, {});
+    at::Tensor constant = make_tensor(layout_of(graph.values[v].type, {}));
     if (constant.nbytes())
       std::memcpy(constant.mutable_data_ptr(), graph.values[v].constant->bytes.data(),
                   std::min(constant.nbytes(), graph.values[v].constant->bytes.size()));
@@ -339,140 +296,237 @@ std::uint64_t CompiledFunction::restrided_inputs() const {
   return sum;
 }
 
+// What one call in flight works with, kept for the next one: a warm call allocates what it gives.
+struct CompiledFunction::Scratch {
+  Roots roots;  // by value
+  std::vector<void*> inputs, outputs;
+  std::vector<bp_range> device_inputs, device_outputs;
+  std::vector<runtime::StaticTensor> static_tensors;
+  std::vector<std::pair<ir::ValueId, at::Tensor>> brought;  // by root
+};
+
+class CompiledFunction::ScratchLease {
+ public:
+  explicit ScratchLease(CompiledFunction& function) : function_(function) {
+    {
+      const std::lock_guard lock(function.mutex_);
+      if (!function.idle_.empty()) {
+        scratch_ = std::move(function.idle_.back());
+        function.idle_.pop_back();
+      }
+    }
+    if (!scratch_) scratch_ = function.make_scratch();
+  }
+  // No tensor is let go under the lock: its end may be the program's own code.
+  ~ScratchLease() {
+    for (Root& root : scratch_->roots) root = Root();
+    scratch_->brought.clear();
+    const std::lock_guard lock(function_.mutex_);
+    function_.idle_.push_back(std::move(scratch_));
+  }
+  ScratchLease(const ScratchLease&) = delete;
+  ScratchLease& operator=(const ScratchLease&) = delete;
+
+  Scratch& operator*() const { return *scratch_; }
+
+ private:
+  CompiledFunction& function_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+std::unique_ptr<CompiledFunction::Scratch> CompiledFunction::make_scratch() const {
+  auto made = std::make_unique<Scratch>();
+  const std::size_t input_count = graph_->graph().inputs.size();
+  const std::size_t export_count = graph_->exports().size();
+  const bool has_place = graph_->resident_device() != nullptr;
+  made->roots.resize(graph_->graph().values.size());
+  made->inputs.resize(input_count);
+  made->outputs.resize(export_count);
+  made->device_inputs.resize(has_place ? input_count : 0);
+  made->device_outputs.resize(has_place ? export_count : 0);
+  made->static_tensors.resize(graph_->packed_inputs().size());
+  return made;
+}
+
+CompiledFunction::CompiledFunction() = default;
+CompiledFunction::~CompiledFunction() = default;
+
+namespace {
+
+bool fits(const FunctionPlan& plan, std::span<const Argument> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    if (!std::ranges::equal(arguments[i]->sizes(), plan.inputs[i].dims)) return false;
+  return true;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const FunctionPlan>> CompiledFunction::plan(
+    std::span<const Argument> arguments, std::span<const std::int64_t> sizes) {
+  constexpr std::size_t kMostPlans = 1024;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+      if (!std::ranges::equal((*it)->sizes, sizes)) continue;
+      if (!fits(**it, arguments)) break;  // made anew, for its words
+      if (it != plans_.begin()) plans_.splice(plans_.begin(), plans_, it);
+      return plans_.front();
+    }
+  }
+  std::vector<std::span<const std::int64_t>> input_sizes;
+  for (const Argument& argument : arguments) input_sizes.push_back(argument->sizes());
+  BP_ASSIGN_OR_RETURN(auto made, FunctionPlan::make(*graph_, input_sizes, sizes));
+  const std::lock_guard lock(mutex_);
+  plans_.push_front(made);
+  if (plans_.size() > kMostPlans) plans_.pop_back();
+  return made;
+}
+
+Status CompiledFunction::check(std::span<const Argument> arguments,
+                               std::span<const std::int64_t> sizes) const {
+  const ir::Graph& graph = graph_->graph();
+  if (arguments.size() != graph.inputs.size() || sizes.size() != size_count_)
+    return {Code::kInvalidArgument,
+            "the compiled graph takes " + std::to_string(graph.inputs.size()) + " tensors and " +
+                std::to_string(size_count_) + " sizes, but the call has " +
+                std::to_string(arguments.size()) + " and " + std::to_string(sizes.size())};
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const at::Tensor& tensor = *arguments[i];
+    if (!tensor.defined())
+      return {Code::kInvalidArgument, "argument " + std::to_string(i) + " must be a tensor"};
+    const ir::Value& value = graph.values[graph.inputs[i]];
+    const bool on_device = torch_device_ != nullptr && inputs_on_device_[i];
+    if (tensor.dim() != static_cast<std::int64_t>(value.type.rank()) ||
+        tensor.scalar_type() != bridge::to_scalar_type(value.type.dtype) ||
+        (on_device && tensor.device() != torch_device_->torch_device() &&
+         !(torch_device_->is_hidden() && tensor.device().is_cpu())) ||
+        (!on_device && !tensor.device().is_cpu()))
+      return {Code::kInvalidArgument,
+              "argument " + std::to_string(i) + " (%" + value.name +
+                  ") has another rank, dtype or device than the graph was compiled for"};
+  }
+  return {};
+}
+
 // A device that has no memory left is the plugin's failure, wherever in the call it was asked.
-Result<std::vector<at::Tensor>> CompiledFunction::call(std::vector<Argument> arguments,
+Result<std::vector<at::Tensor>> CompiledFunction::call(std::span<Argument> arguments,
                                                        std::span<const std::int64_t> sizes) {
   try {
-    return run(std::move(arguments), sizes);
+    return run(arguments, sizes);
   } catch (const c10::OutOfMemoryError& error) {
     return Status(Code::kOutOfMemory, error.what_without_backtrace());
   }
 }
 
-Result<std::vector<at::Tensor>> CompiledFunction::run(std::vector<Argument> arguments,
-                                                      std::span<const std::int64_t> class_sizes) {
+Result<std::vector<at::Tensor>> CompiledFunction::run(std::span<Argument> arguments,
+                                                      std::span<const std::int64_t> sizes) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   calls_.fetch_add(1, std::memory_order_relaxed);
-  const ir::Graph& graph = graph_->graph();
-  const std::size_t input_count = graph.inputs.size();
-  if (arguments.size() != input_count || class_sizes.size() != size_count_)
-    return Status(Code::kInvalidArgument,
-                  "the compiled graph takes " + std::to_string(input_count) + " tensors and " +
-                      std::to_string(size_count_) + " sizes, but the call has " +
-                      std::to_string(arguments.size()) + " and " +
-                      std::to_string(class_sizes.size()));
-  Roots roots(graph.values.size());
-  std::vector<std::span<const std::int64_t>> input_sizes(input_count);
-  for (std::size_t i = 0; i < input_count; ++i) {
-    const at::Tensor& tensor = *arguments[i];
-    if (!tensor.defined())
-      return Status(Code::kInvalidArgument, "argument " + std::to_string(i) + " must be a tensor");
-    const ir::ValueId id = graph.inputs[i];
-    const ir::TensorType& type = graph.values[id].type;
-    const bool on_device = torch_device_ != nullptr && inputs_on_device_[i];
-    if (tensor.dim() != static_cast<std::int64_t>(type.rank()) ||
-        tensor.scalar_type() != bridge::to_scalar_type(type.dtype) ||
-        (on_device && tensor.device() != torch_device_->torch_device() &&
-         !(torch_device_->is_hidden() && tensor.device().is_cpu())) ||
-        (!on_device && !tensor.device().is_cpu()))
-      return Status(Code::kInvalidArgument,
-                    "argument " + std::to_string(i) + " (%" + graph.values[id].name +
-                        ") has another rank, dtype or device than the graph was compiled for");
-    if (on_device && tensor.device().is_cpu())
-      roots[id] = Root::owned(bring_back(tensor));
-    else if (tensor.is_conj() || tensor.is_neg())
-      roots[id] = Root::owned(tensor.resolve_conj().resolve_neg());
-    else
-      roots[id] = std::move(arguments[i]);
-    input_sizes[i] = roots[id]->sizes();
-  }
-  std::vector<std::int64_t> classes(graph.dim_classes.size());
-  BP_RETURN_IF_ERROR(graph_->dim_program().evaluate(input_sizes, class_sizes, classes));
-  BP_ASSIGN_OR_RETURN(const auto sizes, graph_->sizes(classes));
+  BP_RETURN_IF_ERROR(check(arguments, sizes));
+  BP_ASSIGN_OR_RETURN(const std::shared_ptr<const FunctionPlan> plan, this->plan(arguments, sizes));
+  const ScratchLease lease(*this);
+  Scratch& scratch = *lease;
+  bind_inputs(*plan, arguments, scratch);
 
+  const ir::Graph& graph = graph_->graph();
+  std::shared_ptr<const runtime::CompiledGraph::PackSet> packs;
+  if (const auto packed = graph_->packed_inputs(); !packed.empty()) {
+    for (std::size_t i = 0; i < packed.size(); ++i)
+      scratch.static_tensors[i] = static_tensor(*scratch.roots[graph.inputs[packed[i]]]);
+    BP_ASSIGN_OR_RETURN(packs, graph_->packs(scratch.static_tensors));
+  }
+  bind_outputs_on_device(*plan, scratch);
+
+  Runner runner(*this, scratch.roots);
+  Lender lender(*this, scratch.roots, *plan);
+  runtime::CompiledGraph::Call call;
+  call.lender = &lender;
+  call.inputs = scratch.inputs;
+  call.outputs = scratch.outputs;
+  call.device_inputs = scratch.device_inputs;
+  call.device_outputs = scratch.device_outputs;
+  call.packs = packs.get();
+  call.fallback = &runner;
+  if (Status status = graph_->run(*plan->graph, call); !status.ok()) {
+    runner.rethrow();
+    return status;
+  }
+  for (auto& [root, tensor] : scratch.brought) scratch.roots[root] = Root::owned(std::move(tensor));
+  const auto& exports = graph_->exports();
+  for (std::size_t i = 0; i < exports.size(); ++i)
+    if (exports[i].source == runtime::CompiledGraph::Source::kPlugin) lender.output(i);
+  return results(*plan, scratch);
+}
+
+// Where each input is: on the device, or at an address of the host, in the strides that the graph
+// was compiled for.
+void CompiledFunction::bind_inputs(const FunctionPlan& plan, std::span<Argument> arguments,
+                                   Scratch& scratch) {
+  const ir::Graph& graph = graph_->graph();
   const bool has_place = graph_->resident_device() != nullptr;
-  std::vector<void*> inputs(input_count);
-  std::vector<bp_range> device_inputs(has_place ? input_count : 0);
-  for (std::size_t i = 0; i < input_count; ++i) {
-    Root& root = roots[graph.inputs[i]];
-    const ir::TensorType& type = graph.values[graph.inputs[i]].type;
-    const std::vector<std::int64_t> strides = ir::resolve(type.strides, classes);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const Layout& layout = plan.inputs[i];
+    Root& root = scratch.roots[graph.inputs[i]];
+    const at::Tensor& tensor = *arguments[i];
+    const bool is_resident = torch_device_ != nullptr && inputs_on_device_[i];
+    if (is_resident && tensor.device().is_cpu())
+      root = Root::owned(bring_back(tensor));
+    else if (tensor.is_conj() || tensor.is_neg())
+      root = Root::owned(tensor.resolve_conj().resolve_neg());
+    else
+      root = std::move(arguments[i]);
     const bool on_device = device::is_on_device(*root);
-    if (root->numel() > 0 && (!has_strides(*root, strides, input_sizes[i]) ||
-                              (on_device && !device::is_aligned(*root)))) {
-      at::Tensor laid = make_tensor(type, classes, on_device ? torch_device_ : nullptr);
+    if (root->numel() > 0 &&
+        (!layout.has_strides(*root) || (on_device && !device::is_aligned(*root)))) {
+      at::Tensor laid = make_tensor(layout, on_device ? torch_device_ : nullptr);
       // A hidden device has no operators in the dispatcher.
       if (on_device)
         device::copy_from(*root, laid, /*non_blocking=*/false);
       else
-        copy_elements(*root, laid);
+        copy_elements(*root, laid, layout);
       root = Root::owned(std::move(laid));
       restrided_.fetch_add(1, std::memory_order_relaxed);
     }
-    if (on_device && has_place)
-      device_inputs[i] = device::range_of(*root);
-    else
-      inputs[i] = const_cast<void*>(root->const_data_ptr());  // plugins do not write inputs
+    if (has_place) scratch.device_inputs[i] = on_device ? device::range_of(*root) : bp_range{};
+    scratch.inputs[i] = on_device && has_place
+                            ? nullptr
+                            : const_cast<void*>(root->const_data_ptr());  // no plugin writes it
   }
+}
 
-  std::shared_ptr<const runtime::CompiledGraph::PackSet> packs;
-  if (const auto packed = graph_->packed_inputs(); !packed.empty()) {
-    std::vector<runtime::StaticTensor> tensors;
-    tensors.reserve(packed.size());
-    for (const std::uint32_t i : packed) tensors.push_back(static_tensor(*roots[graph.inputs[i]]));
-    BP_ASSIGN_OR_RETURN(packs, graph_->packs(tensors));
-  }
-
+// Those on the host are lent as they are written.
+void CompiledFunction::bind_outputs_on_device(const FunctionPlan& plan, Scratch& scratch) {
+  using Source = runtime::CompiledGraph::Source;
   const auto& exports = graph_->exports();
-  std::vector<void*> outputs(exports.size(), nullptr);
-  std::vector<bp_range> device_outputs(has_place ? exports.size() : 0);
-  std::unordered_map<ir::ValueId, at::Tensor> brought;
+  std::ranges::fill(scratch.outputs, nullptr);
+  std::ranges::fill(scratch.device_outputs, bp_range{});
+  if (torch_device_ == nullptr) return;
   for (std::size_t i = 0; i < exports.size(); ++i) {
-    using Source = runtime::CompiledGraph::Source;
-    const ir::ValueId root = exports[i].root;
     const bool by_plugin = exports[i].source == Source::kPlugin;
     if (!by_plugin && !(exports[i].on_device && exports[i].source == Source::kFallback)) continue;
-    const bool on_device = torch_device_ != nullptr && exports_on_device_[i];
-    if (!on_device) continue;  // lent as it is written
-    at::Tensor tensor = make_tensor(graph.values[root].type, classes, torch_device_);
-    if (has_place)
-      device_outputs[i] = device::range_of(tensor);
+    if (!exports_on_device_[i]) continue;
+    at::Tensor tensor = make_tensor(plan.exports[i], torch_device_);
+    if (!scratch.device_outputs.empty())
+      scratch.device_outputs[i] = device::range_of(tensor);
     else
-      outputs[i] = tensor.mutable_data_ptr();
+      scratch.outputs[i] = tensor.mutable_data_ptr();
     // What a fallback makes is brought there from where it made it.
     if (by_plugin)
-      roots[root] = Root::owned(std::move(tensor));
+      scratch.roots[exports[i].root] = Root::owned(std::move(tensor));
     else
-      brought[root] = std::move(tensor);
+      scratch.brought.emplace_back(exports[i].root, std::move(tensor));
   }
+}
 
-  Runner runner(*this, roots);
-  Lender lender(*this, roots, classes);
-  runtime::CompiledGraph::Call call;
-  call.lender = &lender;
-  call.inputs = inputs;
-  call.outputs = outputs;
-  call.device_inputs = device_inputs;
-  call.device_outputs = device_outputs;
-  call.packs = packs.get();
-  call.fallback = &runner;
-  if (Status status = graph_->run(*sizes, call); !status.ok()) {
-    runner.rethrow();
-    return status;
-  }
-
-  for (auto& [root, tensor] : brought) roots[root] = Root::owned(std::move(tensor));
-  for (std::size_t i = 0; i < exports.size(); ++i)
-    if (exports[i].source == runtime::CompiledGraph::Source::kPlugin) lender.output(i);
-
+std::vector<at::Tensor> CompiledFunction::results(const FunctionPlan& plan,
+                                                  const Scratch& scratch) const {
+  const ir::Graph& graph = graph_->graph();
   std::vector<at::Tensor> results;
-  results.reserve(graph.outputs.size());
-  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
-    const ir::ValueId value = graph.outputs[i];
-    const ir::ValueId root = ir::view_root(graph, value);
-    const bool constant = graph.values[root].kind == ir::ValueKind::kConstant;
-    at::Tensor made =
-        view_of(constant ? constants_[root].clone() : *roots[root], root, value, classes);
+  results.reserve(plan.outputs.size());
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+    const View& view = plan.outputs[i];
+    const bool constant = graph.values[view.root].kind == ir::ValueKind::kConstant;
+    at::Tensor made = view.of(constant ? constants_[view.root].clone() : *scratch.roots[view.root]);
     const bool on_device = torch_device_ != nullptr && outputs_on_device_[i];
     if (on_device && !device::is_on_device(made))
       made = bring_back(made);

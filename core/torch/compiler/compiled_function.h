@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/MaybeOwned.h>
 
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "core/base/status.h"
 #include "core/runtime/plan/compiled_graph.h"
 #include "core/torch/bridge/aten_node.h"
+#include "core/torch/compiler/function_plan.h"
 #include "core/torch/device/devices.h"
 #include "core/torch/record/recorder.h"
 
@@ -33,6 +35,7 @@ using Argument = c10::MaybeOwned<at::Tensor>;
 
 class CompiledFunction {
  public:
+  ~CompiledFunction();
   static Result<std::unique_ptr<CompiledFunction>> compile(
       ir::Graph graph, const record::Placement& placement,
       const std::vector<runtime::Device*>& devices, const FunctionOptions& options);
@@ -40,7 +43,7 @@ class CompiledFunction {
   // The graph's outputs. `sizes`: of the dim classes that no expression gives, in order. Any
   // thread, without the GIL. Exceptions of ATen operators that run as fallback pass through. Takes
   // the arguments over: each tensor that is owned goes when its last reader has run.
-  Result<std::vector<at::Tensor>> call(std::vector<Argument> arguments,
+  Result<std::vector<at::Tensor>> call(std::span<Argument> arguments,
                                        std::span<const std::int64_t> sizes);
 
   runtime::CompiledGraph& graph() { return *graph_; }
@@ -63,11 +66,20 @@ class CompiledFunction {
   std::uint64_t restrided_inputs() const;
 
  private:
-  Result<std::vector<at::Tensor>> run(std::vector<Argument> arguments,
-                                      std::span<const std::int64_t> sizes);
   class Runner;
   class Lender;
-  CompiledFunction() = default;
+  struct Scratch;
+  class ScratchLease;
+  CompiledFunction();
+  Status check(std::span<const Argument> arguments, std::span<const std::int64_t> sizes) const;
+  Result<std::shared_ptr<const FunctionPlan>> plan(std::span<const Argument> arguments,
+                                                   std::span<const std::int64_t> sizes);
+  Result<std::vector<at::Tensor>> run(std::span<Argument> arguments,
+                                      std::span<const std::int64_t> sizes);
+  std::unique_ptr<Scratch> make_scratch() const;
+  void bind_inputs(const FunctionPlan& plan, std::span<Argument> arguments, Scratch& scratch);
+  void bind_outputs_on_device(const FunctionPlan& plan, Scratch& scratch);
+  std::vector<at::Tensor> results(const FunctionPlan& plan, const Scratch& scratch) const;
   // The device of inputs and outputs, null when all are on the host.
   device::TorchDevice* torch_device_ = nullptr;
   std::vector<bool> inputs_on_device_, outputs_on_device_;  // by position in the graph's
@@ -75,8 +87,6 @@ class CompiledFunction {
   bool is_on_device(ir::ValueId root) const;  // some output of that root is
   void find_kept_outputs(const runtime::Residence& residence);
   at::Tensor bring_back(const at::Tensor& host) const;
-  at::Tensor view_of(const at::Tensor& root, ir::ValueId root_id, ir::ValueId value,
-                     std::span<const std::int64_t> classes) const;
 
   std::unique_ptr<runtime::CompiledGraph> graph_;
   std::vector<std::unique_ptr<bridge::AtenNode>> fallback_;  // by node; null where a plugin runs it
@@ -86,6 +96,8 @@ class CompiledFunction {
   std::atomic<std::uint64_t> calls_{0}, restrided_{0};
   mutable std::mutex mutex_;  // guards:
   std::vector<std::shared_ptr<const CompiledFunction>> parts_;
+  std::list<std::shared_ptr<const FunctionPlan>> plans_;  // most recently used first
+  std::vector<std::unique_ptr<Scratch>> idle_;
 };
 
 }  // namespace backplane::compiler

@@ -1,5 +1,7 @@
 #include "core/torch/compiler/cut_entry.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -391,10 +393,9 @@ std::vector<Stage> CutEntry::stages() const {
 
 Result<std::vector<at::Tensor>> CutEntry::forward(std::span<const at::Tensor> inputs,
                                                   const autograd::SizeRecord& sizes) {
-  std::vector<Argument> arguments;
-  arguments.reserve(inputs.size());
+  c10::SmallVector<Argument, 16> arguments;
   for (const at::Tensor& input : inputs) arguments.push_back(Argument::borrowed(input));
-  return forward_->call(std::move(arguments), sizes.class_values);
+  return forward_->call(arguments, sizes.class_values);
 }
 
 Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> inputs,
@@ -411,11 +412,11 @@ Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> input
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (is_read[i]) arguments.push_back(Argument::owned(std::move(inputs[i])));
   inputs.clear();  // a saved value goes with its last reader
-  if (is_whole) return backward_->call(std::move(arguments), sizes.class_values);
+  if (is_whole) return backward_->call(arguments, sizes.class_values);
   BP_ASSIGN_OR_RETURN(const PartialBackward partial, partial_backward(absent));
   std::vector<at::Tensor> reached;
   if (partial.function) {
-    BP_ASSIGN_OR_RETURN(reached, partial.function->call(std::move(arguments), sizes.class_values));
+    BP_ASSIGN_OR_RETURN(reached, partial.function->call(arguments, sizes.class_values));
   }
   std::vector<at::Tensor> outputs(partial.is_reached.size());
   auto next = reached.begin();

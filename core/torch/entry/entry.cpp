@@ -1,5 +1,6 @@
 #include "core/torch/entry/entry.h"
 
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -97,16 +98,14 @@ PyObject* Entry::run(const guards::Registers& registers) {
   // Another thread may let go of objects while this one runs without the GIL: those that the run
   // and what follows it read are held. The tensors that it copies have a reference of C++, whose
   // first and last count need the GIL.
-  std::vector<cpython::Ref> held;
-  held.reserve(captured_->inputs.size() + captured_->recipe.sources().size());
+  c10::SmallVector<cpython::Ref, 32> held;
   for (const std::vector<capture::SourceId>* sources :
        {&std::as_const(captured_->inputs), &captured_->recipe.sources()})
     for (const capture::SourceId source : *sources)
       held.push_back(cpython::Ref::borrow(registers.values[source]));
   const bridge::BorrowedTensors borrowed = inputs(registers);
   const std::span<const at::Tensor> tensors_in = borrowed.get();
-  std::vector<at::Tensor> counted;
-  counted.reserve(counted_.size());
+  c10::SmallVector<at::Tensor, 8> counted;
   for (const std::uint32_t argument : counted_) counted.push_back(tensors_in[argument]);
   std::vector<c10::IValue> results;
   {
@@ -120,8 +119,8 @@ PyObject* Entry::run(const guards::Registers& registers) {
     }
     results = std::move(*ran);
   }
-  std::vector<cpython::Ref> wrapped;
-  std::vector<PyObject*> tensors;
+  c10::SmallVector<cpython::Ref, 8> wrapped;
+  c10::SmallVector<PyObject*, 8> tensors;
   for (c10::IValue& result : results) {
     wrapped.push_back(cpython::Ref::steal(THPVariable_Wrap(std::move(result).toTensor())));
     tensors.push_back(wrapped.back().get());

@@ -46,7 +46,7 @@ py::list call_graph(compiler::CompiledFunction& function, const py::list& tensor
   std::optional<Result<std::vector<at::Tensor>>> results;
   {
     const py::gil_scoped_release no_gil;
-    results.emplace(function.call(std::move(arguments), {}));
+    results.emplace(function.call(arguments, {}));
   }
   py::list out;
   for (at::Tensor& tensor : unwrap(std::move(*results))) out.append(std::move(tensor));
