@@ -19,8 +19,17 @@ _CORE = ["core/base", "core/ir", "core/passes", "core/partition"]
 _HOST, _PLUGIN, _PLAN = (f"core/runtime/{room}" for room in ("host", "plugin", "plan"))
 _RUNTIME = [*_CORE, "plugin_api", _HOST, _PLUGIN, _PLAN]
 _CPYTHON = ["core/cpython/bytecode", "core/cpython/frame"]
-_TORCH_ROOMS = ("bridge", "record", "device", "autograd", "guards", "world", "interpret", "capture")
-_CALL_ROOMS = ("entry", "frames", "call", "compiler", "python")
+_TORCH_ROOMS = ("bridge", "record", "device", "autograd", "compiler")
+_CALL_ROOMS = (
+    "guards",
+    "world",
+    "interpret",
+    "capture",
+    "entry",
+    "frames",
+    "call",
+    "python",
+)
 _TORCH = [f"core/torch/{room}" for room in (*_TORCH_ROOMS, *_CALL_ROOMS)]
 
 # Folder -> folders it may include, besides itself. A file belongs to its longest matching folder.

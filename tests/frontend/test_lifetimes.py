@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import gc
 import weakref
 from typing import Any, ClassVar
@@ -111,6 +112,40 @@ def iterator_that_is_done(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
     return x
 
 
+def method_of_c_over_a_break(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    data: Any = array.array("b", [1, 2, 3])
+    watch = weakref.ref(data)
+    seen(out, data.tobytes())
+    data = None
+    seen(out, watch() is None)
+    return x + 1
+
+
+def function_with_defaults_over_a_break(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing: Any = Thing()
+    watch = weakref.ref(thing)
+
+    def read(held: Any = thing) -> Any:
+        return held
+
+    print(end="")
+    seen(out, read() is watch())
+    del read, thing
+    seen(out, watch() is None)
+    return x + 1
+
+
+def replaced_in_a_dict(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    HELD["thing"] = Counted()
+    seen(out, Counted.alive)
+    HELD["thing"] = None
+    seen(out, Counted.alive)
+    return x + 1
+
+
+HELD: dict[str, Any] = {}
+
+
 class Sequence(Counted):
     def __getitem__(self, at: int) -> int:
         if at < 3:
@@ -129,6 +164,9 @@ class Sequence(Counted):
         only_on_the_stack,
         variable_of_a_closure,
         iterator_that_is_done,
+        method_of_c_over_a_break,
+        function_with_defaults_over_a_break,
+        replaced_in_a_dict,
     ],
 )
 def test_objects_end_as_in_plain_python(program: Any) -> None:

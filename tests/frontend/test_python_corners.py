@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
+import contextlib
+import copy
 import importlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -98,6 +101,90 @@ def line_behind_a_with(out: list[Any]) -> None:
         out.append(trace.tb_frame.f_lineno - trace.tb_frame.f_code.co_firstlineno)
 
 
+def memo_of_the_program(out: list[Any]) -> None:
+    memo: dict[Any, Any] = {}
+    data: list[Any] = []
+    copied = copy.deepcopy(data, memo)
+    out.append((memo[id(memo)][0] is data, copied is data))
+
+
+@contextlib.contextmanager
+def replaced_builtin(new: Any) -> Iterator[None]:
+    old = builtins.len
+    builtins.len = new
+    try:
+        yield
+    finally:
+        builtins.len = old
+
+
+def changed_builtin(out: list[Any]) -> None:
+    def change() -> None:
+        builtins.len = lambda x: 4
+
+    with replaced_builtin(len):
+        out.append(len(range(7)))
+        change()
+        out.append(len(range(7)))
+
+
+class Finds(type):
+    asked = 0
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "value":
+            Finds.asked += 1
+        return super().__getattribute__(name)
+
+
+class Found(metaclass=Finds):
+    value = 3
+
+
+def metaclass_finds_attributes(out: list[Any]) -> None:
+    before = Finds.asked
+    out.append((Found.value, Finds.asked - before))
+
+
+class OddLength:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __len__(self) -> int:
+        self.asked += 1
+        return 10
+
+    def __getitem__(self, at: int) -> int:
+        return at
+
+
+def reversed_once(out: list[Any]) -> None:
+    odd = OddLength()
+    backwards = reversed(odd)
+    print(end="")
+    out.append((odd.asked, next(backwards)))
+
+
+def no_annotations_yet(out: list[Any]) -> None:
+    made = type("Made", (), {})
+    out.append("__annotations__" in made.__dict__)
+    out.append(made.__annotations__)
+    out.append("__annotations__" in made.__dict__)
+
+
+def class_variable_deleted(out: list[Any]) -> None:
+    class Own:
+        def method(self) -> None:
+            nonlocal __class__  # type: ignore[misc]
+            del __class__
+            super()
+
+    try:
+        Own().method()
+    except RuntimeError as error:
+        out.append(str(error))
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -106,6 +193,12 @@ def line_behind_a_with(out: list[Any]) -> None:
         super_of_a_class_in_the_making,
         items_taken_by_the_base,
         line_behind_a_with,
+        memo_of_the_program,
+        changed_builtin,
+        metaclass_finds_attributes,
+        reversed_once,
+        no_annotations_yet,
+        class_variable_deleted,
     ],
 )
 def test_as_in_plain_python(program: Callable[[list[Any]], None]) -> None:

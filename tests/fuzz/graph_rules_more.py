@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 
 from fuzz import graph_check
-from fuzz.graph_rules import FIXED_OR_ZERO, Rule, _image, rule
-from fuzz.graphs import Graph, Value
+from fuzz.graph_rules import FIXED_OR_ZERO, Rule, _image, generic, rule
+from fuzz.graphs import Graph, Refused, Value
 
 ELSEWHERE = "has no kernel for a CPU in PyTorch"
 NO_TENSOR = "gives no tensor"
@@ -200,6 +200,23 @@ def _row_norm(bias: bool) -> Rule:
 
 rule("native_layer_norm", "layer_norm")(_row_norm(True))
 rule("rms_norm", "_fused_rms_norm")(_row_norm(False))
+
+
+def _spread(op: str) -> Rule:
+    def make(graph: Graph) -> str:
+        text = generic(graph, f"aten.{op}")
+        if (
+            text.split(",")[0] in graph.edges
+        ):  # whether the mean of an infinity is one goes by its place
+            raise Refused
+        return text
+
+    return make
+
+
+for _op in ("var_mean", "std_mean"):
+    for _overload in ("", ".dim", ".correction"):
+        rule(f"{_op}{_overload}")(_spread(f"{_op}{_overload}"))
 
 
 def _weight_norm(rows: str) -> Rule:

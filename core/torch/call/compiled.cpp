@@ -1,9 +1,7 @@
 #include "core/torch/call/compiled.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "core/base/flag_scope.h"
 #include "core/base/log.h"
 #include "core/torch/bridge/errors.h"
 #include "core/torch/record/session.h"
@@ -63,9 +61,7 @@ void CompiledCallable::reset() {
   plain_reasons_ = {};
   frames_.reset();
   *size_notes_ = {};
-  hits_ = plain_calls_ = 0;
-  given_up_.clear();
-  failure_count_ = 0;
+  plain_calls_ = 0;
 }
 
 PyObject* CompiledCallable::call_plainly(const CallArguments& call, const std::string& reason) {
@@ -102,44 +98,24 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
     again.invented = &invented;
     return capture::capture(target_.get(), call, again);
   };
-  BP_ASSIGN_OR_RETURN(
-      std::shared_ptr<Entry> entry,
-      Entry::make(std::move(captured), call, std::move(sizes), options_.make_program));
+  BP_ASSIGN_OR_RETURN(std::shared_ptr<Entry> entry,
+                      Entry::make(std::move(captured), call, std::move(sizes), *options_.programs));
   log_graph(options.name, *entry);
   log_guards(options.name, *entry);
   dump_->write_entry(options.name, *entry, code_of(target_.get()), nullptr, "");
-  entries_.insert(entries_.begin(), entry);
   return entry;
 }
 
 PyObject* CompiledCallable::call(const CallArguments& call) {
   ScratchRegisters scratch;
   guards::Registers& registers = scratch.get();
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (!entries_[i]->check(call, registers)) continue;
-    ++hits_;
-    // Held: another thread may drop the entries while this one runs without the GIL.
-    const std::shared_ptr<Entry> entry = entries_[i];
-    if (i > 0)
-      std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
-                  entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  if (const std::shared_ptr<Entry> entry = entries_.find(call, registers))
     return run(*entry, registers, call);
-  }
   if (frames_) return call_in_frames(call);
-  if (!given_up_.empty()) return call_plainly(call, given_up_);
-  if (capturing_) return call_plainly(call, "called while it is being captured");
-  std::vector<const Entry*> kept;
-  for (const auto& entry : entries_) kept.push_back(entry.get());
-  if (const std::string limit = find_limit(kept, options_.entry_limit); !limit.empty())
-    return call_plainly(call, limit);
-  if (const Status status = capture::check_interpreter(); !status.ok())
-    return call_plainly(call, status.message());
-  dump_->note_recompile(options_.name, kept, call);
-
-  Result<std::shared_ptr<Entry>> made = [&] {
-    const FlagScope capturing(capturing_);
-    return capture(call);
-  }();
+  if (const std::string reason = entries_.closed(options_.limits); !reason.empty())
+    return call_plainly(call, reason);
+  dump_->note_recompile(options_.name, entries_.plain(), call);
+  const Result<std::shared_ptr<Entry>> made = entries_.add([&] { return capture(call); });
   if (made.ok()) {
     if ((*made)->check(call, registers)) return run(**made, registers, call);
     return call_plainly(call, "arguments share memory, and one of them is changed");
@@ -157,17 +133,17 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   }
   if (has_failed) {
     log(LogLevel::kWarning, options_.name + " runs as plain Python: " + reason);
-    if (++failure_count_ >= options_.failure_limit) given_up_ = reason;
+    entries_.count_failure(reason, options_.limits);
     return call_plainly(call, reason);
   }
   dump_->note("breaks", "NOT CAPTURED AS A WHOLE " + options_.name + ": " + reason);
   FrameOptions frames;
   frames.name = options_.name;
-  frames.entry_limit = options_.entry_limit;
+  frames.limits = options_.limits;
   frames.dump = dump_;
   frames.dynamic = options_.dynamic;
   frames.size_notes = size_notes_;
-  frames.make_program = options_.make_program;
+  frames.programs = options_.programs;
   frames_ = std::make_shared<Frames>(std::move(frames));
   return call_in_frames(call);
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/torch/entry/entry.h"
+#include "core/torch/entry/entry_list.h"
 #include "core/torch/frames/dump.h"
 #include "core/torch/frames/frames.h"
 
@@ -17,11 +17,11 @@ namespace backplane::call {
 
 struct CompiledOptions {
   std::string name;
-  std::size_t entry_limit = 8, failure_limit = 3;
+  EntryLimits limits;
   std::string dump_folder;  // empty: no files
   bool strict = false;
   Dynamic dynamic = Dynamic::kAutomatic;
-  MakeProgram make_program;
+  std::shared_ptr<Programs> programs;
 };
 
 // State of one compiled function. Everything needs the GIL.
@@ -33,14 +33,14 @@ class CompiledCallable {
   PyObject* call(const guards::CallArguments& call);
 
   PyObject* target() const { return target_.get(); }
-  const std::vector<std::shared_ptr<Entry>>& entries() const { return entries_; }
+  const std::vector<std::shared_ptr<Entry>>& entries() const { return entries_.all(); }
   // Of a function that is not captured as a whole; else null.
   const Frames* frames() const { return frames_.get(); }
   // Why calls ran as plain Python, and how often each; without those of single frames.
   const ReasonCounts& plain_reasons() const { return plain_reasons_; }
   // Why sizes that were to change are not generalised.
   const ReasonCounts& size_notes() const { return *size_notes_; }
-  std::uint64_t hits() const { return hits_; }
+  std::uint64_t hits() const { return entries_.hits(); }
   std::uint64_t plain_calls() const { return plain_calls_; }
   void reset();
 
@@ -54,15 +54,13 @@ class CompiledCallable {
 
   cpython::Ref target_;
   CompiledOptions options_;
-  std::vector<std::shared_ptr<Entry>> entries_;  // the one used last comes first
+  EntryList<Entry> entries_;
   ReasonCounts plain_reasons_;
   std::shared_ptr<ReasonCounts> size_notes_ = std::make_shared<ReasonCounts>();
   std::shared_ptr<Frames> frames_;
   std::shared_ptr<Dump> dump_;
-  std::string given_up_;  // no more captures, and why: compiling failed again and again
-  std::size_t capture_count_ = 0, failure_count_ = 0;
-  std::uint64_t hits_ = 0, plain_calls_ = 0;
-  bool capturing_ = false;
+  std::size_t capture_count_ = 0;
+  std::uint64_t plain_calls_ = 0;
 };
 
 // The Python type; null with an error set where it cannot be made.

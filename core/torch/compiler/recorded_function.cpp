@@ -5,14 +5,13 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "core/torch/bridge/tangent.h"
 #include "core/torch/device/devices.h"
-#include "core/torch/device/resized.h"
 
 namespace backplane::compiler {
 
@@ -50,8 +49,8 @@ std::vector<c10::IValue> with_tensors(std::span<const c10::IValue> arguments,
 
 }  // namespace
 
-RecordedFunction::RecordedFunction(Program program, RecordedOptions options)
-    : program_(std::move(program)), options_(std::move(options)) {}
+RecordedFunction::RecordedFunction(Callable program, RecordedOptions options)
+    : program_(std::move(program)), options_(std::move(options)), programs_(options_.cut) {}
 
 RecordedFunction::~RecordedFunction() = default;
 
@@ -59,8 +58,8 @@ RecordedFunction::Counts RecordedFunction::counts() const {
   Counts counts;
   counts.recordings = recordings_.load(std::memory_order_relaxed);
   counts.record_ns = record_ns_.load(std::memory_order_relaxed);
-  counts.structures = structure_count_.load(std::memory_order_relaxed);
-  counts.splits = splits_.load(std::memory_order_relaxed);
+  counts.structures = programs_.counts().structures;
+  counts.splits = programs_.counts().splits;
   const std::lock_guard lock(mutex_);
   counts.sizes = hits_.size();
   return counts;
@@ -145,11 +144,12 @@ std::optional<Result<std::vector<c10::IValue>>> RecordedFunction::try_call(
   const std::shared_ptr<const Hit> hit = find(key);
   if (!hit) return std::nullopt;
   const std::vector<at::Tensor> tensors = tensors_of(arguments);
-  if (!autograd::may_write(hit->entry->signature, tensors)) return std::nullopt;
-  return autograd::call(hit->entry, hit->sizes, tensors);
+  const Program& program = hit->program;
+  if (!autograd::may_write(program.code->signature, tensors)) return std::nullopt;
+  return autograd::call(program.code, program.sizes, tensors);
 }
 
-Result<RecordedFunction::Sample> RecordedFunction::record(std::span<const c10::IValue> arguments) {
+Result<record::Recorded> RecordedFunction::record(std::span<const c10::IValue> arguments) {
   const auto start = std::chrono::steady_clock::now();
   record::RecordOptions options;
   options.name = options_.cut.name;
@@ -171,101 +171,64 @@ Result<RecordedFunction::Sample> RecordedFunction::record(std::span<const c10::I
   };
   recordings_.fetch_add(1, std::memory_order_relaxed);
   BP_ASSIGN_OR_RETURN(record::Recorded recorded, record::record(program, tensors, options));
-  auto flat = flatten_with_border(recorded);
   record_ns_.fetch_add(
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                      std::chrono::steady_clock::now() - start)
                                      .count()),
       std::memory_order_relaxed);
-  return Sample{std::move(recorded), std::move(flat)};
+  return recorded;
 }
 
-std::optional<std::vector<c10::IValue>> RecordedFunction::invent(
-    std::span<const c10::IValue> arguments, std::int64_t first_step, std::int64_t step) const {
-  std::vector<c10::IValue> out(arguments.begin(), arguments.end());
-  std::unordered_map<std::uint32_t, std::vector<std::int64_t>> sizes;  // by argument
+SizeChoice RecordedFunction::choose_sizes(std::span<const c10::IValue> arguments) {
+  SizeChoice choice;
+  if (options_.dynamic_sizes.empty()) return choice;
+  std::map<std::uint32_t, SizeSymbol> symbols;  // by their number
+  std::vector<at::Tensor> tensors(arguments.size());
   for (const DynamicSize& dynamic : options_.dynamic_sizes) {
     const c10::IValue& argument = arguments[dynamic.argument];
-    const auto change = [&](std::int64_t now) { return now + first_step + step * dynamic.symbol; };
+    SizeSymbol& symbol = symbols[dynamic.symbol];
     if (dynamic.dim < 0) {
-      const std::int64_t value = change(argument.toInt());
-      if (value < 2) return std::nullopt;
-      out[dynamic.argument] = value;
+      symbol.value = argument.toInt();
+      symbol.numbers.push_back(dynamic.argument);
       continue;
     }
-    const at::Tensor& tensor = argument.toTensor();
-    auto& changed = sizes.try_emplace(dynamic.argument, tensor.sizes().vec()).first->second;
-    const auto d = static_cast<std::size_t>(dynamic.dim);
-    changed[d] = change(changed[d]);
-    if (changed[d] < 2) return std::nullopt;
+    tensors[dynamic.argument] = argument.toTensor();
+    symbol.value = argument.toTensor().size(dynamic.dim);
+    symbol.dims.emplace_back(dynamic.argument, dynamic.dim);
   }
-  for (const auto& [argument, changed] : sizes) {
-    const at::Tensor& tensor = arguments[argument].toTensor();
-    std::optional<at::Tensor> made = device::resized(tensor, changed);
-    if (!made) return std::nullopt;
-    out[argument] = std::move(*made);
-  }
-  return out;
+  std::vector<SizeSymbol> in_order;
+  for (auto& [number, symbol] : symbols) in_order.push_back(std::move(symbol));
+  choice.inventor.emplace(std::move(tensors), std::move(in_order));
+  choice.record = [this, arguments](const InventedSizes& invented) {
+    std::vector<c10::IValue> given(arguments.begin(), arguments.end());
+    for (const auto& [position, tensor] : invented.tensors) given[position] = tensor;
+    for (const auto& [position, number] : invented.numbers) given[position] = number;
+    return record(given);
+  };
+  return choice;
 }
 
-std::vector<std::shared_ptr<const ir::FlatGraph>> RecordedFunction::invented_samples(
-    std::span<const c10::IValue> arguments, const ir::FlatGraph& first) {
-  constexpr std::size_t kEnough = 2;
-  // Larger ones first; a program with a largest size says no to them.
-  constexpr std::array<std::pair<std::int64_t, std::int64_t>, 4> kSteps{
-      {{1, 2}, {4, 3}, {-1, -2}, {-2, -3}}};
-  std::vector<std::shared_ptr<const ir::FlatGraph>> samples;
-  for (const auto& [first_step, step] : kSteps) {
-    if (samples.size() >= kEnough) break;
-    const auto invented = invent(arguments, first_step, step);
-    if (!invented) continue;
-    const Result<Sample> sample = record(*invented);
-    if (sample.ok() && sample->flat->structure == first.structure) samples.push_back(sample->flat);
-  }
-  return samples;
-}
-
-Result<std::shared_ptr<StagedProgram>> RecordedFunction::compile(
-    record::Recorded recorded, std::span<const c10::IValue> arguments) {
-  const std::vector<c10::IValue> others = with_tensors(
-      arguments, std::vector<at::Tensor>(arguments.size()));  // does not keep tensors alive
-  BP_ASSIGN_OR_RETURN(
-      std::shared_ptr<StagedProgram> entry,
-      CutEntry::compile(std::move(recorded), options_.cut,
-                        [program = program_, others](std::span<const at::Tensor> tensors) {
-                          return program(with_tensors(others, tensors));
-                        }));
-  return entry;
-}
-
-Result<std::vector<Stage>> RecordedFunction::add(std::span<const c10::IValue> arguments) {
+Status RecordedFunction::add(std::span<const c10::IValue> arguments,
+                             const ProgramStore::Accept& accept) {
   const std::lock_guard adding(adding_);
-  BP_ASSIGN_OR_RETURN(Sample sample, record(arguments));
+  BP_ASSIGN_OR_RETURN(record::Recorded recorded, record(arguments));
   auto hit = std::make_shared<Hit>();
   Key key;
   make_key(arguments, key);
   hit->words = std::move(key.words);
-  if (sample.recorded.reads_offsets) hit->offsets = std::move(key.offsets);
+  if (recorded.reads_offsets) hit->offsets = std::move(key.offsets);
   hit->hash = hash_of(hit->words);
-  SizeFamily::Invent invent;
-  if (!options_.dynamic_sizes.empty())
-    invent = [&](const ir::FlatGraph& first) -> Result<SizeFamily::Samples> {
-      return invented_samples(arguments, first);
-    };
-  BP_ASSIGN_OR_RETURN(
-      SizeFamily::Member member,
-      family_.add(
-          std::move(sample.recorded), sample.flat,
-          [&](record::Recorded recorded) { return compile(std::move(recorded), arguments); },
-          invent));
-  structure_count_.fetch_add(member.new_structure ? 1 : 0, std::memory_order_relaxed);
-  splits_.fetch_add(member.split ? 1 : 0, std::memory_order_relaxed);
-  std::vector<Stage> stages;
-  if (member.is_new) stages = member.entry->stages();
-  hit->entry = std::move(member.entry);
-  hit->sizes = std::move(member.sizes);
+  const std::vector<c10::IValue> others = with_tensors(
+      arguments, std::vector<at::Tensor>(arguments.size()));  // does not keep tensors alive
+  BP_ASSIGN_OR_RETURN(hit->program,
+                      programs_.add(
+                          std::move(recorded), choose_sizes(arguments), /*examples=*/{},
+                          [program = program_, others](std::span<const at::Tensor> tensors) {
+                            return program(with_tensors(others, tensors));
+                          },
+                          accept));
   remember(std::move(hit));
-  return stages;
+  return {};
 }
 
 }  // namespace backplane::compiler

@@ -19,14 +19,14 @@
 #include "core/base/status.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/compiler/cut_entry.h"
-#include "core/torch/compiler/size_family.h"
+#include "core/torch/compiler/program_store.h"
 #include "core/torch/record/recorder.h"
 
 namespace backplane::compiler {
 
 // Takes and gives tensors, numbers and None. Called with tensors without memory while it is
 // recorded, with real ones where PyTorch runs it. Its exceptions pass.
-using Program = std::function<std::vector<c10::IValue>(std::span<const c10::IValue>)>;
+using Callable = std::function<std::vector<c10::IValue>(std::span<const c10::IValue>)>;
 
 // A size that is known to change: recorded at invented values as well before anything is compiled.
 struct DynamicSize {
@@ -45,16 +45,16 @@ struct RecordedOptions {
 
 class RecordedFunction {
  public:
-  RecordedFunction(Program program, RecordedOptions options);
+  RecordedFunction(Callable program, RecordedOptions options);
   ~RecordedFunction();
 
   // Runs where these sizes are known; else null. Any thread, without the GIL. ATen's exceptions
   // pass.
   std::optional<Result<std::vector<c10::IValue>>> try_call(std::span<const c10::IValue> arguments);
 
-  // Makes these sizes known: records the program and compiles it where no entry serves them. The
-  // stages that were compiled for it. kUnsupported, with the reason, where it cannot be recorded.
-  Result<std::vector<Stage>> add(std::span<const c10::IValue> arguments);
+  // Makes these sizes known: records the program and compiles it where no entry serves them.
+  // kUnsupported, with the reason, where it cannot be recorded.
+  Status add(std::span<const c10::IValue> arguments, const ProgramStore::Accept& accept);
 
   std::vector<c10::IValue> run_eagerly(std::span<const c10::IValue> arguments) const {
     return program_(arguments);
@@ -81,30 +81,20 @@ class RecordedFunction {
     std::vector<std::int64_t> words;
     std::optional<std::vector<std::int64_t>> offsets;  // none: any
     std::uint64_t hash = 0;
-    std::shared_ptr<StagedProgram> entry;
-    std::shared_ptr<const autograd::SizeRecord> sizes;
+    Program program;
   };
 
   static void make_key(std::span<const c10::IValue> arguments, Key& out_key);
   std::shared_ptr<const Hit> find(const Key& key);
   void remember(std::shared_ptr<const Hit> hit);
-  struct Sample {
-    record::Recorded recorded;
-    std::shared_ptr<const ir::FlatGraph> flat;
-  };
-  Result<Sample> record(std::span<const c10::IValue> arguments);
-  std::optional<std::vector<c10::IValue>> invent(std::span<const c10::IValue> arguments,
-                                                 std::int64_t first_step, std::int64_t step) const;
-  std::vector<std::shared_ptr<const ir::FlatGraph>> invented_samples(
-      std::span<const c10::IValue> arguments, const ir::FlatGraph& first);
-  Result<std::shared_ptr<StagedProgram>> compile(record::Recorded recorded,
-                                                 std::span<const c10::IValue> arguments);
+  Result<record::Recorded> record(std::span<const c10::IValue> arguments);
+  SizeChoice choose_sizes(std::span<const c10::IValue> arguments);
 
-  Program program_;
+  Callable program_;
   RecordedOptions options_;
-  std::atomic<std::uint64_t> recordings_{0}, record_ns_{0}, structure_count_{0}, splits_{0};
-  std::mutex adding_;  // one recording at a time; taken without the GIL. Guards family_
-  SizeFamily family_;
+  std::atomic<std::uint64_t> recordings_{0}, record_ns_{0};
+  std::mutex adding_;  // one recording at a time; taken without the GIL
+  ProgramStore programs_;
   mutable std::mutex mutex_;                    // guards what follows; never held over foreign code
   std::list<std::shared_ptr<const Hit>> hits_;  // most recently used first
   std::unordered_multimap<std::uint64_t, std::list<std::shared_ptr<const Hit>>::iterator> by_hash_;

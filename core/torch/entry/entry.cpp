@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -34,10 +35,17 @@ struct StubProgram final : autograd::CutProgram {
 
 Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> captured,
                                            const guards::CallArguments& call, SizeRequest request,
-                                           const MakeProgram& make_program) {
+                                           Programs& programs) {
   std::unique_ptr<Entry> entry(new Entry);
-  BP_ASSIGN_OR_RETURN(const SizeChoice sizes, choose_sizes(*captured, call, std::move(request)));
-  BP_ASSIGN_OR_RETURN(entry->program_, make_program(captured->recorded, sizes));
+  BP_ASSIGN_OR_RETURN(const ChosenSizes sizes, choose_sizes(*captured, call, std::move(request)));
+  std::optional<Result<compiler::Program>> program;
+  {
+    const pybind11::gil_scoped_release no_gil;
+    program.emplace(programs.store.add(captured->recorded, sizes.choice, sizes.examples,
+                                       /*eager=*/nullptr, programs.accept));
+  }
+  if (!program->ok()) return program->take_status();
+  entry->program_ = std::move(**program);
   entry->counted_ =
       autograd::counted_arguments(entry->program_.code->signature, *entry->program_.sizes);
   entry->captured_ = std::move(captured);

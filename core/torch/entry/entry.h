@@ -4,28 +4,29 @@
 
 #include <Python.h>
 //
-#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "core/torch/autograd/cut_program.h"
 #include "core/torch/bridge/borrowed_tensors.h"
 #include "core/torch/capture/capture.h"
+#include "core/torch/compiler/program_store.h"
 #include "core/torch/entry/sizes.h"
 
 namespace backplane::call {
 
-// A captured graph, compiled, and what holds for the sizes that it was captured with.
-struct Program {
-  std::shared_ptr<autograd::CutProgram> code;
-  std::shared_ptr<const autograd::SizeRecord> sizes;
+// What a compiled function's graphs become. Shared by its entries.
+struct Programs {
+  explicit Programs(compiler::CutOptions options, compiler::ProgramStore::Foreign foreign = {})
+      : store(std::move(options), std::move(foreign)) {}
+
+  compiler::ProgramStore store;
+  compiler::ProgramStore::Accept accept;
 };
-// Called with the GIL.
-using MakeProgram =
-    std::function<Result<Program>(const record::Recorded& recorded, const SizeChoice& sizes)>;
 
 class Entry;
+inline Entry& entry_of(Entry& entry) { return entry; }
 
 // Why no more entries are kept beside these; empty where another may be. Programs are counted:
 // one serves all sizes of a structure.
@@ -36,7 +37,7 @@ class Entry {
   // `request`: how the call that it was captured from is captured at other sizes.
   static Result<std::unique_ptr<Entry>> make(std::unique_ptr<capture::Captured> captured,
                                              const guards::CallArguments& call, SizeRequest request,
-                                             const MakeProgram& make_program);
+                                             Programs& programs);
 
   bool check(const guards::CallArguments& call, guards::Registers& out_registers);
   // A new reference, or null with a Python error set.
@@ -63,7 +64,7 @@ class Entry {
   bridge::BorrowedTensors inputs(const guards::Registers& registers) const;
 
   std::unique_ptr<capture::Captured> captured_;
-  Program program_;
+  compiler::Program program_;
   std::vector<std::uint32_t> counted_;  // autograd::counted_arguments
   std::uint64_t hits_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "core/torch/entry/sizes.h"
 
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <array>
@@ -10,7 +11,6 @@
 #include <utility>
 
 #include "core/torch/bridge/errors.h"
-#include "core/torch/device/resized.h"
 
 namespace backplane::call {
 
@@ -20,16 +20,9 @@ using cpython::Ref;
 using guards::SourceId;
 using guards::SourceKind;
 
-constexpr std::int64_t kSmallest = 2;  // 0 and 1 are often another program
-constexpr std::size_t kEnough = 2;
-
-struct Range {
-  std::int64_t min = kSmallest, max = 0;  // max 0: any
-};
-
 // What the user said of one tensor's dims.
 struct Marks {
-  std::map<std::int64_t, Range> dynamic;
+  std::map<std::int64_t, compiler::SizeRange> dynamic;
   std::vector<std::int64_t> weak, fixed;
 };
 
@@ -87,7 +80,8 @@ Result<Marks> marks_of(PyObject* object, const std::string& name) {
     if (dim < 0) dim += rank;
     const auto found = marks.dynamic.find(dim);
     if (found == marks.dynamic.end()) continue;
-    found->second.min = std::max(kSmallest, integer_attribute(one, "min").value_or(kSmallest));
+    found->second.min =
+        std::max(compiler::kSmallestInvented, integer_attribute(one, "min").value_or(0));
     found->second.max = integer_attribute(one, "max").value_or(0);
     const std::int64_t size = THPVariable_Unpack(object).size(dim);
     if ((found->second.max != 0 && size > found->second.max) ||
@@ -110,182 +104,112 @@ bool is_data(const guards::Sources& sources, SourceId id) {
   }
 }
 
-// Sizes that are equal now, and are taken to be equal in every call.
-struct Symbol {
-  std::int64_t value = 0;
-  Range range;
-  bool is_required = false;
-  std::string text;
-  std::vector<std::pair<std::size_t, std::int64_t>> dims;  // input, dim
-  std::vector<std::size_t> numbers;                        // arguments
-};
-
-struct Change {
-  std::int64_t factor, step, step_per_symbol;
-};
-// Larger ones first; a program with a largest size says no to them. Sizes that depend on each other
-// change together in one of the later ones.
-constexpr std::array<Change, 8> kChanges{
-    {{1, 1, 2}, {1, 4, 3}, {1, -1, -2}, {1, -2, -3}, {1, 1, 0}, {1, 3, 0}, {2, 0, 0}, {3, 0, 0}}};
-
-class Inventor {
+// The sizes and numbers of one call that are to change.
+class Symbols {
  public:
-  Inventor(capture::Captured& captured, const guards::CallArguments& call, SizeRequest request)
-      : captured_(captured), call_(call), request_(std::move(request)) {}
-
-  Result<SizeChoice> choose(const std::shared_ptr<Inventor>& self) {
-    SizeChoice choice;
-    guards::Registers registers;
-    if (!captured_.guards->check(call_, registers)) return choice;
-    const guards::Sources& sources = captured_.guards->sources();
-    bool has_marks = false;
-    std::vector<std::int64_t> fixed_key;  // of all sizes without a mark
-    for (std::size_t i = 0; i < captured_.inputs.size(); ++i) {
-      const SourceId source = captured_.inputs[i];
-      PyObject* object = registers.values[source];
-      reals_.push_back(THPVariable_Unpack(object));
-      BP_ASSIGN_OR_RETURN(const Marks marks, marks_of(object, sources.text(source)));
-      const bool is_asked = request_.dynamic == Dynamic::kAlways && !captured_.is_parameter[i] &&
-                            is_data(sources, source);
-      for (std::int64_t dim = 0; dim < reals_.back().dim(); ++dim) {
-        const std::int64_t size = reals_.back().size(dim);
-        const auto marked = marks.dynamic.find(dim);
-        const bool is_fixed = std::ranges::find(marks.fixed, dim) != marks.fixed.end();
-        const bool is_weak = std::ranges::find(marks.weak, dim) != marks.weak.end();
-        const bool is_marked = marked != marks.dynamic.end() || is_weak;
-        const std::array<std::int64_t, 3> place{static_cast<std::int64_t>(i), dim, size};
-        if (!is_marked) fixed_key.insert(fixed_key.end(), place.begin(), place.end());
-        has_marks |= is_marked;
-        if (is_fixed && !is_marked) choice.key.insert(choice.key.end(), place.begin(), place.end());
-        if (is_marked ? size == 0 : is_fixed || !is_asked || size < kSmallest) continue;
-        Symbol& symbol = symbol_of(size);
-        if (symbol.text.empty())
-          symbol.text = sources.text(source) + ".shape[" + std::to_string(dim) + "]";
-        symbol.dims.emplace_back(i, dim);
-        if (marked == marks.dynamic.end()) continue;
-        symbol.is_required = true;
-        symbol.range.min = std::max(symbol.range.min, marked->second.min);
-        if (marked->second.max != 0)
-          symbol.range.max = symbol.range.max == 0 ? marked->second.max
-                                                   : std::min(symbol.range.max, marked->second.max);
-      }
-    }
-    if (request_.dynamic == Dynamic::kAlways) add_numbers();
-    if (request_.dynamic == Dynamic::kNever) {
-      choice.all_static = !has_marks;
-      choice.key = std::move(fixed_key);
-    }
-    choice.examples = reals_;
-    if (!symbols_.empty()) choice.invent = [self] { return self->invent(); };
-    return choice;
-  }
-
- private:
-  Symbol& symbol_of(std::int64_t value) {
-    for (Symbol& symbol : symbols_)
+  compiler::SizeSymbol& of(std::int64_t value) {
+    for (compiler::SizeSymbol& symbol : symbols_)
       if (symbol.value == value) return symbol;
     symbols_.emplace_back().value = value;
     return symbols_.back();
   }
 
-  void add_numbers() {
+  void add_numbers(const guards::CallArguments& call) {
     const std::size_t named =
-        call_.keyword_names ? static_cast<std::size_t>(PyTuple_GET_SIZE(call_.keyword_names)) : 0;
-    for (std::size_t i = 0; i < call_.positional_count + named; ++i) {
-      if (!PyLong_CheckExact(call_.values[i])) continue;
+        call.keyword_names ? static_cast<std::size_t>(PyTuple_GET_SIZE(call.keyword_names)) : 0;
+    for (std::size_t i = 0; i < call.positional_count + named; ++i) {
+      if (!PyLong_CheckExact(call.values[i])) continue;
       int overflow = 0;
-      const std::int64_t value = PyLong_AsLongLongAndOverflow(call_.values[i], &overflow);
-      if (overflow != 0 || value < kSmallest) continue;
-      Symbol& symbol = symbol_of(value);
+      const std::int64_t value = PyLong_AsLongLongAndOverflow(call.values[i], &overflow);
+      if (overflow != 0 || value < compiler::kSmallestInvented) continue;
+      compiler::SizeSymbol& symbol = of(value);
       if (symbol.text.empty()) symbol.text = "argument " + std::to_string(i);
       symbol.numbers.push_back(i);
     }
   }
 
-  // Null: these sizes are no other ones, or out of range.
-  std::optional<capture::Invented> values_of(std::span<const std::size_t> chosen,
-                                             const Change& change) const {
-    capture::Invented out;
-    std::map<std::size_t, std::vector<std::int64_t>> sizes;  // by input
-    for (std::size_t position = 0; position < chosen.size(); ++position) {
-      const Symbol& symbol = symbols_[chosen[position]];
-      const std::int64_t value = symbol.value * change.factor + change.step +
-                                 change.step_per_symbol * static_cast<std::int64_t>(position);
-      if (value == symbol.value || value < symbol.range.min) return std::nullopt;
-      if (symbol.range.max != 0 && value > symbol.range.max) return std::nullopt;
-      for (const auto& [input, dim] : symbol.dims)
-        sizes.try_emplace(input, reals_[input].sizes().vec())
-            .first->second[static_cast<std::size_t>(dim)] = value;
-      for (const std::size_t number : symbol.numbers) out.numbers[number] = value;
-    }
-    for (const auto& [input, changed] : sizes) {
-      std::optional<at::Tensor> made = device::resized(reals_[input], changed);
-      if (!made) return std::nullopt;
-      out.tensors.emplace(reals_[input].unsafeGetTensorImpl(), std::move(*made));
-    }
-    return out;
-  }
+  std::vector<compiler::SizeSymbol> take() { return std::move(symbols_); }
 
-  // Records until there are `enough`; gives why it first could not.
-  Result<std::string> record(std::span<const std::size_t> chosen, std::size_t enough,
-                             std::vector<record::Recorded>& out) {
-    std::string reason = "no other size is in its range, or its strides have gaps";
-    bool has_reason = false;
-    const std::size_t before = out.size();
-    for (const Change& change : kChanges) {
-      if (out.size() - before >= enough) break;
-      const auto invented = values_of(chosen, change);
-      if (!invented) continue;
-      auto captured = request_.capture_again(*invented);
-      if (captured.ok()) {
-        out.push_back(std::move((*captured)->recorded));
-        continue;
-      }
-      if (captured.status().code() == Code::kCancelled) return captured.take_status();
-      if (!has_reason) reason = captured.status().message();
-      has_reason = true;
-    }
-    return out.size() > before ? std::string() : reason;
-  }
-
-  Result<std::vector<record::Recorded>> invent() {
-    std::vector<record::Recorded> out;
-    std::vector<std::size_t> all(symbols_.size()), changing;
-    for (std::size_t s = 0; s < all.size(); ++s) all[s] = s;
-    BP_ASSIGN_OR_RETURN(std::string reason, record(all, kEnough, out));
-    if (reason.empty()) return out;
-    for (const std::size_t s : all) {
-      if (all.size() > 1) {
-        BP_ASSIGN_OR_RETURN(reason, record(std::span(&s, 1), 1, out));
-      }
-      if (reason.empty()) {
-        changing.push_back(s);
-        continue;
-      }
-      const std::string text = symbols_[s].text + " stays " + std::to_string(symbols_[s].value) +
-                               ": the program cannot be captured at other sizes: " + reason;
-      if (symbols_[s].is_required && !request_.is_part) return refuse(text);
-      request_.note(text);
-    }
-    if (changing.size() > 1) {
-      BP_ASSIGN_OR_RETURN(reason, record(changing, kEnough, out));
-    }
-    return out;
-  }
-
-  capture::Captured& captured_;
-  guards::CallArguments call_;
-  SizeRequest request_;
-  std::vector<at::Tensor> reals_;  // by input of the graph
-  std::vector<Symbol> symbols_;
+ private:
+  std::vector<compiler::SizeSymbol> symbols_;
 };
+
+void narrow(compiler::SizeRange& range, const compiler::SizeRange& by) {
+  range.min = std::max(range.min, by.min);
+  if (by.max != 0) range.max = range.max == 0 ? by.max : std::min(range.max, by.max);
+}
+
+compiler::SizeInventor::Note note_of(const SizeRequest& request) {
+  return [request](const compiler::SizeSymbol& symbol, const std::string& reason) -> Status {
+    const pybind11::gil_scoped_acquire gil;
+    const std::string text = symbol.text + " stays " + std::to_string(symbol.value) +
+                             ": the program cannot be captured at other sizes: " + reason;
+    if (symbol.is_required && !request.is_part) return refuse(text);
+    request.note(text);
+    return {};
+  };
+}
 
 }  // namespace
 
-Result<SizeChoice> choose_sizes(capture::Captured& captured, const guards::CallArguments& call,
-                                SizeRequest request) {
-  const auto inventor = std::make_shared<Inventor>(captured, call, std::move(request));
-  return inventor->choose(inventor);
+Result<ChosenSizes> choose_sizes(const capture::Captured& captured,
+                                 const guards::CallArguments& call, SizeRequest request) {
+  ChosenSizes chosen;
+  guards::Registers registers;
+  if (!captured.guards->check(call, registers)) return chosen;
+  const guards::Sources& sources = captured.guards->sources();
+  Symbols symbols;
+  bool has_marks = false;
+  std::vector<std::int64_t> fixed_key;  // of all sizes without a mark
+  for (std::size_t i = 0; i < captured.inputs.size(); ++i) {
+    const SourceId source = captured.inputs[i];
+    PyObject* object = registers.values[source];
+    const at::Tensor& tensor = chosen.examples.emplace_back(THPVariable_Unpack(object));
+    BP_ASSIGN_OR_RETURN(const Marks marks, marks_of(object, sources.text(source)));
+    const bool is_asked = request.dynamic == Dynamic::kAlways && !captured.is_parameter[i] &&
+                          is_data(sources, source);
+    for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+      const std::int64_t size = tensor.size(dim);
+      const auto marked = marks.dynamic.find(dim);
+      const bool is_fixed = std::ranges::find(marks.fixed, dim) != marks.fixed.end();
+      const bool is_weak = std::ranges::find(marks.weak, dim) != marks.weak.end();
+      const bool is_marked = marked != marks.dynamic.end() || is_weak;
+      const std::array<std::int64_t, 3> place{static_cast<std::int64_t>(i), dim, size};
+      if (!is_marked) fixed_key.insert(fixed_key.end(), place.begin(), place.end());
+      has_marks |= is_marked;
+      if (is_fixed && !is_marked)
+        chosen.choice.key.insert(chosen.choice.key.end(), place.begin(), place.end());
+      if (is_marked ? size == 0 : is_fixed || !is_asked || size < compiler::kSmallestInvented)
+        continue;
+      compiler::SizeSymbol& symbol = symbols.of(size);
+      if (symbol.text.empty())
+        symbol.text = sources.text(source) + ".shape[" + std::to_string(dim) + "]";
+      symbol.dims.emplace_back(i, dim);
+      if (marked == marks.dynamic.end()) continue;
+      symbol.is_required = true;
+      narrow(symbol.range, marked->second);
+    }
+  }
+  if (request.dynamic == Dynamic::kAlways) symbols.add_numbers(call);
+  if (request.dynamic == Dynamic::kNever) {
+    chosen.choice.all_static = !has_marks;
+    chosen.choice.key = std::move(fixed_key);
+  }
+  std::vector<compiler::SizeSymbol> changing = symbols.take();
+  if (changing.empty()) return chosen;
+  chosen.choice.inventor.emplace(chosen.examples, std::move(changing));
+  chosen.choice.note = note_of(request);
+  chosen.choice.record = [request, reals = chosen.examples](
+                             const compiler::InventedSizes& sizes) -> Result<record::Recorded> {
+    const pybind11::gil_scoped_acquire gil;
+    capture::Invented invented;
+    for (const auto& [input, tensor] : sizes.tensors)
+      invented.tensors.emplace(reals[input].unsafeGetTensorImpl(), tensor);
+    invented.numbers.insert(sizes.numbers.begin(), sizes.numbers.end());
+    BP_ASSIGN_OR_RETURN(const auto captured_again, request.capture_again(invented));
+    return std::move(captured_again->recorded);
+  };
+  return chosen;
 }
 
 }  // namespace backplane::call

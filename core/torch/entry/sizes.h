@@ -12,20 +12,12 @@
 
 #include "core/base/status.h"
 #include "core/torch/capture/capture.h"
+#include "core/torch/compiler/program_store.h"
 
 namespace backplane::call {
 
 // Of all sizes: the second one generalises, all change, or none does.
 enum class Dynamic : std::uint8_t { kAutomatic, kAlways, kNever };
-
-struct SizeChoice {
-  bool all_static = false;        // no other size shares the program
-  std::vector<std::int64_t> key;  // calls with another share none
-  // Recordings of the call at other sizes; empty: the first program is static. Needs the GIL.
-  // kCancelled, with the Python error set, where a size that is marked as dynamic is not.
-  std::function<Result<std::vector<record::Recorded>>()> invent;
-  std::vector<at::Tensor> examples;  // of the call, by input of the graph
-};
 
 struct SizeRequest {
   Dynamic dynamic = Dynamic::kAutomatic;
@@ -36,10 +28,16 @@ struct SizeRequest {
   std::function<void(const std::string&)> note;
 };
 
-// Reads the marks that torch._dynamo.mark_dynamic() and its like leave at tensors. `captured` and
-// `call`, and what `request` refers to, are looked at as long as the choice lives. kCancelled, with
-// the Python error set, for a mark that the tensor has no place for.
-Result<SizeChoice> choose_sizes(capture::Captured& captured, const guards::CallArguments& call,
-                                SizeRequest request);
+struct ChosenSizes {
+  compiler::SizeChoice choice;
+  std::vector<at::Tensor> examples;  // of the call, by input of the graph
+};
+
+// Reads the marks that torch._dynamo.mark_dynamic() and its like leave at tensors. `call`, and what
+// `request` refers to, are looked at as long as the choice lives, which takes the GIL itself.
+// kCancelled, with the Python error set, for a mark that the tensor has no place for, and of a size
+// that is marked as dynamic and is not.
+Result<ChosenSizes> choose_sizes(const capture::Captured& captured,
+                                 const guards::CallArguments& call, SizeRequest request);
 
 }  // namespace backplane::call

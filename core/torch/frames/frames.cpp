@@ -233,44 +233,29 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
                                                guards::Registers& out_registers) {
   // Python that serves the capture, such as the text of a guard, is none of the program's.
   const cpython::HookPause pause;
-  auto& entries = code.entries;
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (!entries[i]->entry->check(call, out_registers)) continue;
+  if (std::shared_ptr<FrameEntry> entry = code.entries.find(call, out_registers)) {
     ++hits_;
-    std::rotate(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(i),
-                entries.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    if (!entries.front()->break_reason.empty()) break_reasons_.add(entries.front()->break_reason);
-    return entries.front();
+    if (!entry->break_reason.empty()) break_reasons_.add(entry->break_reason);
+    return entry;
   }
   const auto plainly = [&](const std::string& reason) {
     count_plain(code, reason);
     return nullptr;
   };
-  if (!code.given_up.empty()) return plainly(code.given_up);
-  if (code.capturing) return plainly("called while it is being captured");
-  std::vector<const Entry*> kept;
-  for (const auto& entry : entries) kept.push_back(entry->entry.get());
-  if (const std::string limit = find_limit(kept, options_.entry_limit); !limit.empty())
-    return plainly(limit);
-  if (const Status status = capture::check_interpreter(); !status.ok())
-    return plainly(status.message());
-  options_.dump->note_recompile(code.name, kept, call);
-
-  Result<std::shared_ptr<FrameEntry>> made = [&] {
-    const FlagScope capturing(code.capturing);
-    return capture(code, function, call);
-  }();
+  if (const std::string reason = code.entries.closed(options_.limits); !reason.empty())
+    return plainly(reason);
+  options_.dump->note_recompile(code.name, code.entries.plain(), call);
+  const Result<std::shared_ptr<FrameEntry>> made =
+      code.entries.add([&] { return capture(code, function, call); });
   if (made.ok()) {
-    const std::shared_ptr<FrameEntry> entry = *made;
-    entries.insert(entries.begin(), entry);
-    if (!entry->break_reason.empty()) break_reasons_.add(entry->break_reason);
-    if (entry->entry->check(call, out_registers)) return entry;
+    if (!(*made)->break_reason.empty()) break_reasons_.add((*made)->break_reason);
+    if ((*made)->entry->check(call, out_registers)) return *made;
     return plainly("arguments share memory, and one of them is changed");
   }
   if (made.status().code() == Code::kCancelled) return nullptr;
   const std::string& reason = made.status().message();
   options_.dump->note("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
-  if (++code.failures >= options_.failure_limit) code.given_up = reason;
+  code.entries.count_failure(reason, options_.limits);
   return plainly(reason);
 }
 
@@ -333,8 +318,8 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
     };
     return capture::capture(as_code.get(), call, again);
   };
-  BP_ASSIGN_OR_RETURN(entry->entry, Entry::make(std::move(*captured), call, std::move(sizes),
-                                                options_.make_program));
+  BP_ASSIGN_OR_RETURN(
+      entry->entry, Entry::make(std::move(*captured), call, std::move(sizes), *options_.programs));
   if (has_code) {
     const auto weak = std::weak_ptr<Entry>(entry->entry);
     const Ref compiled = Ref::steal(

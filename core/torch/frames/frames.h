@@ -16,7 +16,7 @@
 
 #include "core/cpython/bytecode/rewrite.h"
 #include "core/cpython/frame/hook.h"
-#include "core/torch/entry/entry.h"
+#include "core/torch/entry/entry_list.h"
 #include "core/torch/frames/dump.h"
 
 namespace backplane::call {
@@ -40,25 +40,24 @@ struct FrameEntry {
   std::uint64_t number = 0;  // in the names of what it calls
 };
 
+inline Entry& entry_of(FrameEntry& kept) { return *kept.entry; }
+
 // One code object of the program, or resume code of it, with its entries.
 struct ProgramCode {
   std::string name;
   std::shared_ptr<const cpython::OriginalCode> original;  // null: not taken apart yet
   cpython::FrameCode own;
   cpython::Ref globals;
-  std::vector<std::shared_ptr<FrameEntry>> entries;  // the one used last comes first
-  std::string given_up;                              // no more captures, and why
-  bool capturing = false;
-  std::size_t failures = 0;
+  EntryList<FrameEntry> entries;
 };
 
 struct FrameOptions {
   std::string name;  // of the compiled function
-  std::size_t entry_limit = 8, failure_limit = 3;
+  EntryLimits limits;
   std::shared_ptr<Dump> dump;
   Dynamic dynamic = Dynamic::kAutomatic;
   std::shared_ptr<ReasonCounts> size_notes;  // why sizes are not generalised
-  MakeProgram make_program;
+  std::shared_ptr<Programs> programs;
 };
 
 // All of one compiled function. Everything needs the GIL.

@@ -37,6 +37,13 @@ bool is_data_descriptor(PyObject* descriptor) {
   return Py_TYPE(descriptor)->tp_descr_get && Py_TYPE(descriptor)->tp_descr_set;
 }
 
+// The class's own way to find attributes, where it is written in Python; else null.
+PyObject* own_finder(PyTypeObject* type) {
+  static PyObject* const name = interned("__getattribute__");
+  PyObject* finder = _PyType_Lookup(type, name);
+  return finder && PyFunction_Check(finder) ? finder : nullptr;
+}
+
 // Whether attributes are found as `object` finds them, but for a __getattr__.
 bool finds_generically(PyTypeObject* type) {
   if (type->tp_getattro == PyObject_GenericGetAttr ||
@@ -81,18 +88,22 @@ PyObject* Interpreter::attribute(PyObject* owner, PyObject* name) {
     }
     if (!world_.is_outside(owner))
       return world_.admit(PyObject_GetAttr(owner, name), "an attribute");
-    static PyObject* const finder_name = interned("__getattribute__");
-    PyObject* finder = _PyType_Lookup(type, finder_name);
-    if (!finder || !PyFunction_Check(finder))
+    PyObject* finder = own_finder(type);
+    if (!finder)
       return world_.stop(std::string("class ") + type->tp_name + " finds attributes its own way");
-    world_.guards().guard_type_attribute(type, finder_name, finder);
-    const Ref known = Ref::steal(world_.read_constant(finder));
-    PyObject* arguments[2] = {owner, name};
-    PyObject* found = known ? call(known.get(), arguments, 2, nullptr) : nullptr;
-    if (found || world_.stopped() || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
-    return missing_attribute(owner, name);
+    return found_by(finder, owner, name);
   }
   return instance_attribute(owner, name);
+}
+
+PyObject* Interpreter::found_by(PyObject* finder, PyObject* owner, PyObject* name) {
+  static PyObject* const finder_name = interned("__getattribute__");
+  world_.guards().guard_type_attribute(Py_TYPE(owner), finder_name, finder);
+  const Ref known = Ref::steal(world_.read_constant(finder));
+  PyObject* arguments[2] = {owner, name};
+  PyObject* found = known ? call(known.get(), arguments, 2, nullptr) : nullptr;
+  if (found || world_.stopped() || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  return missing_attribute(owner, name);
 }
 
 PyObject* Interpreter::tensor_attribute(PyObject* tensor, PyObject* name) {
@@ -199,8 +210,14 @@ PyObject* Interpreter::class_attribute(PyObject* owner, PyObject* name) {
   PyTypeObject* meta = Py_TYPE(owner);
   guards::GuardProgram& guards = world_.guards();
   PyObject* of_meta = _PyType_Lookup(meta, name);
-  if (meta != &PyType_Type) guards.guard_type_attribute(meta, name, of_meta);
+  if (meta != &PyType_Type) {
+    if (PyObject* finder = own_finder(meta)) return found_by(finder, owner, name);
+    guards.guard_type_attribute(meta, name, of_meta);
+  }
   if (of_meta && is_data_descriptor(of_meta)) {
+    static PyObject* const annotations = interned("__annotations__");
+    if (name == annotations && !PyDict_Contains(type->tp_dict, annotations))
+      return world_.stop("the program asks for annotations, which their class makes then");
     const Ref value = Ref::steal(PyObject_GetAttr(owner, name));
     // Its name, bases and such: of a class of C as fixed as it is.
     if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && Py_TYPE(of_meta) == &PyGetSetDescr_Type) {
@@ -409,9 +426,12 @@ PyObject* Interpreter::global(PyObject* globals, PyObject* builtins, PyObject* n
       return world_.read(value, sources.add(SourceKind::kDictItem, source, name));
     world_.guards().guard_absence(source, name);
   }
+  const Effects::Found replaced = world_.effects().find(builtins, name);
+  if (replaced.value) return Py_NewRef(replaced.value);
   const SourceId builtin_source = sources.add(SourceKind::kConstant, kNoSource, builtins);
-  if (PyObject* value = PyDict_GetItemWithError(builtins, name))
-    return world_.read(value, sources.add(SourceKind::kDictItem, builtin_source, name));
+  if (!replaced.found)
+    if (PyObject* value = PyDict_GetItemWithError(builtins, name))
+      return world_.read(value, sources.add(SourceKind::kDictItem, builtin_source, name));
   PyErr_Format(PyExc_NameError, "name '%U' is not defined", name);
   return nullptr;
 }

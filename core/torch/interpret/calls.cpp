@@ -311,6 +311,9 @@ PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* argume
                          " may name its address");
     if (PyType_Check(arguments[0])) world_.guard_name(arguments[0]);
   }
+  // It reads the cell of the frame's class and the frame's first argument as they are.
+  if (type == &PySuper_Type && count == 0 && world_.effects().has(EffectKind::kCell))
+    return world_.stop("the program calls super() after it has changed variables of functions");
   const CUse use = use_of_class(type);
   if (!expose_for(use, nullptr, arguments, count + keywords)) return nullptr;
   // One partial of another is made of the parts of both.

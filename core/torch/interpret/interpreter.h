@@ -142,6 +142,7 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* tensor_attribute(PyObject* tensor, PyObject* name);
   // Whether the tensor of the recording answers to the method as the real one would.
   bool knows_fact(std::string_view method, PyObject* tensor) const;
+  PyObject* found_by(PyObject* finder, PyObject* owner, PyObject* name);
   PyObject* class_attribute(PyObject* owner, PyObject* name);
   PyObject* super_attribute(PyObject* super, PyObject* name);
   PyObject* instance_attribute(PyObject* owner, PyObject* name);

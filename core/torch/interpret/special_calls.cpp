@@ -82,8 +82,7 @@ PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std
     }
     case CFunctionKind::kId: {
       if (count == 1 && only_compares_addresses(PyEval_GetFrame())) {
-        world_.note_identity(arguments[0]);
-        return PyLong_FromVoidPtr(arguments[0]);
+        return world_.address_of(arguments[0]);
       }
       // The guards keep an object from outside, and its address with it.
       const SourceId source = count == 1 ? world_.source_of(arguments[0]) : kNoSource;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/torch/compiler/cut_entry.h"
 #include "core/torch/python/program_call.h"
 #include "core/torch/record/replay.h"
 
@@ -54,15 +55,8 @@ class ForeignProgram final : public compiler::StagedProgram {
   std::shared_ptr<py::object> callable_;
 };
 
-}  // namespace
-
-bool is_foreign(const autograd::CutProgram& program) {
-  return dynamic_cast<const ForeignProgram*>(&program) != nullptr;
-}
-
 Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
-    record::Recorded recorded, const std::vector<at::Tensor>& examples,
-    const std::shared_ptr<py::object>& compile) {
+    record::Recorded recorded, const std::vector<at::Tensor>& examples, const py::object& compile) {
   const py::gil_scoped_acquire gil;
   const autograd::Signature signature = compiler::signature_of(recorded, recorded.graph);
   const std::string name = recorded.graph.name;
@@ -79,7 +73,7 @@ Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
     return py::tuple(list_of((*replayed)->outputs));
   };
   try {
-    py::object callable = (*compile)(name, run, list_of(examples));
+    py::object callable = compile(name, run, list_of(examples));
     auto program = std::make_shared<ForeignProgram>(hold_object(std::move(callable)));
     program->signature = signature;
     return std::shared_ptr<compiler::StagedProgram>(std::move(program));
@@ -90,6 +84,20 @@ Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
     }
     return Status(Code::kInternal, std::string("the back end failed: ") + error.what());
   }
+}
+
+}  // namespace
+
+compiler::ProgramStore::Foreign foreign_compiler(const py::object& compile) {
+  if (compile.is_none()) return {};
+  return [held = hold_object(compile)](record::Recorded recorded,
+                                       const std::vector<at::Tensor>& examples) {
+    return make_foreign_program(std::move(recorded), examples, *held);
+  };
+}
+
+bool is_foreign(const autograd::CutProgram& program) {
+  return dynamic_cast<const ForeignProgram*>(&program) != nullptr;
 }
 
 }  // namespace backplane::python

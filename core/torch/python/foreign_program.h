@@ -3,19 +3,13 @@
 
 #include <pybind11/pybind11.h>
 
-#include <memory>
-
-#include "core/base/status.h"
-#include "core/torch/compiler/cut_entry.h"
-#include "core/torch/record/recorder.h"
+#include "core/torch/compiler/program_store.h"
 
 namespace backplane::python {
 
 // `compile(name, run, examples)` gives a callable of tensors; `run` runs the graph with a list of
-// them. Takes the GIL. `examples`: what the call gave the graph.
-Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
-    record::Recorded recorded, const std::vector<at::Tensor>& examples,
-    const std::shared_ptr<pybind11::object>& compile);
+// them. Takes the GIL. Empty for None.
+compiler::ProgramStore::Foreign foreign_compiler(const pybind11::object& compile);
 
 bool is_foreign(const autograd::CutProgram& program);
 

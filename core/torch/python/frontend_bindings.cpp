@@ -32,81 +32,19 @@ namespace backplane::python {
 
 namespace {
 
-// Called with each graph that was compiled for a plugin: (function, role, cut). It may refuse one.
-using Accept = std::shared_ptr<py::object>;
-
-// Compiled programs of one function. Taken without the GIL: compiling releases it.
-struct Programs {
-  compiler::CutOptions settings;  // without a device ATen runs the graph, node by node
-  Accept accept;
-  std::shared_ptr<py::object> foreign;  // a TorchDynamo back end that compiles; null: none
-  std::recursive_mutex mutex;           // a finalizer may call while sizes are invented
-  compiler::SizeFamily family;
-};
-
-// What shares a program has one structure.
-std::shared_ptr<const ir::FlatGraph> flatten(const record::Recorded& recorded,
-                                             const call::SizeChoice& sizes) {
-  auto flat = std::make_shared<ir::FlatGraph>(*compiler::flatten_with_border(recorded));
-  const std::vector<std::int64_t> key = sizes.all_static ? flat->numbers : sizes.key;
-  flat->structure.insert(flat->structure.end(), key.begin(), key.end());
-  return flat;
-}
-
-Result<std::shared_ptr<compiler::StagedProgram>> compile_structure(record::Recorded recorded,
-                                                                   const std::string& name,
-                                                                   const call::SizeChoice& sizes,
-                                                                   const Programs& programs) {
-  const bool has_gradients = recorded.graph.inputs.size() > recorded.border.argument_count;
-  if (programs.foreign && !has_gradients)
-    return make_foreign_program(std::move(recorded), sizes.examples, programs.foreign);
-  if (programs.foreign)
-    log(LogLevel::kWarning, name +
-                                " has gradients: PyTorch runs its forward and backward graphs, as "
-                                "other back ends get graphs without gradients only");
-  compiler::CutOptions options = programs.settings;
-  options.name = name;
-  BP_ASSIGN_OR_RETURN(std::shared_ptr<compiler::StagedProgram> made,
-                      compiler::CutEntry::compile(std::move(recorded), options, nullptr));
-  return made;
-}
-
-Result<call::Program> make_program(const record::Recorded& recorded, call::SizeChoice sizes,
-                                   Programs& programs) {
-  if (programs.foreign) sizes.all_static = true;  // it takes numbers, not our classes of sizes
-  std::optional<Result<compiler::SizeFamily::Member>> made;
-  {
-    const py::gil_scoped_release no_gil;
-    const std::lock_guard lock(programs.mutex);
-    compiler::SizeFamily::Invent invent;
-    if (sizes.invent && !sizes.all_static)
-      invent = [&](const ir::FlatGraph&) -> Result<compiler::SizeFamily::Samples> {
-        const py::gil_scoped_acquire gil;
-        BP_ASSIGN_OR_RETURN(const std::vector<record::Recorded> others, sizes.invent());
-        compiler::SizeFamily::Samples samples;
-        for (const record::Recorded& other : others) samples.push_back(flatten(other, sizes));
-        return samples;
-      };
-    made.emplace(programs.family.add(
-        recorded, flatten(recorded, sizes),
-        [&](record::Recorded given) {
-          return compile_structure(std::move(given), recorded.graph.name, sizes, programs);
-        },
-        invent));
-  }
-  if (!made->ok()) return made->take_status();
-  compiler::SizeFamily::Member member = std::move(**made);
-  if (member.is_new && !programs.settings.devices.empty()) {
+// Calls `accept(function, role, cut, saved_bytes, recompute_seconds)`, which may refuse.
+compiler::ProgramStore::Accept accept_by(const py::object& accept) {
+  return [held = hold_object(accept)](compiler::Stage stage) -> Status {
+    const py::gil_scoped_acquire gil;
     try {
-      for (compiler::Stage& stage : member.entry->stages())
-        (*programs.accept)(std::move(stage.function), compiler::role_name(stage.role),
-                           std::move(stage.cut));
+      (*held)(std::move(stage.function), compiler::role_name(stage.role), std::move(stage.cut),
+              stage.saved_bytes, stage.recompute_seconds);
     } catch (py::error_already_set& refusal) {
       refusal.restore();
-      return Status(Code::kCancelled, "refused");
+      return {Code::kCancelled, "refused"};
     }
-  }
-  return call::Program{std::move(member.entry), std::move(member.sizes)};
+    return {};
+  };
 }
 
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
@@ -117,21 +55,17 @@ py::object compile(const py::object& target, const std::string& name, const std:
   call::CompiledOptions options;
   options.name = name;
   options.strict = strict;
-  options.entry_limit = entry_limit;
+  options.limits.programs = entry_limit;
   options.dump_folder = dump_folder;
   if (dynamic) options.dynamic = *dynamic ? call::Dynamic::kAlways : call::Dynamic::kNever;
-  auto programs = std::make_shared<Programs>();
-  if (!plugin.empty())
-    programs->settings.devices = find_devices({{plugin, static_cast<int>(device)}});
-  programs->settings.memory_budget = memory_budget;
-  programs->settings.pack_inference = pack_inference;
-  programs->settings.pack_training = pack_training;
-  programs->accept = hold_object(accept);
-  if (!foreign.is_none()) programs->foreign = hold_object(foreign);
-  options.make_program = [programs](const record::Recorded& recorded,
-                                    const call::SizeChoice& sizes) {
-    return make_program(recorded, sizes, *programs);
-  };
+  compiler::CutOptions cut;  // without a device ATen runs the graph, node by node
+  if (!plugin.empty()) cut.devices = find_devices({{plugin, static_cast<int>(device)}});
+  cut.memory_budget = memory_budget;
+  cut.pack_inference = pack_inference;
+  cut.pack_training = pack_training;
+  const bool has_devices = !cut.devices.empty();
+  options.programs = std::make_shared<call::Programs>(std::move(cut), foreign_compiler(foreign));
+  if (has_devices) options.programs->accept = accept_by(accept);
   PyObject* made = call::make_compiled(target.ptr(), std::move(options));
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
@@ -166,7 +100,7 @@ py::list entries(const py::object& compiled) {
   for (const auto& entry : state.entries()) out.append(describe(*entry));
   if (!state.frames()) return out;
   for (const auto& code : state.frames()->codes())
-    for (const auto& entry : code->entries) {
+    for (const auto& entry : code->entries.all()) {
       py::dict one = describe(*entry->entry);
       one["frame"] = code->name;
       one["code"] = py::reinterpret_borrow<py::object>(code->own.held.get());
@@ -195,8 +129,8 @@ py::dict counters(const py::object& compiled) {
     add_counts(reasons, frames->plain_reasons());
     add_counts(breaks, frames->break_reasons());
     for (const auto& code : frames->codes()) {
-      entry_count += code->entries.size();
-      for (const auto& entry : code->entries) programs.insert(entry->entry->program());
+      entry_count += code->entries.all().size();
+      for (const auto& entry : code->entries.all()) programs.insert(entry->entry->program());
     }
     hits += frames->hits();
     plain_calls += frames->plain_calls();

@@ -68,15 +68,21 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
   Status status = record::guard_escapes();
   if (status.ok()) status = to_arguments(graph, items, arguments);
   if (!status.ok()) raise(status);
-  std::optional<Result<std::vector<compiler::Stage>>> stages;
+  std::vector<compiler::Stage> stages;
   {
     const py::gil_scoped_release no_gil;
-    stages.emplace(graph.function->add(arguments));
+    status = graph.function->add(arguments, [&](compiler::Stage stage) -> Status {
+      stages.push_back(std::move(stage));
+      return {};
+    });
   }
   rethrow_interrupt();
-  if (!stages->ok()) PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
+  if (!status.ok()) {
+    PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
+    raise(status);
+  }
   py::list out;
-  for (compiler::Stage& stage : unwrap(std::move(*stages)))
+  for (compiler::Stage& stage : stages)
     out.append(py::make_tuple(compiler::role_name(stage.role), std::move(stage.function),
                               std::move(stage.cut), stage.saved_bytes, stage.recompute_seconds));
   return out;
@@ -150,8 +156,8 @@ void register_recorded(py::module_& module) {
       // A tuple of the graph's outputs; None where these sizes are not known yet.
       // ATen's errors keep their Python types (IndexError, ...).
       .def("__call__", torch::wrap_pybind_function(call))
-      // Makes the sizes of these arguments known: [(role, CompiledFunction, cut)] of what was
-      // compiled; `cut` says what a forward saves.
+      // Makes the sizes of these arguments known: [(role, CompiledFunction, cut, saved bytes,
+      // seconds of recomputing)] of what was compiled; `cut` says what a forward saves.
       .def("add", add)
       .def("counts", counts);
   module.def("second_differentiations", autograd::second_differentiations);

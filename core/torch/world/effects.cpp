@@ -47,6 +47,10 @@ Effects::Found Effects::find(const PyObject* place, PyObject* key) const {
   return {true, found->value.get()};
 }
 
+bool Effects::has(EffectKind kind) const {
+  return std::ranges::any_of(effects_, [&](const Effect& known) { return known.kind == kind; });
+}
+
 PyObject* Effects::find_list(const PyObject* list) const {
   const auto found = std::ranges::find_if(effects_, [&](const Effect& known) {
     return known.kind == EffectKind::kList && known.place == list;

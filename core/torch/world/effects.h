@@ -40,6 +40,7 @@ class Effects {
 
   void write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value, PyObject* place);
   Found find(const PyObject* place, PyObject* key) const;
+  bool has(EffectKind kind) const;
   void append(PyObject* list, PyObject* value);
   // The list that stands for one from outside; borrowed, null where there is none.
   PyObject* find_list(const PyObject* list) const;

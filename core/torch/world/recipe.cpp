@@ -60,6 +60,10 @@ bool is_structure(PyObject* object) {
          std::strncmp(Py_TYPE(object)->tp_name, "torch.return_types.", 19) == 0;
 }
 
+Status unsupported_address() {
+  return {Code::kUnsupported, "the address of an object, which is another in the next call"};
+}
+
 }  // namespace
 
 Status Recipe::take(World& world, PyObject* returned) {
@@ -104,6 +108,7 @@ Status Recipe::add_items(World& world, PyObject* dict, std::vector<Ref>& keys, P
     PyObject* key = PyList_GET_ITEM(ordered.get(), i);
     if (!is_primitive(key) && !is_fixed(key))
       return Status(Code::kUnsupported, "a dict with unusual keys cannot be made again");
+    if (world.is_address(key)) return unsupported_address();
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (!value) return unsupported(dict);
     BP_ASSIGN_OR_RETURN(const std::uint32_t child, add(world, value));
@@ -138,6 +143,7 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
   const auto finish_as_constant = [&] {
     return finish(object, {Kind::kConstant, 0, Ref::borrow(object), {}, {}, {}});
   };
+  if (world.is_address(object)) return unsupported_address();
   if (is_primitive(object) || is_fixed(object) || world.is_shared(object))
     return finish_as_constant();
   // A value of the same content may be another object in the next call.

@@ -42,10 +42,10 @@ class Recipe {
     kDict,
     kInstance,
     kMethod,        // function, object
-    kCMethod,       // object; `object`: the method bound to another
+    kCMethod,       // object; `object`: its class; `names`: the method's module, if any
     kReduced,       // arguments, perhaps a state; `object`: what makes it
     kDictIterator,  // a view; `index` items are taken already
-    kFunction,      // closure, defaults, keyword defaults; `object`: one of the same code
+    kFunction,      // closure, defaults, keyword defaults; `object`: one without
     kCell,
     kCellContent,  // cell, content: makes nothing new
   };
@@ -57,6 +57,7 @@ class Recipe {
     std::vector<cpython::Ref> keys;  // kDict, kInstance: of the items
     std::vector<std::uint32_t> children;
     std::vector<cpython::Ref> names;  // kInstance, kTensor: of attributes, whose children come last
+    PyMethodDef* method = nullptr;    // kCMethod: the class of the object keeps it
   };
 
   Result<std::uint32_t> add(World& world, PyObject* object);

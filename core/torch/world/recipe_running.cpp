@@ -69,6 +69,23 @@ const char* view_of_iterator(PyTypeObject* type) {
   return type == &PyDictIterItem_Type ? "items" : nullptr;
 }
 
+// Its length, items and iterators are the program's code.
+bool is_program_instance(PyObject* object) {
+  return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) != 0 &&
+         (Py_TYPE(object)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0;
+}
+
+// Without what the program bound to it: closure and defaults.
+Ref function_like(const PyFunctionObject* function) {
+  Ref made = Ref::steal(PyFunction_NewWithQualName(function->func_code, function->func_globals,
+                                                   function->func_qualname));
+  if (!made) return made;
+  auto* out = reinterpret_cast<PyFunctionObject*>(made.get());
+  Py_XSETREF(out->func_name, Py_NewRef(function->func_name));
+  Py_XSETREF(out->func_annotations, Py_XNewRef(function->func_annotations));
+  return made;
+}
+
 }  // namespace
 
 Result<std::uint32_t> Recipe::add_running(World& world, PyObject* object) {
@@ -84,8 +101,15 @@ Result<std::uint32_t> Recipe::add_running(World& world, PyObject* object) {
   };
   if (PyMethod_Check(object))
     return make(Kind::kMethod, nullptr, {PyMethod_GET_FUNCTION(object), PyMethod_GET_SELF(object)});
-  if (PyCFunction_CheckExact(object) && PyCFunction_GET_SELF(object))
-    return make(Kind::kCMethod, object, {PyCFunction_GET_SELF(object)});
+  if (PyCFunction_CheckExact(object) && PyCFunction_GET_SELF(object)) {
+    PyObject* self = PyCFunction_GET_SELF(object);
+    const auto* method = reinterpret_cast<PyCFunctionObject*>(object);
+    BP_ASSIGN_OR_RETURN(const std::uint32_t made,
+                        make(Kind::kCMethod, reinterpret_cast<PyObject*>(Py_TYPE(self)), {self}));
+    pieces_[made].method = method->m_ml;
+    if (method->m_module) pieces_[made].names.push_back(Ref::borrow(method->m_module));
+    return made;
+  }
   if (PyFunction_Check(object)) return add_function(world, object);
   if (PyCell_Check(object)) {
     BP_ASSIGN_OR_RETURN(const std::uint32_t cell, make(Kind::kCell, nullptr, {}));
@@ -109,6 +133,9 @@ Result<std::uint32_t> Recipe::add_running(World& world, PyObject* object) {
     held_.push_back(reduced);
     const auto part = [&](Py_ssize_t i) { return PyTuple_GET_ITEM(reduced.get(), i); };
     const Py_ssize_t count = PyTuple_GET_SIZE(reduced.get());
+    for (Py_ssize_t i = 0; PyTuple_Check(part(1)) && i < PyTuple_GET_SIZE(part(1)); ++i)
+      if (is_program_instance(PyTuple_GET_ITEM(part(1), i)))
+        return unsupported(object, "would ask the program's own class anew");
     if (count > 2 && part(2) != Py_None) return make(Kind::kReduced, part(0), {part(1), part(2)});
     return make(Kind::kReduced, part(0), {part(1)});
   }
@@ -138,7 +165,11 @@ Result<std::uint32_t> Recipe::add_function(World& world, PyObject* object) {
   const auto* function = reinterpret_cast<PyFunctionObject*>(object);
   if (function->func_dict && PyDict_GET_SIZE(function->func_dict) != 0)
     return unsupported(object, "with attributes cannot be made again");
-  Piece piece{Kind::kFunction, 0, Ref::borrow(object), {}, {}, {}};
+  Piece piece{Kind::kFunction, 0, function_like(function), {}, {}, {}};
+  if (!piece.object) {
+    PyErr_Clear();
+    return unsupported(object, "cannot be made again");
+  }
   for (PyObject* part :
        {function->func_closure, function->func_defaults, function->func_kwdefaults}) {
     BP_ASSIGN_OR_RETURN(const std::uint32_t child, add(world, part ? part : Py_None));
@@ -153,10 +184,9 @@ PyObject* Recipe::make_running(const Piece& piece, std::span<const Ref> made) {
   switch (piece.kind) {
     case Kind::kMethod:
       return PyMethod_New(child(0), child(1));
-    case Kind::kCMethod: {
-      const auto* method = reinterpret_cast<PyCFunctionObject*>(like);
-      return PyCMethod_New(method->m_ml, child(0), method->m_module, nullptr);
-    }
+    case Kind::kCMethod:
+      return PyCMethod_New(piece.method, child(0),
+                           piece.names.empty() ? nullptr : piece.names.front().get(), nullptr);
     case Kind::kReduced: {
       Ref object = Ref::steal(PyObject_Call(like, child(0), nullptr));
       if (!object || piece.children.size() < 2) return object.release();
@@ -171,9 +201,7 @@ PyObject* Recipe::make_running(const Piece& piece, std::span<const Ref> made) {
       return iterator.release();
     }
     case Kind::kFunction: {
-      const auto* function = reinterpret_cast<PyFunctionObject*>(like);
-      Ref copy = Ref::steal(PyFunction_NewWithQualName(function->func_code, function->func_globals,
-                                                       function->func_qualname));
+      Ref copy = function_like(reinterpret_cast<PyFunctionObject*>(like));
       if (!copy) return nullptr;
       auto* out = reinterpret_cast<PyFunctionObject*>(copy.get());
       const auto set = [&](PyObject*& field, PyObject* value) {
@@ -182,8 +210,6 @@ PyObject* Recipe::make_running(const Piece& piece, std::span<const Ref> made) {
       set(out->func_closure, child(0));
       set(out->func_defaults, child(1));
       set(out->func_kwdefaults, child(2));
-      Py_XSETREF(out->func_name, Py_NewRef(function->func_name));
-      Py_XSETREF(out->func_annotations, Py_XNewRef(function->func_annotations));
       return copy.release();
     }
     case Kind::kCell:

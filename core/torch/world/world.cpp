@@ -174,6 +174,19 @@ void World::note_identity(PyObject* object) {
   if (source != kNoSource && has_identity_.insert(source).second) identities_.push_back(source);
 }
 
+PyObject* World::address_of(PyObject* object) {
+  note_identity(object);
+  addresses_.insert(object);
+  return PyLong_FromVoidPtr(object);
+}
+
+bool World::is_address(PyObject* number) const {
+  if (addresses_.empty() || !PyLong_CheckExact(number)) return false;
+  const void* const address = PyLong_AsVoidPtr(number);
+  PyErr_Clear();
+  return addresses_.count(address) != 0;
+}
+
 void World::note_search(PyObject* object, PyObject* container) {
   if (path_of(object) == kNoSource || is_primitive(object) || is_fixed(object)) return;
   note_identity(object);

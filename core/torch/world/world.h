@@ -98,6 +98,10 @@ class World {
   bool has_let_go(PyObject* object) const { return let_go_.contains(object); }
   // The program asks whether `object` is among others, by its address: all such stay distinct.
   void note_identity(PyObject* object);
+  // Its address, which the program compares with others alone: in the next call it is another. A
+  // new reference.
+  PyObject* address_of(PyObject* object);
+  bool is_address(PyObject* number) const;
   // The program looks for `object` in `container`, which compares it with what is inside.
   void note_search(PyObject* object, PyObject* container);
   // Code in C compares what is in the container, for which one object is enough.
@@ -195,6 +199,7 @@ class World {
   std::size_t exposed_count_ = 0;
   std::vector<SourceId> identities_;
   std::unordered_set<SourceId> has_identity_;
+  std::unordered_set<const void*> addresses_;
 };
 
 // Immutable, compared by value: what a guard of equality can hold.

@@ -75,6 +75,17 @@ bool World::may_write() {
 
 bool World::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value,
                   PyObject* place) {
+  PyObject* before = nullptr;
+  if (kind == EffectKind::kCell)
+    before = PyCell_GET(place);
+  else if (key && PyDict_Check(place))
+    before = PyDict_GetItemWithError(place, key);
+  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
+  if (before && before != value && _PyType_Lookup(Py_TYPE(before), finalizer)) {
+    stop(std::string("the program lets go of a ") + Py_TYPE(before)->tp_name +
+         ", whose __del__ would run later");
+    return false;
+  }
   if (may_write()) effects_.write(kind, owner, key, value, place);
   return !stopped();
 }
