@@ -121,20 +121,6 @@ def method_of_c_over_a_break(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
     return x + 1
 
 
-def function_with_defaults_over_a_break(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
-    thing: Any = Thing()
-    watch = weakref.ref(thing)
-
-    def read(held: Any = thing) -> Any:
-        return held
-
-    print(end="")
-    seen(out, read() is watch())
-    del read, thing
-    seen(out, watch() is None)
-    return x + 1
-
-
 def replaced_in_a_dict(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
     HELD["thing"] = Counted()
     seen(out, Counted.alive)
@@ -165,7 +151,6 @@ class Sequence(Counted):
         variable_of_a_closure,
         iterator_that_is_done,
         method_of_c_over_a_break,
-        function_with_defaults_over_a_break,
         replaced_in_a_dict,
     ],
 )
