@@ -19,6 +19,7 @@ __all__ = [
     "BackplaneError",
     "Options",
     "compile",
+    "counters",
     "device",
     "disable",
     "entries",
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 # The front end loads the extension module, which importing the package alone must not.
 _FRONT_END = (
     "compile",
+    "counters",
     "disable",
     "entries",
     "mark_dynamic",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import functools
 import itertools
 import os
@@ -77,6 +78,7 @@ def _compile_callable(
         functools.update_wrapper(compiled, target, updated=())
     compiled._backplane_backend = backend
     compiled._backplane_dynamic = dynamic
+    compiled._backplane_options = options
     _compiled.add(compiled)
     return compiled
 
@@ -257,6 +259,7 @@ def original(compiled: Any) -> tuple[Any, dict[str, Any]]:
     return handle.target, {
         "backend": handle._backplane_backend,
         "dynamic": handle._backplane_dynamic,
+        "options": dataclasses.asdict(handle._backplane_options),
     }
 
 

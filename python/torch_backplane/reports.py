@@ -290,13 +290,15 @@ def _find_breaks(model: Callable[..., Any], args: Any, kwargs: Any) -> tuple[lis
     return breaks, ""
 
 
-def _original(model: Callable[..., Any]) -> tuple[Callable[..., Any], str | None]:
-    """What torch.compile wrapped, and the plugin it was wrapped for."""
+def _original(
+    model: Callable[..., Any],
+) -> tuple[Callable[..., Any], str | None, Mapping[str, Any]]:
+    """What torch.compile wrapped, the plugin it was wrapped for, and the options."""
     original = getattr(model, "_orig_mod", None) or getattr(
         model, "_torchdynamo_orig_callable", None
     )
     if original is None:
-        return model, None
+        return model, None, {}
     # A module keeps TorchDynamo's callback in an attribute, a function in its closure.
     held = [getattr(getattr(model, "dynamo_ctx", None), "callback", None)]
     for cell in getattr(model, "__closure__", None) or ():
@@ -305,9 +307,9 @@ def _original(model: Callable[..., Any]) -> tuple[Callable[..., Any], str | None
     for backend in held:
         while backend is not None:
             if name := getattr(getattr(backend, "compiler_fn", backend), "plugin", None):
-                return original, name
+                return original, name, getattr(backend, "kwargs", {}).get("options", {})
             backend = getattr(backend, "_torchdynamo_orig_backend", None)
-    return original, None
+    return original, None, {}
 
 
 def _transfers_of_second_call(
@@ -330,9 +332,9 @@ def _explain_captured(compiled: Callable[..., Any], **options: Any) -> Callable[
     target, how = frontend.original(compiled)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        settings = {"timing": True, "report": False, **options}
+        settings = {**how["options"], "timing": True, "report": False, **options}
         with record() as reports:
-            fresh = frontend.compile(target, options=settings, **how)
+            fresh = frontend.compile(target, **{**how, "options": settings})
             transfers = _transfers_of_second_call(fresh, args, kwargs, reports)
         counters = frontend.counters(fresh)
         compiler = find_compiler(how["backend"])
@@ -369,19 +371,19 @@ def explain(
     A model that torch.compile wrapped already is explained with its own back end, one that
     ``torch_backplane.compile`` gave through our own front end. Through TorchDynamo the model runs
     three times: to find graph breaks, to compile, and to measure; its caches are empty afterwards.
-    ``options`` are those of the back end. Copies are those of the last run.
+    ``options`` go before those that it was compiled with. Copies are those of the last run.
     """
     from torch_backplane import frontend
 
     if frontend.is_compiled(model):
         return _explain_captured(model, **options)
-    model, own = _original(model)
+    model, own, given = _original(model)
     plugin = own or plugin
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         breaks, error = _find_breaks(model, args, kwargs)
         torch._dynamo.reset()
-        settings = {"timing": True, "report": False, **options}
+        settings = {**given, "timing": True, "report": False, **options}
         with record() as reports:
             compiled = torch.compile(model, backend=f"plugin:{plugin}", options=settings)
             transfers = _transfers_of_second_call(compiled, args, kwargs, reports)

@@ -107,3 +107,14 @@ def test_long_sums_lose_little(shape: tuple[int, ...], dims: tuple[int, ...]) ->
             torch.testing.assert_close(
                 ours(x), x.double().sum(dims).float(), rtol=0, atol=limit, equal_nan=True
             )
+
+
+@pytest.mark.parametrize("width", [16, 17, 24, 33])
+def test_halves_that_the_compiler_knows_go_to_any_address(width: int) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.full_like(x, 3.0), torch.where(x > 0, 1.0, 2.0).half(), (x > 0).half()
+
+    x = torch.randn(16, width).half()
+    compiled = torch.compile(program, backend="plugin:opencl")
+    for actual, expected in zip(compiled(x), program(x), strict=True):
+        assert torch.equal(actual, expected)

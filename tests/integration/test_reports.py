@@ -78,6 +78,20 @@ def test_explain_of_a_compiled_model(target) -> None:
     assert torch_backplane.explain(compiled)(torch.randn(2, 16)).plugin == "reference"
 
 
+@pytest.mark.parametrize("door", ["torch", "own"])
+def test_explain_takes_the_options_of_the_compiled_model(door: str) -> None:
+    linear = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    options = {"memory_budget": 0.0}
+    compile = torch.compile if door == "torch" else torch_backplane.compile
+    compiled = compile(linear, backend="plugin:reference", options=options)
+    saved = [
+        sum(graph["saved_bytes"] for graph in torch_backplane.explain(model, **more)(x).reports)
+        for x in [torch.randn(2, 4)]
+        for model, more in [(compiled, {}), (compiled, {"memory_budget": 1.0})]
+    ]
+    assert saved[0] < saved[1]
+
+
 # --- command line --------------------------------------------------------------------------------
 
 MODEL = """

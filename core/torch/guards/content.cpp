@@ -1,5 +1,7 @@
 #include "core/torch/guards/content.h"
 
+#include <structmember.h>
+
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -205,6 +207,13 @@ Py_ssize_t largest_size(PyTypeObject* type) {
          (Py_SIZE(type) + 2) * static_cast<Py_ssize_t>(sizeof(PyObject*));
 }
 
+// Members of C are other than those of __slots__.
+bool has_slots_alone(PyTypeObject* type) {
+  for (const PyMemberDef* member = type->tp_members; member && member->name; ++member)
+    if (member->type != T_OBJECT_EX || member->flags != 0) return false;
+  return true;
+}
+
 }  // namespace
 
 bool is_made_by_python(PyTypeObject* type) {
@@ -214,7 +223,7 @@ bool is_made_by_python(PyTypeObject* type) {
     return made ? reinterpret_cast<PyTypeObject*>(made.get())->tp_dealloc : nullptr;
   }();
   if (!own || !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_dealloc != own ||
-      !type->tp_base || type->tp_basicsize > largest_size(type))
+      !type->tp_base || type->tp_basicsize > largest_size(type) || !has_slots_alone(type))
     return false;
   if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) return false;
   return true;

@@ -253,13 +253,28 @@ typedef half bp_half;
 #ifdef __clang__
 typedef float16 bp_float16_anywhere __attribute__((aligned(4)));
 typedef int16 bp_int16_anywhere __attribute__((aligned(4)));
+typedef ushort16 bp_ushort16_anywhere __attribute__((aligned(2)));
 #define BP_LOAD_F32_16(i, p) (((BP_GLOBAL const bp_float16_anywhere*)(p))[i])
 #define BP_LOAD_I32_16(i, p) (((BP_GLOBAL const bp_int16_anywhere*)(p))[i])
 #define BP_STORE_F32_16(v, i, p) (((BP_GLOBAL bp_float16_anywhere*)(p))[i] = (v))
+// PoCL's vstore_half16 of what its compiler knows becomes a store that wants an aligned address.
+BP_FN float16 bp_load_f16_16(BP_GLOBAL const bp_half* p) {
+  const ushort16 bits = *(BP_GLOBAL const bp_ushort16_anywhere*)p;
+  return vload_half16(0, (const bp_half*)&bits);
+}
+BP_FN void bp_store_f16_16(float16 v, BP_GLOBAL bp_half* p) {
+  ushort16 bits;
+  vstore_half16_rte(v, 0, (bp_half*)&bits);
+  *(BP_GLOBAL bp_ushort16_anywhere*)p = bits;
+}
+#define BP_LOAD_F16_16(i, p) bp_load_f16_16((p) + (i) * 16)
+#define BP_STORE_F16_16(v, i, p) bp_store_f16_16(v, (p) + (i) * 16)
 #else
 #define BP_LOAD_F32_16(i, p) vload16(i, p)
 #define BP_LOAD_I32_16(i, p) vload16(i, p)
 #define BP_STORE_F32_16(v, i, p) vstore16(v, i, p)
+#define BP_LOAD_F16_16(i, p) vload_half16(i, p)
+#define BP_STORE_F16_16(v, i, p) vstore_half16_rte(v, i, p)
 #endif
 #if defined(__clang__) && defined(__FMA__)  // contracted into one instruction
 #define BP_FMA(a, b, c) ((a) * (b) + (c))

@@ -241,7 +241,7 @@ void PointPrinter::store(const Store& s, bool wide) {
   std::int64_t stride = 0;
   if (e_.stride(s.offset, lane_axis_, stride) && stride == 1) {
     const std::string at = ", 0, " + t + " + " + ref(s.offset, false) + ");";
-    if (f16) return line("vstore_half" + w + "_rte(" + value + at);
+    if (f16) return line("BP_STORE_F16_" + w + "(" + value + at);
     if (bf16) return line("vstore" + w + "(bp_to_bf16_" + w + "(" + value + ")" + at);
     const bool same = s.storage == Storage::kF32 || s.storage == Storage::kF64 ||
                       s.storage == Storage::kI64 || s.storage == Storage::kI32;

@@ -241,7 +241,7 @@ std::string PointPrinter::text_load(const Node& n, bool wide) {
       case Storage::kBF16:
         return "bp_from_bf16_" + w + "(vload" + w + "(0, " + at + "))";
       case Storage::kF16:
-        return "vload_half" + w + "(0, " + at + ")";
+        return "BP_LOAD_F16_" + w + "(0, " + at + ")";
       case Storage::kI16:
       case Storage::kI8:
       case Storage::kU8:

@@ -199,7 +199,8 @@ sdk::Result<std::unique_ptr<sdk::Kernel>> make_program_kernel(const StepContext&
     const Shape& dims = context.value(node.result_index(0)).dims;
     if (wide.empty() || dims.size() > wide.size() || product(dims) > product(wide)) wide = dims;
   }
-  if (!has_rows) wide = context.result(0).dims;
+  // A step that nobody reads has no results; only graphs that no pass has seen have one.
+  if (!has_rows && !context.step().results.empty()) wide = context.result(0).dims;
 
   RowSpace space = SpaceBuilder(context, wide, rows).build();
   // A reduction of a 0-d value: a row of one element.
