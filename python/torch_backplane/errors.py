@@ -44,6 +44,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The message says which plugin, device and call failed; work runs after the program goes on, "
         "so the operator may be an earlier one.",
     ),
+    "BP-0114": (
+        "this Python has no front end of its own",
+        'Use torch.compile(model, backend="plugin:<name>"), or Python 3.11 or 3.12.',
+    ),
 }
 
 

@@ -9,6 +9,7 @@ import functools
 import itertools
 import os
 import pathlib
+import sys
 import tempfile
 import types
 import weakref
@@ -53,9 +54,19 @@ __all__ = [
 _DEBUG = ("", "compare")
 
 
+def _check_version() -> None:
+    if not hasattr(_C, "frontend"):
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise BackplaneError(
+            "BP-0114",
+            f"torch_backplane.compile knows the frames of Python 3.11 and 3.12, and this is {version}",
+        )
+
+
 def _compile_callable(
     target: Any, backend: Backend, limit: int, dynamic: bool | None, dump: str, options: Options
 ) -> Any:
+    _check_version()
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
     compiler = find_compiler(backend)

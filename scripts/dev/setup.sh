@@ -48,7 +48,7 @@ install_debian() {
 }
 
 is_supported_python() {
-  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null
+  "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null
 }
 
 # Prints the interpreter for .venv.
@@ -60,10 +60,10 @@ find_python() {
       return
     fi
     if [ -n "$candidate" ] && [ "$candidate" = "${BACKPLANE_PYTHON:-}" ]; then
-      die "BACKPLANE_PYTHON=$candidate is not Python 3.11 or 3.12" 3
+      die "BACKPLANE_PYTHON=$candidate is not Python 3.11 to 3.14" 3
     fi
   done
-  die "no Python 3.11 or 3.12 found; set BACKPLANE_PYTHON" 3
+  die "no Python 3.11 to 3.14 found; set BACKPLANE_PYTHON" 3
 }
 
 ensure_venv() {

@@ -197,7 +197,9 @@ PYBIND11_MODULE(_C, m) {
 
   register_record(m);
   register_device_bindings(m);
+#ifdef BACKPLANE_OWN_FRONT_END
   register_frontend(m);
+#endif
   register_recorded(m);
   register_memory(m);
   m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
