@@ -45,7 +45,7 @@ Status print_partitions(const ir::Graph& graph, const Options& options, std::ost
     labels.push_back(device->label());
     targets.push_back(std::move(target));
   }
-  BP_ASSIGN_OR_RETURN(const partition::Plan plan, partition::cut(graph, targets, {}));
+  BP_ASSIGN_OR_RETURN(const partition::Cut plan, partition::cut(graph, targets, {}));
   for (std::size_t i = 0; i < plan.partitions.size(); ++i) {
     const partition::Partition& part = plan.partitions[i];
     out << "// partition " << i << " on "

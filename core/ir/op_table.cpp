@@ -10,15 +10,15 @@ namespace backplane::ir {
 namespace {
 
 // clang-format off
-#define BP_ROW(NAME, OPERANDS, RULE, FLOPS, GRADIENT, DATA_SHAPE, WRITES)                        \
-  OpInfo{NAME, OPERANDS, kClass, ShapeRule::k##RULE, FLOPS, Differentiability::k##GRADIENT, {}, 1, \
-         DATA_SHAPE, true, WRITES},
-#define BP_OP(NAME, OPERANDS, RULE, FLOPS, GRADIENT) \
-  BP_ROW(NAME, OPERANDS, RULE, FLOPS, GRADIENT, false, false)
-#define BP_OP_DATA_SHAPE(NAME, OPERANDS, RULE, FLOPS, GRADIENT) \
-  BP_ROW(NAME, OPERANDS, RULE, FLOPS, GRADIENT, true, false)
-#define BP_OP_WRITES(NAME, OPERANDS, RULE, FLOPS, GRADIENT) \
-  BP_ROW(NAME, OPERANDS, RULE, FLOPS, GRADIENT, false, true)
+#define BP_ROW(NAME, OPERANDS, RULE, FLOPS, GRADIENT, DATA_SHAPE, WRITES) \
+  OpInfo{NAME, OPERANDS, kClass, ShapeRule::k##RULE, FLOPS, 1, GRADIENT, DATA_SHAPE, true, WRITES},
+#define BP_OP(NAME, OPERANDS, RULE, FLOPS) BP_ROW(NAME, OPERANDS, RULE, FLOPS, false, false, false)
+#define BP_OP_GRADIENT(NAME, OPERANDS, RULE, FLOPS) \
+  BP_ROW(NAME, OPERANDS, RULE, FLOPS, true, false, false)
+#define BP_OP_DATA_SHAPE(NAME, OPERANDS, RULE, FLOPS) \
+  BP_ROW(NAME, OPERANDS, RULE, FLOPS, false, true, false)
+#define BP_OP_WRITES(NAME, OPERANDS, RULE, FLOPS) \
+  BP_ROW(NAME, OPERANDS, RULE, FLOPS, false, false, true)
 #define BP_ROWS(ARRAY, CLASS) \
   constexpr OpClass kClass = OpClass::CLASS; \
   constexpr OpInfo ARRAY[] = {
@@ -131,7 +131,6 @@ const OpInfo* find_or_intern_op(std::string_view name) {
   op->name = name;
   op->info.name = op->name;
   op->info.known = false;
-  op->info.differentiability = Differentiability::kNo;
   const OpInfo* info = &op->info;
   interned.emplace(info->name, std::move(op));
   return info;
@@ -163,6 +162,12 @@ std::vector<OperandInfo> operand_list(const OpInfo& op) {
 
 bool has_effects(const OpInfo& op) {
   return !op.known || op.mutates || op.op_class == OpClass::kRandom;
+}
+
+std::string_view shape_rule_name(ShapeRule rule) {
+  constexpr std::array<std::string_view, 5> kNames{"trusted", "broadcast", "as the first", "matmul",
+                                                   "view"};
+  return kNames[static_cast<std::size_t>(rule)];
 }
 
 std::string_view op_class_name(OpClass op_class) {

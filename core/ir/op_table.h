@@ -1,5 +1,5 @@
-// The one table of operators: a row per op, read by printer, parser, verifier, importer,
-// partitioner, ABI view, conformance generator and the op-support page.
+// The one table of operators: a row per op, read by printer, parser, verifier, recorder, passes,
+// partitioner, the ABI's view of a graph and docs/ops.md.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,6 @@ enum class OpClass : std::uint8_t {
 // How the verifier checks result types; kTrusted takes what the importer says.
 enum class ShapeRule : std::uint8_t { kTrusted, kBroadcast, kSameAsFirst, kMatmul, kView };
 
-enum class Differentiability : std::uint8_t { kYes, kNo, kBackward /* is itself a gradient op */ };
-
 // FLOPs: per result element, times the contracted length for kMatmul and kConvolution.
 struct OpInfo {
   std::string_view name;      // "aten.add.Tensor"; the default overload has no suffix: "aten.relu"
@@ -39,11 +37,10 @@ struct OpInfo {
   OpClass op_class = OpClass::kOther;
   ShapeRule shape_rule = ShapeRule::kTrusted;
   double flops_per_element = 1;
-  Differentiability differentiability = Differentiability::kYes;
-  std::string_view decomposition = {};  // name of the pass-level decomposition, empty: none
-  std::uint32_t version = 1;            // of its meaning
+  std::uint32_t version = 1;  // of its meaning
+  bool is_gradient = false;   // of another op, which its derivation makes
   bool data_dependent_shape = false;
-  bool known = true;     // false: met at import, not in the table; only the fallback runs it
+  bool known = true;     // false: met in a recording, not in the table; only the fallback runs it
   bool mutates = false;  // writes an operand, or exists for a side effect such as an assertion
 };
 
@@ -67,5 +64,6 @@ std::vector<OperandInfo> operand_list(const OpInfo& op);
 bool has_effects(const OpInfo& op);
 
 std::string_view op_class_name(OpClass op_class);  // "pointwise"
+std::string_view shape_rule_name(ShapeRule rule);  // "broadcast"
 
 }  // namespace backplane::ir

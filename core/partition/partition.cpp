@@ -31,30 +31,30 @@ bool return_to_host(const ir::Graph& graph, const Model& model, const std::vecto
   return changed;
 }
 
-Plan make_plan(const Model& model, const Labels& labels, std::vector<Group> groups) {
-  Plan plan;
-  plan.of_node.resize(labels.size());
+Cut make_cut(const Model& model, const Labels& labels, std::vector<Group> groups) {
+  Cut out;
+  out.of_node.resize(labels.size());
   for (Group& group : groups) {
     Partition partition;
     partition.target = group.target;
     partition.predicted_ns = launch_ns(model, group);
     for (const ir::NodeId n : group.nodes) {
       partition.predicted_ns += model.compute_ns(n, group.target);
-      plan.of_node[n] = static_cast<std::uint32_t>(plan.partitions.size());
+      out.of_node[n] = static_cast<std::uint32_t>(out.partitions.size());
     }
     partition.nodes = std::move(group.nodes);
-    plan.predicted_ns += partition.predicted_ns;
-    plan.partitions.push_back(std::move(partition));
+    out.predicted_ns += partition.predicted_ns;
+    out.partitions.push_back(std::move(partition));
   }
-  plan.predicted_transfer_ns = model.total_transfer_ns(labels);
-  plan.predicted_ns += plan.predicted_transfer_ns;
-  return plan;
+  out.predicted_transfer_ns = model.total_transfer_ns(labels);
+  out.predicted_ns += out.predicted_transfer_ns;
+  return out;
 }
 
 }  // namespace
 
-Result<Plan> cut(const ir::Graph& graph, const std::vector<Target>& targets,
-                 const Options& options) {
+Result<Cut> cut(const ir::Graph& graph, const std::vector<Target>& targets,
+                const Options& options) {
   BP_RETURN_IF_ERROR(check_targets(graph, targets, options));
   std::vector<ClaimRef> left_out;
   for (;;) {
@@ -65,7 +65,7 @@ Result<Plan> cut(const ir::Graph& graph, const std::vector<Target>& targets,
       if (!return_to_host(graph, model, grouping.groups, labels)) break;
       BP_ASSIGN_OR_RETURN(grouping, group_nodes(graph, model, labels));
     }
-    if (grouping.in_cycles.empty()) return make_plan(model, labels, std::move(grouping.groups));
+    if (grouping.in_cycles.empty()) return make_cut(model, labels, std::move(grouping.groups));
     // Atomic claims that wait for each other cannot all be taken: cut again with fewer.
     for (const std::uint32_t i : grouping.in_cycles) {
       left_out.emplace_back(model.atomics[i].target, model.atomics[i].claim);

@@ -58,7 +58,7 @@ struct Partition {
   std::vector<ir::NodeId> nodes;  // ascending
   double predicted_ns = 0;
 };
-struct Plan {
+struct Cut {
   std::vector<Partition> partitions;   // in an order that can be executed
   std::vector<std::uint32_t> of_node;  // node -> index into partitions
   double predicted_ns = 0;             // compute + transfers + launches
@@ -68,8 +68,7 @@ struct Plan {
 // Values cross between two devices over the host. Saved values stay where they are.
 // kInvalidArgument when a claim names a node that is not there or a number is negative or not
 // finite.
-Result<Plan> cut(const ir::Graph& graph, const std::vector<Target>& targets,
-                 const Options& options);
+Result<Cut> cut(const ir::Graph& graph, const std::vector<Target>& targets, const Options& options);
 
 // The cost that cut() minimises, of any assignment; used by tests and reports: compute and
 // transfers without launches, which depend on the groups. Infinite where a node's target does not

@@ -26,15 +26,15 @@ ir::ValueId add_op(ir::Graph& graph, std::string_view op, std::vector<ir::ValueI
   return graph.nodes[node].results[0];
 }
 
-std::vector<TargetId> labels_of(const Plan& plan) {
+std::vector<TargetId> labels_of(const Cut& made) {
   std::vector<TargetId> labels;
-  for (const std::uint32_t p : plan.of_node) labels.push_back(plan.partitions[p].target);
+  for (const std::uint32_t p : made.of_node) labels.push_back(made.partitions[p].target);
   return labels;
 }
 
-std::size_t count_of(const Plan& plan, TargetId target) {
+std::size_t count_of(const Cut& made, TargetId target) {
   return static_cast<std::size_t>(std::ranges::count_if(
-      plan.partitions, [&](const Partition& p) { return p.target == target; }));
+      made.partitions, [&](const Partition& p) { return p.target == target; }));
 }
 
 Target target_with(std::vector<Claim> claims) {
@@ -55,41 +55,41 @@ Options plain_options(bool prefer_plugin) {
 // Every node in one partition, partitions in an order that can be executed (hence convex too), of
 // claimed targets, with times that add up.
 void expect_sound(const ir::Graph& graph, const std::vector<Target>& targets,
-                  const Options& options, const Plan& plan) {
-  ASSERT_EQ(plan.of_node.size(), graph.nodes.size());
+                  const Options& options, const Cut& made) {
+  ASSERT_EQ(made.of_node.size(), graph.nodes.size());
   std::size_t nodes = 0;
-  double sum_ns = plan.predicted_transfer_ns;
-  for (std::uint32_t p = 0; p < plan.partitions.size(); ++p) {
-    const Partition& partition = plan.partitions[p];
+  double sum_ns = made.predicted_transfer_ns;
+  for (std::uint32_t p = 0; p < made.partitions.size(); ++p) {
+    const Partition& partition = made.partitions[p];
     EXPECT_FALSE(partition.nodes.empty());
     EXPECT_TRUE(std::ranges::is_sorted(partition.nodes));
-    for (const ir::NodeId n : partition.nodes) EXPECT_EQ(plan.of_node[n], p);
+    for (const ir::NodeId n : partition.nodes) EXPECT_EQ(made.of_node[n], p);
     nodes += partition.nodes.size();
     sum_ns += partition.predicted_ns;
   }
   EXPECT_EQ(nodes, graph.nodes.size());
-  EXPECT_NEAR(plan.predicted_ns, sum_ns, 1e-6 * sum_ns);
+  EXPECT_NEAR(made.predicted_ns, sum_ns, 1e-6 * sum_ns);
   for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
     for (const ir::ValueId v : graph.nodes[n].operands) {
       if (v == ir::kNone || graph.values[v].producer == ir::kNone) continue;
-      EXPECT_LE(plan.of_node[graph.values[v].producer], plan.of_node[n]);
+      EXPECT_LE(made.of_node[graph.values[v].producer], made.of_node[n]);
     }
   }
-  EXPECT_LT(assignment_cost_ns(graph, targets, options, labels_of(plan)), kInfinite);
+  EXPECT_LT(assignment_cost_ns(graph, targets, options, labels_of(made)), kInfinite);
 }
 
 // No path between two nodes of a partition leaves it.
-void expect_convex(const ir::Graph& graph, const Plan& plan) {
-  for (std::uint32_t p = 0; p < plan.partitions.size(); ++p) {
+void expect_convex(const ir::Graph& graph, const Cut& made) {
+  for (std::uint32_t p = 0; p < made.partitions.size(); ++p) {
     std::vector<bool> left(graph.nodes.size(), false);  // reached from p through another one
     for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
       for (const ir::ValueId v : graph.nodes[n].operands) {
         if (v == ir::kNone || graph.values[v].producer == ir::kNone) continue;
         const ir::NodeId producer = graph.values[v].producer;
         const bool from_outside = left[producer];
-        if (plan.of_node[n] == p) {
+        if (made.of_node[n] == p) {
           EXPECT_FALSE(from_outside) << "partition " << p << ", node " << n;
-        } else if (from_outside || plan.of_node[producer] == p) {
+        } else if (from_outside || made.of_node[producer] == p) {
           left[n] = true;
         }
       }
@@ -214,13 +214,13 @@ Ratios compare_with_brute_force(int first_seed, int count, std::uint32_t target_
       targets.push_back(random.make_target(graph, atomic_share, 0));
     }
     const Options options = plain_options(random.chance(0.3));
-    Result<Plan> plan = cut(graph, targets, options);
-    EXPECT_TRUE(plan.ok());
-    if (!plan.ok()) continue;
-    expect_sound(graph, targets, options, *plan);
-    const double got = assignment_cost_ns(graph, targets, options, labels_of(*plan));
+    Result<Cut> made = cut(graph, targets, options);
+    EXPECT_TRUE(made.ok());
+    if (!made.ok()) continue;
+    expect_sound(graph, targets, options, *made);
+    const double got = assignment_cost_ns(graph, targets, options, labels_of(*made));
     const Model model = build_model(graph, targets, options, {});
-    EXPECT_EQ(got, model.assignment_ns(labels_of(*plan)));
+    EXPECT_EQ(got, model.assignment_ns(labels_of(*made)));
     const double best = brute_force_ns(model);
     // Claimed nodes that no plugin can have count for themselves, not in the ratio.
     const double leaving =
@@ -272,21 +272,21 @@ TEST(PartitionTest, WithoutTargetsTheHostTakesAll) {
   for (int i = 0; i < 3; ++i) v = add_op(graph, "aten.relu", {v});
   graph.outputs = {v};
   const Options options = plain_options(true);
-  Result<Plan> plan = cut(graph, {}, options);
-  ASSERT_TRUE(plan.ok());
-  ASSERT_EQ(plan->partitions.size(), 1u);
-  EXPECT_EQ(plan->partitions[0].target, kHost);
-  EXPECT_EQ(plan->predicted_transfer_ns, 0);
-  EXPECT_NEAR(plan->predicted_ns, 3 * (3000 + 2 * 64 * 64 * 4 / 20.0), 1e-6);
+  Result<Cut> made = cut(graph, {}, options);
+  ASSERT_TRUE(made.ok());
+  ASSERT_EQ(made->partitions.size(), 1u);
+  EXPECT_EQ(made->partitions[0].target, kHost);
+  EXPECT_EQ(made->predicted_transfer_ns, 0);
+  EXPECT_NEAR(made->predicted_ns, 3 * (3000 + 2 * 64 * 64 * 4 / 20.0), 1e-6);
 }
 
 TEST(PartitionTest, EmptyGraphHasNoPartitions) {
   ir::Graph graph;
   graph.outputs = {graph.add_input("a", square(64))};
-  Result<Plan> plan = cut(graph, {target_with({})}, plain_options(true));
-  ASSERT_TRUE(plan.ok());
-  EXPECT_TRUE(plan->partitions.empty());
-  EXPECT_EQ(plan->predicted_ns, 0);
+  Result<Cut> made = cut(graph, {target_with({})}, plain_options(true));
+  ASSERT_TRUE(made.ok());
+  EXPECT_TRUE(made->partitions.empty());
+  EXPECT_EQ(made->predicted_ns, 0);
 }
 
 // a -> b (host) -> d and a -> c -> d: one group of a, c and d would wait for itself.
@@ -299,13 +299,13 @@ TEST(PartitionTest, DiamondAroundAHostNodeGivesTwoPluginPartitions) {
   graph.outputs = {add_op(graph, "aten.add.Tensor", {b, c})};
   const std::vector<Target> targets = {target_with({claim_of({0, 2, 3})})};
   const Options options = plain_options(true);
-  Result<Plan> plan = cut(graph, targets, options);
-  ASSERT_TRUE(plan.ok());
-  expect_sound(graph, targets, options, *plan);
-  expect_convex(graph, *plan);
-  EXPECT_EQ(count_of(*plan, 0), 2u);
-  EXPECT_EQ(count_of(*plan, kHost), 1u);
-  EXPECT_NE(plan->of_node[0], plan->of_node[3]);
+  Result<Cut> made = cut(graph, targets, options);
+  ASSERT_TRUE(made.ok());
+  expect_sound(graph, targets, options, *made);
+  expect_convex(graph, *made);
+  EXPECT_EQ(count_of(*made, 0), 2u);
+  EXPECT_EQ(count_of(*made, kHost), 1u);
+  EXPECT_NE(made->of_node[0], made->of_node[3]);
 }
 
 TEST(PartitionTest, IndependentBranchesShareALaunch) {
@@ -322,10 +322,10 @@ TEST(PartitionTest, IndependentBranchesShareALaunch) {
     graph.outputs.push_back(v);
   }
   const std::vector<Target> targets = {target_with({claim_of(claimed)})};
-  Result<Plan> plan = cut(graph, targets, plain_options(true));
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(count_of(*plan, 0), 2u);
-  EXPECT_EQ(count_of(*plan, kHost), 1u);
+  Result<Cut> made = cut(graph, targets, plain_options(true));
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(count_of(*made, 0), 2u);
+  EXPECT_EQ(count_of(*made, kHost), 1u);
 }
 
 TEST(PartitionTest, PredictionsAddComputeLaunchAndTransfers) {
@@ -341,14 +341,14 @@ TEST(PartitionTest, PredictionsAddComputeLaunchAndTransfers) {
   claim.launch_ns = 1000;
   const std::vector<Target> targets = {target_with({claim})};
   const Options options = plain_options(true);
-  Result<Plan> plan = cut(graph, targets, options);
-  ASSERT_TRUE(plan.ok());
-  ASSERT_EQ(plan->partitions.size(), 1u);
-  EXPECT_NEAR(plan->partitions[0].predicted_ns, 3000, 1e-6);
+  Result<Cut> made = cut(graph, targets, options);
+  ASSERT_TRUE(made.ok());
+  ASSERT_EQ(made->partitions.size(), 1u);
+  EXPECT_NEAR(made->partitions[0].predicted_ns, 3000, 1e-6);
   // x goes there and the result comes back, both 16 KiB at 10 GB/s; the weight is resident.
   const double copies_ns = 2 * (64 * 64 * 4 / 10.0 + 5000);
-  EXPECT_NEAR(plan->predicted_transfer_ns, copies_ns, 1e-6);
-  EXPECT_NEAR(plan->predicted_ns, 3000 + copies_ns, 1e-6);
+  EXPECT_NEAR(made->predicted_transfer_ns, copies_ns, 1e-6);
+  EXPECT_NEAR(made->predicted_ns, 3000 + copies_ns, 1e-6);
   // Without the launch, which depends on the groups.
   EXPECT_NEAR(assignment_cost_ns(graph, targets, options, {0, 0}), 2000 + copies_ns, 1e-6);
   Options paid = options;
@@ -383,10 +383,10 @@ TEST(PartitionTest, SharedMemoryTransfersAreFree) {
   graph.outputs = {add_op(graph, "aten.relu", {a})};
   std::vector<Target> targets = {target_with({claim_of({0})})};
   targets[0].model.to_device_bytes_per_s = targets[0].model.from_device_bytes_per_s = 0;
-  Result<Plan> plan = cut(graph, targets, plain_options(true));
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(count_of(*plan, 0), 1u);
-  EXPECT_EQ(plan->predicted_transfer_ns, 0);
+  Result<Cut> made = cut(graph, targets, plain_options(true));
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(count_of(*made, 0), 1u);
+  EXPECT_EQ(made->predicted_transfer_ns, 0);
 }
 
 TEST(PartitionTest, WithoutPreferenceAPluginMustPayOff) {
@@ -395,20 +395,20 @@ TEST(PartitionTest, WithoutPreferenceAPluginMustPayOff) {
   for (int i = 0; i < 2; ++i) v = add_op(graph, "aten.relu", {v});
   graph.outputs = {v};
   std::vector<Target> targets = {target_with({claim_of({0, 1})})};
-  Result<Plan> preferred = cut(graph, targets, plain_options(true));
+  Result<Cut> preferred = cut(graph, targets, plain_options(true));
   ASSERT_TRUE(preferred.ok());
   EXPECT_EQ(count_of(*preferred, 0), 1u);
   // The copies cost more than the host's two passes over 32 KiB.
-  Result<Plan> cheapest = cut(graph, targets, plain_options(false));
+  Result<Cut> cheapest = cut(graph, targets, plain_options(false));
   ASSERT_TRUE(cheapest.ok());
   EXPECT_EQ(count_of(*cheapest, 0), 0u);
   // So does the launch where copies are free.
   targets[0].model.to_device_bytes_per_s = targets[0].model.from_device_bytes_per_s = 0;
-  Result<Plan> launched = cut(graph, targets, plain_options(false));
+  Result<Cut> launched = cut(graph, targets, plain_options(false));
   ASSERT_TRUE(launched.ok());
   EXPECT_EQ(count_of(*launched, 0), 0u);
   targets[0].model.launch_latency_ns = 0;
-  Result<Plan> free = cut(graph, targets, plain_options(false));
+  Result<Cut> free = cut(graph, targets, plain_options(false));
   ASSERT_TRUE(free.ok());
   EXPECT_EQ(count_of(*free, 0), 1u);
 }
@@ -425,14 +425,14 @@ TEST(PartitionTest, ViewsFollowTheirProducerOrTheirFirstUser) {
   graph.outputs = {result, lonely};
   const std::vector<Target> targets = {target_with({claim_of({0, 2, 3, 4, 5})})};
   const Options options = plain_options(true);
-  Result<Plan> plan = cut(graph, targets, options);
-  ASSERT_TRUE(plan.ok());
-  expect_sound(graph, targets, options, *plan);
-  const std::vector<TargetId> labels = labels_of(*plan);
+  Result<Cut> made = cut(graph, targets, options);
+  ASSERT_TRUE(made.ok());
+  expect_sound(graph, targets, options, *made);
+  const std::vector<TargetId> labels = labels_of(*made);
   EXPECT_EQ(labels, (std::vector<TargetId>{0, kHost, 0, 0, 0, kHost}));
-  EXPECT_EQ(plan->of_node[2], plan->of_node[3]);
-  EXPECT_EQ(plan->of_node[4], plan->of_node[3]);
-  EXPECT_NE(plan->of_node[2], plan->of_node[0]);
+  EXPECT_EQ(made->of_node[2], made->of_node[3]);
+  EXPECT_EQ(made->of_node[4], made->of_node[3]);
+  EXPECT_NE(made->of_node[2], made->of_node[0]);
 }
 
 TEST(PartitionTest, AtomicClaimsAreTakenWholeAndAlone) {
@@ -442,10 +442,10 @@ TEST(PartitionTest, AtomicClaimsAreTakenWholeAndAlone) {
   graph.outputs = {v};
   const std::vector<Target> targets = {target_with({claim_of({1, 2}, false), claim_of({0, 3})})};
   const Options options = plain_options(true);
-  Result<Plan> plan = cut(graph, targets, options);
-  ASSERT_TRUE(plan.ok());
-  ASSERT_EQ(plan->partitions.size(), 3u);
-  EXPECT_EQ(plan->partitions[1].nodes, (std::vector<ir::NodeId>{1, 2}));
+  Result<Cut> made = cut(graph, targets, options);
+  ASSERT_TRUE(made.ok());
+  ASSERT_EQ(made->partitions.size(), 3u);
+  EXPECT_EQ(made->partitions[1].nodes, (std::vector<ir::NodeId>{1, 2}));
   EXPECT_EQ(assignment_cost_ns(graph, targets, options, {0, 0, kHost, 0}), kInfinite);
   EXPECT_EQ(assignment_cost_ns(graph, targets, options, {0, 0, 0}), kInfinite);
   EXPECT_EQ(assignment_cost_ns(graph, targets, options, {1, 0, 0, 0}), kInfinite);
@@ -457,9 +457,9 @@ TEST(PartitionTest, AnAtomicClaimThatIsNotConvexIsIgnored) {
   for (int i = 0; i < 3; ++i) v = add_op(graph, "aten.relu", {v});
   graph.outputs = {v};
   const std::vector<Target> targets = {target_with({claim_of({0, 2}, false)})};
-  Result<Plan> plan = cut(graph, targets, plain_options(true));
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(count_of(*plan, 0), 0u);
+  Result<Cut> made = cut(graph, targets, plain_options(true));
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(count_of(*made, 0), 0u);
 }
 
 // {a1, a2} and {b1, b2} are convex, but a1 feeds b1 and b2 feeds a2.
@@ -472,11 +472,11 @@ TEST(PartitionTest, AtomicClaimsThatWaitForEachOtherAreNotBothTaken) {
   const std::vector<Target> targets = {
       target_with({claim_of({0, 3}, false), claim_of({1, 2}, false)})};
   const Options options = plain_options(true);
-  Result<Plan> plan = cut(graph, targets, options);
-  ASSERT_TRUE(plan.ok());
-  expect_sound(graph, targets, options, *plan);
-  expect_convex(graph, *plan);
-  EXPECT_EQ(count_of(*plan, 0), 1u);
+  Result<Cut> made = cut(graph, targets, options);
+  ASSERT_TRUE(made.ok());
+  expect_sound(graph, targets, options, *made);
+  expect_convex(graph, *made);
+  EXPECT_EQ(count_of(*made, 0), 1u);
 }
 
 TEST(PartitionTest, OverlappingAtomicClaimsChooseTheLarger) {
@@ -486,9 +486,9 @@ TEST(PartitionTest, OverlappingAtomicClaimsChooseTheLarger) {
   graph.outputs = {v};
   const std::vector<Target> targets = {
       target_with({claim_of({0, 1}, false), claim_of({1, 2, 3}, false)})};
-  Result<Plan> plan = cut(graph, targets, plain_options(true));
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(labels_of(*plan), (std::vector<TargetId>{kHost, 0, 0, 0, kHost}));
+  Result<Cut> made = cut(graph, targets, plain_options(true));
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(labels_of(*made), (std::vector<TargetId>{kHost, 0, 0, 0, kHost}));
 }
 
 TEST(PartitionTest, SavedValuesStayWhereTheyAre) {
@@ -498,24 +498,24 @@ TEST(PartitionTest, SavedValuesStayWhereTheyAre) {
   graph.values[a].is_saved = true;
   graph.outputs = {a};
   const std::vector<Target> targets = {target_with({claim_of({0})})};
-  Result<Plan> plan = cut(graph, targets, plain_options(true));
-  ASSERT_TRUE(plan.ok());
-  EXPECT_NEAR(plan->predicted_transfer_ns, 64 * 64 * 4 / 10.0 + 5000, 1e-6);
+  Result<Cut> made = cut(graph, targets, plain_options(true));
+  ASSERT_TRUE(made.ok());
+  EXPECT_NEAR(made->predicted_transfer_ns, 64 * 64 * 4 / 10.0 + 5000, 1e-6);
 }
 
 TEST(PartitionTest, InvalidClaimsAreRefused) {
   ir::Graph graph;
   graph.outputs = {add_op(graph, "aten.relu", {graph.add_input("x", square(64))})};
-  Result<Plan> beyond = cut(graph, {target_with({claim_of({1})})}, plain_options(true));
+  Result<Cut> beyond = cut(graph, {target_with({claim_of({1})})}, plain_options(true));
   EXPECT_EQ(beyond.status().code(), Code::kInvalidArgument);
   Claim claim = claim_of({0});
   claim.estimated = true;
   claim.time_ns = std::nan("");
-  Result<Plan> not_a_number = cut(graph, {target_with({claim})}, plain_options(true));
+  Result<Cut> not_a_number = cut(graph, {target_with({claim})}, plain_options(true));
   EXPECT_EQ(not_a_number.status().code(), Code::kInvalidArgument);
 }
 
-void expect_same(const Plan& a, const Plan& b) {
+void expect_same(const Cut& a, const Cut& b) {
   EXPECT_EQ(a.of_node, b.of_node);
   EXPECT_EQ(a.predicted_ns, b.predicted_ns);
   ASSERT_EQ(a.partitions.size(), b.partitions.size());
@@ -537,20 +537,20 @@ TEST(PartitionRandomTest, PlansAreSoundAndDeterministic) {
     }
     const Options options = plain_options(random.chance(0.5));
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Result<Plan> plan = cut(graph, targets, options);
-    ASSERT_TRUE(plan.ok());
-    expect_sound(graph, targets, options, *plan);
-    expect_convex(graph, *plan);
-    Result<Plan> again = cut(graph, targets, options);
+    Result<Cut> made = cut(graph, targets, options);
+    ASSERT_TRUE(made.ok());
+    expect_sound(graph, targets, options, *made);
+    expect_convex(graph, *made);
+    Result<Cut> again = cut(graph, targets, options);
     ASSERT_TRUE(again.ok());
-    expect_same(*plan, *again);
+    expect_same(*made, *again);
     for (Target& target : targets) {
       std::ranges::reverse(target.claims);
       for (Claim& claim : target.claims) std::ranges::reverse(claim.nodes);
     }
-    Result<Plan> reordered = cut(graph, targets, options);
+    Result<Cut> reordered = cut(graph, targets, options);
     ASSERT_TRUE(reordered.ok());
-    expect_same(*plan, *reordered);
+    expect_same(*made, *reordered);
   }
 }
 
@@ -578,13 +578,13 @@ TEST(PartitionScaleTest, TenThousandNodes) {
       graph.outputs = {v};
       const Options options = plain_options(prefer_plugin);
       const auto begin = std::chrono::steady_clock::now();
-      Result<Plan> plan = cut(graph, targets, options);
+      Result<Cut> made = cut(graph, targets, options);
       const std::chrono::duration<double, std::milli> time =
           std::chrono::steady_clock::now() - begin;
-      ASSERT_TRUE(plan.ok());
-      expect_sound(graph, targets, options, *plan);
+      ASSERT_TRUE(made.ok());
+      expect_sound(graph, targets, options, *made);
       std::printf("%u nodes, %u target(s), prefer_plugin %d: %zu partitions in %.1f ms\n", kNodes,
-                  target_count, prefer_plugin, plan->partitions.size(), time.count());
+                  target_count, prefer_plugin, made->partitions.size(), time.count());
     }
   }
 }
@@ -598,10 +598,10 @@ TEST(PartitionTest, DrawsFromTheGeneratorKeepTheOrderOfTheGraph) {
   graph.outputs = {first, second};
   Claim claim;
   claim.nodes = {0};
-  const auto plan = cut(graph, {target_with({claim})}, plain_options(/*prefer_plugin=*/true));
-  ASSERT_TRUE(plan.ok()) << plan.status().message();
-  ASSERT_EQ(plan->partitions[plan->of_node[0]].target, 0U);
-  EXPECT_LE(plan->of_node[1], plan->of_node[2]);
+  const auto made = cut(graph, {target_with({claim})}, plain_options(/*prefer_plugin=*/true));
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  ASSERT_EQ(made->partitions[made->of_node[0]].target, 0U);
+  EXPECT_LE(made->of_node[1], made->of_node[2]);
 }
 
 }  // namespace

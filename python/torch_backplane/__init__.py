@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch_backplane_names
+
 from torch_backplane.errors import BackplaneDataError, BackplaneError
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import plugins
@@ -62,3 +64,4 @@ def __getattr__(name: str) -> Any:
 
 
 init_from_environment()
+torch_backplane_names.register()  # also where PyTorch's loading of back ends is off

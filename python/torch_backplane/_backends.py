@@ -30,6 +30,11 @@ class PluginBackend:
         return f"<backend plugin:{self.plugin}>"
 
 
-reference = PluginBackend("reference")
-cpu_onednn = PluginBackend("cpu_onednn")
-opencl = PluginBackend("opencl")
+_made: dict[str, PluginBackend] = {}
+
+
+def __getattr__(name: str) -> PluginBackend:
+    """The back end of any plugin: entry points of vendors' wheels name ``torch_backplane._backends:acme``."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _made.setdefault(name, PluginBackend(name))

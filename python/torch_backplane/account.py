@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+import torch_backplane_names
+
 from torch_backplane import _C
 from torch_backplane.errors import BackplaneDataError, BackplaneError
 from torch_backplane.options import Options
@@ -49,7 +51,7 @@ class State:
         self.searched = False
 
     def search_plugins(self) -> None:
-        """Adds the package's own plugin folder, once."""
+        """Adds the package's own plugin folder and those of installed wheels, once."""
         with self.lock:
             if self.searched:
                 return
@@ -57,6 +59,11 @@ class State:
         folder = pathlib.Path(_C.__file__).absolute().parent / "plugins"
         if folder.is_dir():
             _C.add_plugin_path(str(folder), "package")
+        for wheel, brought in torch_backplane_names.wheel_folders():
+            try:
+                _C.add_plugin_path(brought, f"wheel {wheel}")
+            except _C.StatusError as error:
+                log.warning("the plugins of %s are left out: %s", wheel, error.args[1])
 
 
 STATE = State()

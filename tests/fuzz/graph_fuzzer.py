@@ -26,7 +26,7 @@ def operators(without: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The rows of the op table that graphs call."""
     from torch_backplane import _C
 
-    rows = [row[0] for row in _C.op_table() if not graph_rules_more.never(row[0])]
+    rows = [row["name"] for row in _C.op_table() if not graph_rules_more.never(row["name"])]
     return tuple(row for row in rows if row.removeprefix("aten.") not in without)
 
 

@@ -60,7 +60,7 @@ def test_a_row_that_nothing_calls_is_noticed():
 def test_each_reason_belongs_to_a_row():
     from torch_backplane import _C
 
-    rows = [row[0] for row in _C.op_table()]
+    rows = [row["name"] for row in _C.op_table()]
     reasons = {graph_rules_more.never(row) for row in rows}
     assert set(graph_rules_more.NOT_MADE.values()) <= reasons
     called = operators()

@@ -40,6 +40,7 @@ class Result:
     note: str = ""  # what was accepted, and why
     nodes: int = 0
     fallback: dict[str, str] = dataclasses.field(default_factory=dict)  # operator to reason
+    taken: list[str] = dataclasses.field(default_factory=list)  # operators that the plugin ran
     inputs: str = ""  # of a wrong or failed check
     data_dependent: bool = False
 
@@ -203,6 +204,7 @@ def run_on_plugin(problem: Problem, plugin: str, result: Result) -> None:
         return
     report = function.report()
     result.nodes = report["nodes"]
+    result.taken = sorted({op for p in report["partitions"] for op, _ in p["operators"]})
     for node in report["fallback"]:
         result.fallback.setdefault(node["op"], node["reason"] or "no plugin claimed it")
     if broken := [r for r in result.fallback.values() if r.startswith("compile failed")]:

@@ -18,7 +18,7 @@ MemoryUse memory_use(bp_workspace_kind kind) {
 
 }  // namespace
 
-Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()) {
+CallFrame::CallFrame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()) {
   std::size_t inputs = 0, outputs = 0;
   for (const auto& p : graph.partitions_) {
     inputs = std::max(inputs, p.inputs.size());
@@ -31,7 +31,7 @@ Frame::Frame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()
   if (graph.checks_memory_) check_ = std::make_unique<MemoryCheck>(*this);
 }
 
-Frame::~Frame() {
+CallFrame::~CallFrame() {
   // A failure is told to whoever reads what the work was to write.
   if (returns_early())
     if (const Result<DeviceQueue*> queue = graph_.resident_device()->queue(); queue.ok())
@@ -44,13 +44,13 @@ Frame::~Frame() {
   }
 }
 
-Status Frame::finish_resident() {
+Status CallFrame::finish_resident() {
   if (!returns_early()) return {};
   BP_ASSIGN_OR_RETURN(DeviceQueue* const queue, graph_.resident_device()->queue());
   return queue->synchronize();
 }
 
-Status Frame::prepare() {
+Status CallFrame::prepare() {
   BP_ASSIGN_OR_RETURN(host_arena_, HostArena::take(plan_->place_bytes[0]));
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
@@ -77,7 +77,7 @@ Status Frame::prepare() {
   return {};
 }
 
-bp_range Frame::range(std::uint32_t id) const {
+bp_range CallFrame::range(std::uint32_t id) const {
   const CompiledGraph::Slot& slot = graph_.slots_[id];
   const std::uint64_t bytes = plan_->slot_bytes[id];
   void* host = nullptr;
@@ -104,16 +104,16 @@ bp_range Frame::range(std::uint32_t id) const {
   return {nullptr, host, 0, bytes};
 }
 
-void* Frame::address(ir::ValueId root) const {
+void* CallFrame::address(ir::ValueId root) const {
   const std::uint32_t slot = graph_.host_slot_of_value_[root];
   return slot == ir::kNone ? nullptr : range(slot).host;
 }
 
-void Frame::set_address(ir::ValueId root, void* data) {
+void CallFrame::set_address(ir::ValueId root, void* data) {
   fallback_address_[graph_.host_slot_of_value_[root]] = data;
 }
 
-bp_order Frame::order(std::uint32_t place, bool signals) {
+bp_order CallFrame::order(std::uint32_t place, bool signals) {
   bp_order out{};
   if (place == 0) return out;
   out.stream = places_[place].stream;
@@ -121,12 +121,12 @@ bp_order Frame::order(std::uint32_t place, bool signals) {
   return out;
 }
 
-Status Frame::wait(std::uint32_t place) {
+Status CallFrame::wait(std::uint32_t place) {
   if (place == 0 || places_[place].event == nullptr) return {};
   return graph_.places_[place]->wait(places_[place].event);
 }
 
-Status Frame::lend(std::uint32_t id) {
+Status CallFrame::lend(std::uint32_t id) {
   const CompiledGraph::Slot& slot = graph_.slots_[id];
   if (call_->lender == nullptr || slot.kind != CompiledGraph::SlotKind::kOutput ||
       slot.place != 0 || lent_[slot.index] != nullptr || plan_->slot_bytes[id] == 0)
@@ -136,7 +136,7 @@ Status Frame::lend(std::uint32_t id) {
 }
 
 // What no later step reads goes back.
-void Frame::release(std::uint32_t id) {
+void CallFrame::release(std::uint32_t id) {
   const CompiledGraph::Slot& slot = graph_.slots_[id];
   if (released_[id]) return;  // by its last reader itself
   released_[id] = true;
@@ -150,7 +150,7 @@ void Frame::release(std::uint32_t id) {
 // Work that found no memory is tried once more after everybody has given up what he keeps for
 // later. Its operands are as they were: an executable writes its outputs alone.
 template <class Work>
-Status Frame::retried(std::uint32_t place, Work&& work) {
+Status CallFrame::retried(std::uint32_t place, Work&& work) {
   Status status = work();
   if (place == 0 || status.code() != Code::kOutOfMemory) [[likely]]
     return status;
@@ -159,8 +159,8 @@ Status Frame::retried(std::uint32_t place, Work&& work) {
   return work();
 }
 
-bp_error* Frame::lend_output(void* user, std::uint32_t output, bp_range* out_range) {
-  Frame& frame = *static_cast<Frame*>(user);
+bp_error* CallFrame::lend_output(void* user, std::uint32_t output, bp_range* out_range) {
+  CallFrame& frame = *static_cast<CallFrame*>(user);
   const auto& outputs = frame.graph_.partitions_[frame.lending_partition_].outputs;
   if (output >= outputs.size()) return make_error(BP_INVALID_ARGUMENT, "no such output");
   const Status status = frame.lend(outputs[output].slot);
@@ -169,8 +169,8 @@ bp_error* Frame::lend_output(void* user, std::uint32_t output, bp_range* out_ran
   return nullptr;
 }
 
-void Frame::input_done(void* user, std::uint32_t input) {
-  Frame& frame = *static_cast<Frame*>(user);
+void CallFrame::input_done(void* user, std::uint32_t input) {
+  CallFrame& frame = *static_cast<CallFrame*>(user);
   const auto& inputs = frame.graph_.partitions_[frame.lending_partition_].inputs;
   if (input >= inputs.size()) return;
   const std::uint32_t id = inputs[input].slot;
@@ -178,8 +178,8 @@ void Frame::input_done(void* user, std::uint32_t input) {
   if (--frame.open_bindings_[id] == 0) frame.release(id);
 }
 
-bp_error* Frame::lend_workspace(void* /*user*/, std::uint64_t bytes, bp_workspace_kind kind,
-                                bp_range* out_range) {
+bp_error* CallFrame::lend_workspace(void* /*user*/, std::uint64_t bytes, bp_workspace_kind kind,
+                                    bp_range* out_range) {
   void* const memory = take_host_memory(bytes, memory_use(kind));
   if (memory == nullptr)
     return make_error(BP_OUT_OF_MEMORY,
@@ -188,11 +188,11 @@ bp_error* Frame::lend_workspace(void* /*user*/, std::uint64_t bytes, bp_workspac
   return nullptr;
 }
 
-void Frame::workspace_done(void* /*user*/, const bp_range* range, bp_workspace_kind kind) {
+void CallFrame::workspace_done(void* /*user*/, const bp_range* range, bp_workspace_kind kind) {
   give_host_memory(range->host, range->size_bytes, memory_use(kind));
 }
 
-Status Frame::copy(const CompiledGraph::Step& step) {
+Status CallFrame::copy(const CompiledGraph::Step& step) {
   BP_RETURN_IF_ERROR(lend(step.target));
   const bp_range source = range(step.index), target = range(step.target);
   const std::uint32_t place =
@@ -212,7 +212,7 @@ Status Frame::copy(const CompiledGraph::Step& step) {
   return signals ? wait(place) : Status();
 }
 
-Status Frame::execute(const CompiledGraph::Step& step) {
+Status CallFrame::execute(const CompiledGraph::Step& step) {
   const CompiledGraph::CompiledPartition& p = graph_.partitions_[step.index];
   const Plan::Partition& sizes = plan_->partitions[step.index];
   for (std::size_t i = 0; i < p.inputs.size(); ++i) {
@@ -290,7 +290,7 @@ Status Frame::execute(const CompiledGraph::Step& step) {
   return status;
 }
 
-void Frame::drain() {
+void CallFrame::drain() {
   for (std::uint32_t i = 1; i < places_.size(); ++i) {
     if (places_[i].event == nullptr) continue;
     const bp_range nothing{};
@@ -301,7 +301,7 @@ void Frame::drain() {
   }
 }
 
-Status Frame::check(const CompiledGraph::Call& call) const {
+Status CallFrame::check(const CompiledGraph::Call& call) const {
   const std::size_t packs = call.packs != nullptr ? call.packs->size() : 0;
   const bool has_ranges =
       graph_.resident_place_ == 0 || (call.device_inputs.size() == call.inputs.size() &&
@@ -318,7 +318,7 @@ Status Frame::check(const CompiledGraph::Call& call) const {
                                       std::to_string(packs) + "."};
 }
 
-Status Frame::run(const Plan& plan, const CompiledGraph::Call& call) {
+Status CallFrame::run(const Plan& plan, const CompiledGraph::Call& call) {
   plan_ = &plan;
   call_ = &call;
   call_id_ = graph_.next_call_id_.fetch_add(1, std::memory_order_relaxed);
@@ -336,7 +336,7 @@ Status Frame::run(const Plan& plan, const CompiledGraph::Call& call) {
   return check_ ? check_->end() : Status();
 }
 
-Status Frame::run_step(std::uint32_t id) {
+Status CallFrame::run_step(std::uint32_t id) {
   const CompiledGraph::Step& step = graph_.steps_[id];
   switch (step.kind) {
     case CompiledGraph::StepKind::kUpload:
@@ -357,27 +357,27 @@ Status Frame::run_step(std::uint32_t id) {
   return call_->fallback->run(step.index, *this);
 }
 
-DeviceBuffer Frame::give_arena(const Device* device) {
+DeviceBuffer CallFrame::give_arena(const Device* device) {
   for (std::size_t i = 1; i < places_.size(); ++i)
     if (graph_.places_[i] == device) return std::move(places_[i].arena);
   return {};
 }
 
-std::unique_ptr<Frame> IdleFrames::take() {
+std::unique_ptr<CallFrame> IdleFrames::take() {
   const std::lock_guard lock(mutex_);
   if (frames_.empty()) return nullptr;
-  std::unique_ptr<Frame> frame = std::move(frames_.back());
+  std::unique_ptr<CallFrame> frame = std::move(frames_.back());
   frames_.pop_back();
   return frame;
 }
 
-void IdleFrames::give(std::unique_ptr<Frame> frame) {
+void IdleFrames::give(std::unique_ptr<CallFrame> frame) {
   const std::lock_guard lock(mutex_);
   frames_.push_back(std::move(frame));
 }
 
 void IdleFrames::clear() {
-  std::vector<std::unique_ptr<Frame>> gone;
+  std::vector<std::unique_ptr<CallFrame>> gone;
   const std::lock_guard lock(mutex_);
   gone.swap(frames_);
 }
@@ -399,13 +399,13 @@ void IdleFrames::trim(Device* device, void* frames) {
   if (const Result<DeviceQueue*> queue = device->queue(); queue.ok()) (*queue)->drain();
 }
 
-std::unique_ptr<Frame> CompiledGraph::take_frame() {
-  std::unique_ptr<Frame> frame = idle_frames_->take();
-  return frame ? std::move(frame) : std::make_unique<Frame>(*this);
+std::unique_ptr<CallFrame> CompiledGraph::take_frame() {
+  std::unique_ptr<CallFrame> frame = idle_frames_->take();
+  return frame ? std::move(frame) : std::make_unique<CallFrame>(*this);
 }
 
 Status CompiledGraph::run(const Plan& plan, const Call& call) {
-  std::unique_ptr<Frame> frame = take_frame();
+  std::unique_ptr<CallFrame> frame = take_frame();
   Status status = frame->run(plan, call);
   // After a failure work may still be under way in the frame's memory and the caller's.
   if (!status.ok()) frame->drain();

@@ -17,12 +17,12 @@ class MemoryCheck;
 // Of inputs that must stay: more than a partition has bindings.
 inline constexpr std::uint32_t kHeld = 1U << 24;
 
-class Frame final : public FallbackRunner::Memory {
+class CallFrame final : public FallbackRunner::Memory {
  public:
-  explicit Frame(CompiledGraph& graph);
-  ~Frame() override;
-  Frame(const Frame&) = delete;
-  Frame& operator=(const Frame&) = delete;
+  explicit CallFrame(CompiledGraph& graph);
+  ~CallFrame() override;
+  CallFrame(const CallFrame&) = delete;
+  CallFrame& operator=(const CallFrame&) = delete;
 
   Status run(const Plan& plan, const CompiledGraph::Call& call);
   // Waits for everything this frame has under way; after a failed run.
@@ -83,15 +83,15 @@ class Frame final : public FallbackRunner::Memory {
 // Frames of a graph that no call uses.
 class IdleFrames {
  public:
-  std::unique_ptr<Frame> take();  // null where there is none
-  void give(std::unique_ptr<Frame> frame);
+  std::unique_ptr<CallFrame> take();  // null where there is none
+  void give(std::unique_ptr<CallFrame> frame);
   void clear();
   // A Device::Trim: their arenas on that device go back to it.
   static void trim(Device* device, void* frames);
 
  private:
   std::mutex mutex_;  // not held over a plugin call
-  std::vector<std::unique_ptr<Frame>> frames_;
+  std::vector<std::unique_ptr<CallFrame>> frames_;
 };
 
 }  // namespace backplane::runtime

@@ -40,7 +40,7 @@ bool is_claimed(const partition::Target& target, ir::NodeId node) {
 // parted become one, if it takes those views. A target with atomic claims keeps its partitions
 // apart.
 void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& targets,
-                partition::Plan& plan) {
+                partition::Cut& plan) {
   const auto is_view = [&](ir::NodeId n) {
     return graph.nodes[n].op->op_class == ir::OpClass::kView;
   };
@@ -118,7 +118,7 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     }
   }
   for (;;) {
-    BP_ASSIGN_OR_RETURN(partition::Plan cut, partition::cut(graph, targets, options.partition));
+    BP_ASSIGN_OR_RETURN(partition::Cut cut, partition::cut(graph, targets, options.partition));
     merge_runs(graph, targets, cut);
     std::unique_ptr<CompiledGraph> made(new CompiledGraph(graph));
     made->dim_program_ = dim_program;

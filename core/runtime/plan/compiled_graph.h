@@ -150,7 +150,7 @@ class CompiledGraph {
 
  private:
   friend class PlanBuilder;
-  friend class Frame;
+  friend class CallFrame;
   friend class MemoryCheck;
   friend class CheckedExecution;
 
@@ -186,7 +186,7 @@ class CompiledGraph {
   };
 
   explicit CompiledGraph(ir::Graph graph);
-  std::unique_ptr<class Frame> take_frame();
+  std::unique_ptr<class CallFrame> take_frame();
   // For messages.
   std::string value_text(ir::ValueId value) const;
   std::string step_text(std::uint32_t step) const;

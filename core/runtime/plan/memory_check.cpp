@@ -37,7 +37,7 @@ Result<bool> memory_checks() {
                 "BACKPLANE_CHECK is '" + std::string(wanted) + "'; it must be 'memory' or empty");
 }
 
-MemoryCheck::MemoryCheck(Frame& frame)
+MemoryCheck::MemoryCheck(CallFrame& frame)
     : frame_(frame),
       graph_(frame.graph_),
       contents_(frame.graph_.slots_.size()),

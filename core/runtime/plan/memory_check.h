@@ -28,7 +28,7 @@ class CheckedExecution;
 // Of one frame; its members are called in the order of the steps.
 class MemoryCheck {
  public:
-  explicit MemoryCheck(Frame& frame);
+  explicit MemoryCheck(CallFrame& frame);
 
   Status begin();
   Status before(std::uint32_t step);
@@ -54,7 +54,7 @@ class MemoryCheck {
   // Who else's memory the value lies in, as the end of a sentence.
   std::string owner_text(std::uint32_t slot) const;
 
-  Frame& frame_;
+  CallFrame& frame_;
   const CompiledGraph& graph_;
   std::vector<Content> contents_;   // by slot
   std::vector<bool> may_be_unset_;  // by value: it depends on memory that nobody set

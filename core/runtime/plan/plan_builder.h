@@ -27,7 +27,7 @@ class PlanBuilder {
  public:
   PlanBuilder(CompiledGraph& out, const std::vector<Device*>& devices,
               const std::vector<partition::Target>& targets, const CompileOptions& options,
-              const partition::Plan& cut)
+              const partition::Cut& cut)
       : out_(out),
         graph_(out.graph_),
         devices_(devices),
@@ -68,7 +68,7 @@ class PlanBuilder {
   const std::vector<Device*>& devices_;
   const std::vector<partition::Target>& targets_;  // parallel to devices_
   const CompileOptions& options_;
-  const partition::Plan& cut_;
+  const partition::Cut& cut_;
   std::set<ir::ValueId> needed_;  // roots read outside the partition that makes them
   std::map<ir::ValueId, std::uint32_t> export_of_root_;
   std::map<std::pair<ir::ValueId, std::uint32_t>, std::uint32_t> slot_of_;  // (root, place)

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPathVariable = "BACKPLANE_PLUGIN_PATH";
+constexpr std::string_view kPackageOrigin = "package";
 constexpr std::string_view kSystemDirectory = "/usr/lib/backplane/plugins";
 constexpr std::string_view kPrefix = "libbackplane_";
 constexpr std::string_view kSuffix = ".so";
@@ -110,6 +111,9 @@ Status Registry::State::add_file(const fs::path& path, std::string_view origin) 
     slot.refusal = note.take_status();
   }
   slot.entry.error = slot.refusal.message();
+  // The package's own names are not taken unnoticed.
+  if (note.ok() && !slot.usable && origin == kPackageOrigin)
+    log(LogLevel::kWarning, slot.refusal.message());
   if (log_enabled("plugins")) {
     log_topic("plugins", "backplane: plugin " + in_quotes(slot.entry.name) + " from " + text +
                              " (" + slot.entry.origin + ")" +

@@ -243,8 +243,19 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("op_table", [] {
     py::list out;
-    for (const ir::OpInfo& op : ir::all_ops())
-      out.append(py::make_tuple(std::string(op.name), std::string(op.operands), op.version));
+    for (const ir::OpInfo& op : ir::all_ops()) {
+      py::dict row;
+      row["name"] = op.name;
+      row["operands"] = op.operands;
+      row["version"] = op.version;
+      row["class"] = ir::op_class_name(op.op_class);
+      row["shape"] = ir::shape_rule_name(op.shape_rule);
+      row["flops"] = op.flops_per_element;
+      row["is_gradient"] = op.is_gradient;
+      row["data_dependent_shape"] = op.data_dependent_shape;
+      row["has_effects"] = ir::has_effects(op);
+      out.append(row);
+    }
     return out;
   });
 }

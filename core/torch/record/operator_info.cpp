@@ -123,7 +123,7 @@ constexpr std::array kRefuseAnyValues{
     std::string_view("aten.quantile"), std::string_view("aten.nanquantile")};
 
 RefusedValues refused_values_of(const OperatorInfo& info) {
-  if (info.op->differentiability == ir::Differentiability::kBackward) return RefusedValues::kNone;
+  if (info.op->is_gradient) return RefusedValues::kNone;
   if (!info.op->known || std::ranges::find(kRefuseAnyValues, info.name) != kRefuseAnyValues.end())
     return RefusedValues::kAny;
   const auto has = [&](std::string_view part) { return info.name.find(part) != std::string::npos; };

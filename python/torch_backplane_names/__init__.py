@@ -1,0 +1,97 @@
+"""Names of plugins as TorchDynamo's back ends, for plugins that no wheel has registered.
+
+``import torch`` loads this by the entry point of group ``torch.backends``, so it imports nothing but
+the standard library, and nothing here can raise. TorchDynamo asks the installed distributions for
+back ends (group ``torch_dynamo_backends``) when it first meets a name that it does not know; a
+distribution of ours answers with the libraries that lie in the folders of plugins then.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+
+GROUP = "torch_backplane.plugins"
+_LIBRARY = re.compile(r"libbackplane_(\w+)\.so")
+_USER = ".local/share/backplane/plugins"
+_SYSTEM = "/usr/lib/backplane/plugins"
+
+
+def wheel_folders() -> Iterator[tuple[str, str]]:
+    """Distribution and folder of each installed wheel that brings plugins. Its entry point of group
+    ``torch_backplane.plugins`` names a package, or ``package:folder`` below it; it is not imported."""
+    others = (d for d in importlib.metadata.distributions() if not isinstance(d, _Plugins))
+    points = [
+        (dist.name, point) for dist in others for point in dist.entry_points.select(group=GROUP)
+    ]
+    for wheel, point in points:
+        package, _, below = point.value.partition(":")
+        try:
+            spec = importlib.util.find_spec(package.strip())
+        except (ImportError, ValueError):
+            continue
+        for root in (spec.submodule_search_locations or []) if spec else []:
+            yield wheel, os.path.join(root, below.strip())
+
+
+def _paths() -> Iterator[str]:
+    yield from os.environ.get("BACKPLANE_PLUGIN_PATH", "").split(":")
+    for _, folder in wheel_folders():
+        yield folder
+    yield os.path.join(os.path.expanduser("~"), _USER)
+    yield _SYSTEM
+
+
+def names() -> list[str]:
+    """Of all plugins in those folders, by the names of their files: no library is opened."""
+    found: dict[str, None] = {}
+    for path in _paths():
+        if not os.path.isabs(path):
+            continue
+        try:
+            files: Iterable[str] = os.listdir(path) if os.path.isdir(path) else [path]
+        except OSError:
+            continue
+        for file in sorted(files):
+            if match := _LIBRARY.fullmatch(os.path.basename(file)):
+                found.setdefault(match[1])
+    return list(found)
+
+
+class _Plugins(importlib.metadata.Distribution):
+    def read_text(self, filename: str) -> str | None:
+        if filename == "METADATA":
+            return "Metadata-Version: 2.1\nName: torch-backplane-names\nVersion: 0\n"
+        if filename == "entry_points.txt":
+            points = (f"plugin:{name} = torch_backplane._backends:{name}" for name in names())
+            return "\n".join(["[torch_dynamo_backends]", *points, ""])
+        return None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        return pathlib.Path(__file__).parent / path
+
+
+class _Finder:
+    """Finds no modules; a distribution."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        return None
+
+    @staticmethod
+    def find_distributions(
+        context: importlib.metadata.DistributionFinder.Context | None = None,
+    ) -> Iterator[importlib.metadata.Distribution]:
+        if context is None or context.name is None:
+            yield _Plugins()
+
+
+def register() -> None:
+    """Once for the process, however often it is called."""
+    if not any(finder is _Finder for finder in sys.meta_path):
+        sys.meta_path.append(_Finder)  # type: ignore[arg-type]

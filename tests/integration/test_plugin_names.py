@@ -1,0 +1,96 @@
+"""Any plugin that is found is a back end of torch.compile by its name, without a line of Python."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+BUILD = pathlib.Path(os.environ.get("BACKPLANE_BUILD", "build/dev")).absolute()
+GOOD = BUILD / "testing_plugins" / "libbackplane_good.so"  # claims nothing
+
+PROGRAM = """
+import torch
+model = torch.nn.Linear(4, 4).requires_grad_(False)
+x = torch.ones(2, 4)
+compiled = torch.compile(model, backend="plugin:good")
+assert torch.equal(compiled(x), model(x))
+import torch_backplane
+print(torch_backplane.stats()["plugin_nodes"], torch_backplane.stats()["fallback_nodes"])
+print([(p["name"], p["origin"]) for p in torch_backplane.plugins() if p["name"] == "good"])
+"""
+
+
+def run(program: str, folder: pathlib.Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "HOME": str(folder), **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def bring(folder: pathlib.Path, name: str = "good") -> pathlib.Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return pathlib.Path(shutil.copy(GOOD, folder / f"libbackplane_{name}.so"))
+
+
+def test_on_the_path(tmp_path: pathlib.Path) -> None:
+    bring(tmp_path / "acme")
+    done = run(PROGRAM, tmp_path, BACKPLANE_PLUGIN_PATH=str(tmp_path / "acme"))
+    assert done.returncode == 0, done.stderr
+    assert "('good', 'BACKPLANE_PLUGIN_PATH')" in done.stdout
+
+
+def test_in_the_users_folder(tmp_path: pathlib.Path) -> None:
+    bring(tmp_path / ".local/share/backplane/plugins")
+    done = run(PROGRAM, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "('good', 'user directory')" in done.stdout
+
+
+@pytest.mark.parametrize("below", ["", ":lib"])
+def test_of_an_installed_wheel(tmp_path: pathlib.Path, below: str) -> None:
+    site = tmp_path / "site"
+    bring(site / "acme_plugin" / below.strip(":"))
+    (site / "acme_plugin" / "__init__.py").write_text("raise ImportError('nobody imports it')\n")
+    info = site / "acme_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[torch_backplane.plugins]\ngood = acme_plugin{below}\n"
+    )
+    done = run(PROGRAM, tmp_path, PYTHONPATH=str(site))
+    assert done.returncode == 0, done.stderr
+    assert "('good', 'wheel acme-plugin')" in done.stdout
+
+
+def test_an_unknown_name_is_none_of_ours(tmp_path: pathlib.Path) -> None:
+    program = """
+import torch
+try:
+    torch.compile(lambda x: x, backend="plugin:nobody")(torch.ones(1))
+except Exception as error:
+    print(type(error).__name__)
+"""
+    assert "InvalidBackend" in run(program, tmp_path).stdout
+
+
+def test_a_name_of_the_package_is_not_taken_unnoticed(tmp_path: pathlib.Path) -> None:
+    package = subprocess.run(
+        [sys.executable, "-c", "import torch_backplane as t; print(t.__path__[0])"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    folder = tmp_path / "acme"
+    folder.mkdir()
+    shutil.copy(pathlib.Path(package) / "plugins" / "libbackplane_reference.so", folder)
+    program = "import torch_backplane; torch_backplane.plugins()"
+    done = run(program, tmp_path, BACKPLANE_PLUGIN_PATH=str(folder))
+    assert "that name is taken by" in done.stderr and str(folder) in done.stderr
