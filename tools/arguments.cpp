@@ -1,5 +1,7 @@
 #include "tools/arguments.h"
 
+#include <algorithm>
+
 #include <charconv>
 #include <cstdint>
 
@@ -51,6 +53,12 @@ Arguments::Take take_text(std::string& out) {
     out = value;
     return {};
   };
+}
+
+bool asks_for_help(std::span<const std::string> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
 }
 
 }  // namespace backplane::tools

@@ -30,4 +30,7 @@ class Arguments {
 Arguments::Take take_number(std::int64_t& out, std::int64_t least);
 Arguments::Take take_text(std::string& out);
 
+// "--help" or "-h" among them.
+bool asks_for_help(std::span<const std::string> arguments);
+
 }  // namespace backplane::tools

@@ -102,6 +102,10 @@ Status run(const Options& options, std::ostream& out) {
 }  // namespace
 
 int opt_command(std::span<const std::string> arguments, std::ostream& out, std::ostream& error) {
+  if (asks_for_help(arguments)) {
+    out << kUsage;
+    return 0;
+  }
   Options options;
   Arguments known;
   const auto append = [](std::vector<std::string>& list) {

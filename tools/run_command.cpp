@@ -304,6 +304,10 @@ Result<bool> run(const Options& options, std::ostream& out) {
 }  // namespace
 
 int run_command(std::span<const std::string> arguments, std::ostream& out, std::ostream& error) {
+  if (asks_for_help(arguments)) {
+    out << kUsage;
+    return 0;
+  }
   Options options;
   Arguments known;
   known.add_value("--plugin", take_text(options.plugin));

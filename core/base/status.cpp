@@ -30,6 +30,8 @@ std::string_view code_name(Code code) {
       return "version mismatch";
     case Code::kParseError:
       return "parse error";
+    case Code::kWrongDevice:
+      return "wrong device";
     case Code::kVerifyError:
       return "verify error";
     case Code::kEagerOnly:

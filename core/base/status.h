@@ -30,6 +30,7 @@ enum class Code : std::uint32_t {
   kVerifyError = 103,
   kEagerOnly = 104,     // no graph of values says what the program does
   kProgramError = 105,  // PyTorch raises for what the program was given
+  kWrongDevice = 106,   // its tensors are on another device than it was to run on
 };
 
 std::string_view code_name(Code code);

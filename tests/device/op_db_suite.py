@@ -107,6 +107,8 @@ class TestOpDb(TestCase):
             compared += 1
             if compared == SAMPLES:
                 break
+        if compared == 0:
+            self.skipTest("the CPU takes none of its samples")
 
 
 def widened(value: Any) -> Any:

@@ -187,6 +187,19 @@ def test_an_index_is_its_plugins(plugin: str, npu: torch.device) -> None:
     assert error.code == "BP-0110" and f"{plugin}:0" in str(error) and other in str(error)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_index_is_its_plugins_at_the_own_door(
+    plugin: str, npu: torch.device, strict: bool
+) -> None:
+    other = next(name for name in PLUGINS if name != plugin)
+    compiled = torch_backplane.compile(
+        lambda t: t + 1, backend=f"plugin:{other}", strict=strict, options={"report": False}
+    )
+    with pytest.raises(torch_backplane.BackplaneError, match="BP-0110") as raised:
+        compiled(torch.ones(2, device=npu))
+    assert f"{plugin}:0" in str(raised.value)
+
+
 def test_tensors_of_two_devices_in_one_graph() -> None:
     first, second = (torch_backplane.device(name) for name in ("reference", "cpu_onednn"))
     with pytest.raises(Exception, match="BP-0110"):

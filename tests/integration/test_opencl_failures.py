@@ -188,13 +188,14 @@ print("was lost" in text and "start the program anew" in text, intact())
 plan("")
 print("was lost" in failure(step), intact())
 f = compiled(lambda x: x.sin() + 1)
-text = failure(f, x)
-print(text == "no error" or "was lost" in text)
-print(torch.allclose(torch.sin(x) + 1, x.sin() + 1))
+try:
+    print(torch.allclose(f(x), x.sin() + 1))  # with PyTorch
+except Exception as error:
+    print("was lost" in str(error))
 """,
         BACKPLANE_OPENCL_ZERO_COPY=zero_copy,
     )
-    assert done.stdout.split("\n")[:-1] == ["True True", "True True", "True", "True"], (
+    assert done.stdout.split("\n")[:-1] == ["True True", "True True", "True"], (
         done.stdout + done.stderr
     )
 

@@ -105,6 +105,7 @@ TEST_F(PreflightTest, SurvivesDamage) {
   const std::string bytes = read_file(testing_plugin("good"));
   const std::string path = folder_.file("libbackplane_damaged.so");
   std::mt19937 random(20261121);
+  int refused = 0;
   for (int round = 0; round < 400; ++round) {
     std::string damaged = bytes;
     for (int i = 0; i < 8; ++i) {
@@ -113,8 +114,12 @@ TEST_F(PreflightTest, SurvivesDamage) {
       damaged[random() % range] = static_cast<char>(random());
     }
     write_file(path, damaged);
-    (void)preflight(path);
+    const Result<PluginNote> note = preflight(path);
+    if (note.ok()) continue;
+    ++refused;
+    EXPECT_THAT(note.status().message(), HasSubstr("libbackplane_damaged.so"));
   }
+  EXPECT_GT(refused, 100);
 }
 
 TEST_F(PreflightTest, RefusesByContent) {

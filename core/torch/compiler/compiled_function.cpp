@@ -209,7 +209,7 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   if (placement.device) {
     made->torch_device_ = &device::owner_at(*placement.device);
     if (std::ranges::find(devices, &made->torch_device_->device()) == devices.end())
-      return Status(Code::kInvalidArgument,
+      return Status(devices.empty() ? Code::kInvalidArgument : Code::kWrongDevice,
                     "the tensors are on " + made->torch_device_->torch_device().str() +
                         ", which is " + made->torch_device_->device().label() +
                         ", and the graph is not compiled " + "for it");

@@ -52,6 +52,12 @@ Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> ca
   return entry;
 }
 
+bool raise_wrong_device(const Status& status) {
+  if (status.code() != Code::kWrongDevice) return false;
+  bridge::set_error("BP-0110", status);
+  return true;
+}
+
 std::string find_limit(const std::vector<const Entry*>& entries, std::size_t program_limit) {
   constexpr std::size_t kMostSizes = 256;
   std::unordered_set<const void*> programs;

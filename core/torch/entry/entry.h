@@ -32,6 +32,10 @@ inline Entry& entry_of(Entry& entry) { return entry; }
 // one serves all sizes of a structure.
 std::string find_limit(const std::vector<const Entry*>& entries, std::size_t program_limit);
 
+// Where the program's tensors are on another device than the one that was asked for, plain Python
+// is no answer: sets the Python error.
+bool raise_wrong_device(const Status& status);
+
 class Entry {
  public:
   // `request`: how the call that it was captured from is captured at other sizes.
