@@ -1,7 +1,6 @@
 #include "tools/arguments.h"
 
 #include <algorithm>
-
 #include <charconv>
 #include <cstdint>
 
@@ -35,7 +34,7 @@ Status Arguments::parse(std::span<const std::string> arguments, std::string& out
     const std::string value =
         equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1);
     if (const std::string fault = found->second(value); !fault.empty())
-      return wrong(name + " " + value + ": " + fault);
+      return wrong(std::string(name).append(" ").append(value).append(": ").append(fault));
   }
   return {};
 }
