@@ -22,10 +22,10 @@ std::shared_ptr<const ir::FlatGraph> flatten(const record::Recorded& recorded, b
 }  // namespace
 
 Result<std::shared_ptr<StagedProgram>> ProgramStore::compile(
-    record::Recorded recorded, const std::vector<at::Tensor>& examples,
+    record::Recorded recorded, const std::string& name, const std::vector<at::Tensor>& examples,
     const CutEntry::Eager& eager) const {
   CutOptions options = options_;
-  options.name = recorded.graph.name;
+  options.name = name;
   if (foreign_) {
     if (recorded.graph.inputs.size() == recorded.border.argument_count)
       return foreign_(std::move(recorded), examples);
@@ -63,11 +63,12 @@ Result<Program> ProgramStore::add(record::Recorded recorded, const SizeChoice& s
           sizes.note);
     };
   auto flat = flatten(recorded, all_static, sizes.key);
+  const std::string name = recorded.graph.name;
   BP_ASSIGN_OR_RETURN(
       SizeFamily::Member member,
       family_.add(
           std::move(recorded), std::move(flat),
-          [&](record::Recorded given) { return compile(std::move(given), examples, eager); },
+          [&](record::Recorded given) { return compile(std::move(given), name, examples, eager); },
           invent));
   structures_.fetch_add(member.new_structure ? 1 : 0, std::memory_order_relaxed);
   splits_.fetch_add(member.split ? 1 : 0, std::memory_order_relaxed);

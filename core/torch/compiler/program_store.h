@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -61,7 +62,9 @@ class ProgramStore {
   }
 
  private:
-  Result<std::shared_ptr<StagedProgram>> compile(record::Recorded recorded,
+  // `name`: of the recording that it is compiled for; `recorded` may be an earlier one of its
+  // structure.
+  Result<std::shared_ptr<StagedProgram>> compile(record::Recorded recorded, const std::string& name,
                                                  const std::vector<at::Tensor>& examples,
                                                  const CutEntry::Eager& eager) const;
 
