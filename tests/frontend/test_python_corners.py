@@ -172,6 +172,14 @@ def no_annotations_yet(out: list[Any]) -> None:
     out.append("__annotations__" in made.__dict__)
 
 
+def no_annotations_of_a_class_of_c(out: list[Any]) -> None:
+    for kind in (int, type(len), types.SimpleNamespace):
+        try:
+            out.append(kind.__annotations__)
+        except AttributeError as error:
+            out.append(str(error))
+
+
 def class_variable_deleted(out: list[Any]) -> None:
     class Own:
         def method(self) -> None:
@@ -198,6 +206,7 @@ def class_variable_deleted(out: list[Any]) -> None:
         metaclass_finds_attributes,
         reversed_once,
         no_annotations_yet,
+        no_annotations_of_a_class_of_c,
         class_variable_deleted,
     ],
 )

@@ -216,7 +216,8 @@ PyObject* Interpreter::class_attribute(PyObject* owner, PyObject* name) {
   }
   if (of_meta && is_data_descriptor(of_meta)) {
     static PyObject* const annotations = interned("__annotations__");
-    if (name == annotations && !PyDict_Contains(type->tp_dict, annotations))
+    if (name == annotations && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+        !PyDict_Contains(cpython::dict_of_class(type), annotations))
       return world_.stop("the program asks for annotations, which their class makes then");
     const Ref value = Ref::steal(PyObject_GetAttr(owner, name));
     // Its name, bases and such: of a class of C as fixed as it is.
