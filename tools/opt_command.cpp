@@ -45,9 +45,9 @@ Status print_partitions(const ir::Graph& graph, const Options& options, std::ost
     labels.push_back(device->label());
     targets.push_back(std::move(target));
   }
-  BP_ASSIGN_OR_RETURN(const partition::Cut plan, partition::cut(graph, targets, {}));
-  for (std::size_t i = 0; i < plan.partitions.size(); ++i) {
-    const partition::Partition& part = plan.partitions[i];
+  BP_ASSIGN_OR_RETURN(const partition::Cut cut, partition::cut(graph, targets, {}));
+  for (std::size_t i = 0; i < cut.partitions.size(); ++i) {
+    const partition::Partition& part = cut.partitions[i];
     out << "// partition " << i << " on "
         << (part.target == partition::kHost ? "host" : labels[part.target]) << "\n";
     for (const ir::NodeId node : part.nodes) out << "//   " << ir::print_node(graph, node) << "\n";
@@ -56,8 +56,8 @@ Status print_partitions(const ir::Graph& graph, const Options& options, std::ost
     for (const partition::Refusal& refusal : targets[t].refusals)
       out << "// " << labels[t] << " refuses " << ir::print_node(graph, refusal.node) << ": "
           << refusal.text << "\n";
-  out << "// predicted " << plan.predicted_ns / 1000 << " us, transfers "
-      << plan.predicted_transfer_ns / 1000 << " us of them\n";
+  out << "// predicted " << cut.predicted_ns / 1000 << " us, transfers "
+      << cut.predicted_transfer_ns / 1000 << " us of them\n";
   return {};
 }
 

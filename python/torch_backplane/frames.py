@@ -156,7 +156,7 @@ class TracedGraph(Recording):
             graph_module,
             [node.meta.get("val") for node in placeholders],
             name=f"graph_{account.number}",
-            static=[i for i in static if i < len(placeholders)],
+            static=static,
             pack_inference=role == "inference" if pack is None else pack,
         )
         self.role = role

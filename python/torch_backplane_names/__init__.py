@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 GROUP = "torch_backplane.plugins"
+# As core/runtime/plugin/registry.cpp, which cannot be asked before the extension module is loaded.
 _LIBRARY = re.compile(r"libbackplane_(\w+)\.so")
 _USER = ".local/share/backplane/plugins"
 _SYSTEM = "/usr/lib/backplane/plugins"

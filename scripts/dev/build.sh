@@ -33,6 +33,18 @@ build_core() {
 # Whether the build folder builds the C++ tests.
 has_cpp_tests() { grep -qs '^BACKPLANE_BUILD_TESTS:[A-Z]*=ON$' "$BACKPLANE_BUILD/CMakeCache.txt"; }
 
+# build_with_pip CPP_TESTS install|wheel [arguments]: what pip makes of the checkout in the build folder.
+build_with_pip() {
+  local cpp_tests=$1 verb=$2
+  shift 2
+  env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip "$verb" --no-build-isolation --no-deps "$@" . \
+    -C build-dir="$BACKPLANE_BUILD" \
+    -C cmake.build-type=RelWithDebInfo \
+    -C cmake.define.BACKPLANE_BUILD_TESTS="$cpp_tests" \
+    -C cmake.define.BACKPLANE_WERROR=ON \
+    -C cmake.define.BACKPLANE_ONEDNN_ROOT="${BACKPLANE_ONEDNN_ROOT:-}"
+}
+
 # build_package [--no-cpp-tests] [EXTRA...]: also installs requirements/EXTRA.txt. A folder that has built
 # the C++ tests once goes on to build them.
 build_package() {
@@ -57,13 +69,7 @@ build_package() {
     fi
   else
     say "building and installing torch-backplane ($log)"
-    quietly "$log" env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip install --verbose \
-      --no-build-isolation --no-deps --force-reinstall . \
-      -C build-dir="$BACKPLANE_BUILD" \
-      -C cmake.build-type=RelWithDebInfo \
-      -C cmake.define.BACKPLANE_BUILD_TESTS="$cpp_tests" \
-      -C cmake.define.BACKPLANE_WERROR=ON \
-      -C cmake.define.BACKPLANE_ONEDNN_ROOT="${BACKPLANE_ONEDNN_ROOT:-}"
+    quietly "$log" build_with_pip "$cpp_tests" install --verbose --force-reinstall
     set_stamp package "$hash"
   fi
   unlock

@@ -15,11 +15,8 @@ run_wheel() {
   rm -rf "$out"
   mkdir -p "$out/built"
   say "making the wheel ($out.log)"
-  quietly "$out.log" env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip wheel --no-build-isolation --no-deps \
-    -w "$out/built" . -C build-dir="$BACKPLANE_BUILD" -C cmake.build-type=RelWithDebInfo \
-    -C cmake.define.BACKPLANE_BUILD_TESTS="$(has_cpp_tests && echo ON || echo OFF)" \
-    -C cmake.define.BACKPLANE_WERROR=ON -C install.strip=true \
-    -C cmake.define.BACKPLANE_ONEDNN_ROOT="${BACKPLANE_ONEDNN_ROOT:-}"
+  quietly "$out.log" build_with_pip "$(has_cpp_tests && echo ON || echo OFF)" wheel -w "$out/built" \
+    -C install.strip=true
   quietly "$out-audit.log" env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m auditwheel repair "${exclude[@]}" \
     --wheel-dir "$out" "$out"/built/*.whl
   unlock

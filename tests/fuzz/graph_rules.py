@@ -447,6 +447,10 @@ def _bilinear(graph: Graph) -> str:
 # --- convolutions and pooling --------------------------------------------------------------------
 
 
+def _optional(graph: Graph, shape: tuple[int, ...]) -> str:
+    return graph.input(shape).name if graph.rng.random() < 0.6 else "None"
+
+
 def _image(graph: Graph, rank: int, channels: int, sizes: tuple[int, ...] = (5, 7, 8, 4)) -> Value:
     pixels = [graph.rng.choice(sizes) for _ in range(rank)]
     return _sized(graph, [graph.rng.choice((1, 2)), channels, *pixels], 0.3)

@@ -40,7 +40,7 @@ bool is_claimed(const partition::Target& target, ir::NodeId node) {
 // parted become one, if it takes those views. A target with atomic claims keeps its partitions
 // apart.
 void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& targets,
-                partition::Cut& plan) {
+                partition::Cut& cut) {
   const auto is_view = [&](ir::NodeId n) {
     return graph.nodes[n].op->op_class == ir::OpClass::kView;
   };
@@ -53,7 +53,7 @@ void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& ta
   };
   std::vector<partition::Partition> merged;
   std::vector<ir::NodeId> between;  // views since the last partition that stays
-  for (partition::Partition& p : plan.partitions) {
+  for (partition::Partition& p : cut.partitions) {
     if (std::ranges::all_of(p.nodes, is_view)) {
       between.insert(between.end(), p.nodes.begin(), p.nodes.end());
       continue;
@@ -71,9 +71,9 @@ void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& ta
       merged.push_back(std::move(p));
     }
   }
-  plan.partitions = std::move(merged);
-  for (std::uint32_t i = 0; i < plan.partitions.size(); ++i)
-    for (const ir::NodeId n : plan.partitions[i].nodes) plan.of_node[n] = i;
+  cut.partitions = std::move(merged);
+  for (std::uint32_t i = 0; i < cut.partitions.size(); ++i)
+    for (const ir::NodeId n : cut.partitions[i].nodes) cut.of_node[n] = i;
 }
 
 // Takes nodes back from a target that could not keep its promise.

@@ -58,8 +58,9 @@ RecordedFunction::Counts RecordedFunction::counts() const {
   Counts counts;
   counts.recordings = recordings_.load(std::memory_order_relaxed);
   counts.record_ns = record_ns_.load(std::memory_order_relaxed);
-  counts.structures = programs_.counts().structures;
-  counts.splits = programs_.counts().splits;
+  const ProgramStore::Counts compiled = programs_.counts();
+  counts.structures = compiled.structures;
+  counts.splits = compiled.splits;
   const std::lock_guard lock(mutex_);
   counts.sizes = hits_.size();
   return counts;

@@ -196,8 +196,8 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
     return cpython::evaluate_by_default(thread, frame, throwing);
   if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
   // Runs when something is let go, or the collector comes: none of the program's.
-  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
-  if (code->co_name == finalizer) return cpython::evaluate_unhooked(thread, frame, throwing);
+  if (code->co_name == capture::finalizer_name())
+    return cpython::evaluate_unhooked(thread, frame, throwing);
   const FileKind kind = kind_of_file(code);
   if (kind == FileKind::kProgram && (code->co_flags & kSuspends) != 0) {
     ++plain_calls_;

@@ -99,14 +99,20 @@ void World::share(PyObject* object) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) share(PyTuple_GET_ITEM(object, i));
 }
 
+PyObject* finalizer_name() {
+  static PyObject* const name = PyUnicode_InternFromString("__del__");
+  return name;
+}
+
+bool has_finalizer(PyTypeObject* type) { return _PyType_Lookup(type, finalizer_name()) != nullptr; }
+
 bool World::ends_silently(PyTypeObject* type) {
-  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
-  if (_PyType_Lookup(type, finalizer)) {
+  if (has_finalizer(type)) {
     stop(std::string("the program makes a ") + type->tp_name +
          ", whose __del__ would run when the capture ends");
     return false;
   }
-  guards_.guard_type_attribute(type, finalizer, nullptr);
+  guards_.guard_type_attribute(type, finalizer_name(), nullptr);
   return true;
 }
 

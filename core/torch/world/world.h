@@ -206,5 +206,8 @@ class World {
 bool is_primitive(PyObject* object);
 // Named by its identity and the same in every call: classes, modules, dtypes, built-in functions.
 bool is_fixed(PyObject* object);
+// Whether an end of one runs code of the program.
+PyObject* finalizer_name();
+bool has_finalizer(PyTypeObject* type);
 
 }  // namespace backplane::capture

@@ -80,8 +80,7 @@ bool World::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* val
     before = PyCell_GET(place);
   else if (key && PyDict_Check(place))
     before = PyDict_GetItemWithError(place, key);
-  static PyObject* const finalizer = PyUnicode_InternFromString("__del__");
-  if (before && before != value && _PyType_Lookup(Py_TYPE(before), finalizer)) {
+  if (before && before != value && has_finalizer(Py_TYPE(before))) {
     stop(std::string("the program lets go of a ") + Py_TYPE(before)->tp_name +
          ", whose __del__ would run later");
     return false;
