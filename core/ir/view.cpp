@@ -62,7 +62,6 @@ struct AttributeReader {
   }
 };
 
-// Elements from operand 0's start to the result's start.
 std::int64_t step_offset(const Graph& graph, ValueId value, std::span<const std::int64_t> classes,
                          bool& depends) {
   const Node& node = graph.nodes[graph.values[value].producer];
@@ -125,6 +124,20 @@ std::int64_t offset_bytes(const Graph& graph, ValueId value, std::span<const std
 ValueId view_root(const Graph& graph, ValueId value) {
   while (is_view(graph, value)) value = graph.nodes[graph.values[value].producer].operands[0];
   return value;
+}
+
+std::int64_t step_offset(const Graph& graph, ValueId value,
+                         std::span<const std::int64_t> class_values) {
+  bool depends = false;
+  return is_view(graph, value) ? step_offset(graph, value, class_values, depends) : 0;
+}
+
+std::optional<std::int64_t> constant_step_offset(const Graph& graph, ValueId value) {
+  if (!is_view(graph, value)) return 0;
+  bool depends = false;
+  const std::int64_t elements = step_offset(graph, value, hint_values(graph), depends);
+  if (depends) return std::nullopt;
+  return elements;
 }
 
 std::int64_t view_offset_bytes(const Graph& graph, ValueId value,

@@ -22,6 +22,12 @@ std::int64_t span_bytes(DType dtype, std::span<const std::int64_t> dims,
 
 // The value whose memory `value` lies in: follows operand 0 of view ops. Itself when not a view.
 ValueId view_root(const Graph& graph, ValueId value);
+// Elements from the start of what `value` is a view of, its operand 0, to its own; 0 when it is
+// none.
+std::int64_t step_offset(const Graph& graph, ValueId value,
+                         std::span<const std::int64_t> class_values);
+// The same where it is equal in every call; null where it depends on a dim class.
+std::optional<std::int64_t> constant_step_offset(const Graph& graph, ValueId value);
 // Bytes from the start of view_root(value) to the start of `value`.
 std::int64_t view_offset_bytes(const Graph& graph, ValueId value,
                                std::span<const std::int64_t> class_values);

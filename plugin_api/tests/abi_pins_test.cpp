@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "abi_0_1_pins.h"
+#include "abi_0_2_pins.h"
 
 namespace {
 

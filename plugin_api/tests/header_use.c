@@ -2,12 +2,12 @@
  * and in C11 without a warning. */
 #include <backplane/plugin.h>
 
-BP_NOTE(BP_VERSION(0, 1), BP_ABI_VERSION, "header_use", "Backplane tests", "0.1",
+BP_NOTE(BP_VERSION(0, 2), BP_ABI_VERSION, "header_use", "Backplane tests", "0.1",
         BP_SANITIZER_NONE);
 
 uint64_t backplane_header_use(const bp_graph* graph);
 uint64_t backplane_header_use(const bp_graph* graph) {
-  uint64_t seen = BP_VALUE_CONSTANT | BP_EFFECT_RANDOM | BP_CLAIM_DIVISIBLE | BP_IO_NO_REUSE;
+  uint64_t seen = BP_VALUE_CONSTANT | BP_EFFECT_RANDOM | BP_CLAIM_DIVISIBLE;
   if (!BP_HAS(graph->struct_size, bp_graph, output_count)) return 0;
   if (graph->node_count != 0) seen += bp_graph_node(graph, 0)->id;
   if (graph->value_count != 0) seen += bp_graph_value(graph, 0)->id;

@@ -21,8 +21,6 @@ Answer check_values(const NodeView& node) {
     if (absent(v)) return std::nullopt;
     if (!type_of(v.dtype())) return refusal(BP_REFUSED_DTYPE, "an element type without kernels");
     if (v.rank() > kHighestRank) return refusal(BP_REFUSED_SHAPE, "more than 12 dims");
-    if (v.has(BP_VALUE_DATA_DEPENDENT))
-      return refusal(BP_REFUSED_DYNAMIC, "sizes that depend on data");
     return std::nullopt;
   };
   for (std::size_t i = 0; i < node.operand_count(); ++i)
@@ -81,7 +79,7 @@ Answer check(const NodeView& node) {
   if ((node.raw().effects & ~(attention ? BP_EFFECT_RANDOM : 0)) != 0)
     return refusal(BP_REFUSED_OP, "an operator with effects");
   if (Answer no = check_values(node)) return no;
-  if (sdk::is_view_op(op)) return std::nullopt;
+  if (node.is_view()) return std::nullopt;
   if (is_matmul_op(op)) return check_matmul(node);
   if (is_convolution_op(op)) return refuse_convolution(node);
   if (const ProgramOp* program = find_program_op(op)) return check_program(node, *program);

@@ -33,7 +33,7 @@ bool carries(std::string_view op) {
 }
 bool turns(std::string_view op) { return op == "aten.permute" || op == "aten.transpose.int"; }
 // Kernels take any strides; other views than turned ones may be impossible with them.
-bool reads(std::string_view op) { return turns(op) || !sdk::is_view_op(op); }
+bool reads(const NodeView& node) { return turns(node.op()) || !node.is_view(); }
 
 }  // namespace
 
@@ -45,7 +45,7 @@ std::vector<bool> channels_last_values(const GraphView& graph) {
     for (std::size_t i = 0; i < node.operand_count(); ++i) {
       if (!node.has_operand(i)) continue;
       const std::uint32_t v = node.operand_index(i);
-      if (!reads(node.op())) fixed[v] = true;
+      if (!reads(node)) fixed[v] = true;
       if (turns(node.op()) && fixed[node.result_index()]) fixed[v] = true;  // readers come later
     }
   }

@@ -117,7 +117,6 @@ class CpuDevice : public sdk::Device {
     const auto pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     info.memory_bytes = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
     info.buffer_limit_bytes = info.memory_bytes;
-    info.memory_kinds = {BP_MEMORY_HOST};
     const auto cores = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
     info.memory_bytes_per_s = 40e9;
     info.to_device_bytes_per_s = info.from_device_bytes_per_s = 20e9;
@@ -127,7 +126,7 @@ class CpuDevice : public sdk::Device {
     return info;
   }
 
-  Result<sdk::Buffer> allocate(std::size_t bytes, sdk::MemoryKind) override {
+  Result<sdk::Buffer> allocate(std::size_t bytes) override {
     // Whole pages for large blocks, so that the kernel can use huge ones.
     const std::size_t alignment = bytes >= (1U << 21) ? 4096 : 64;
     void* data = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment);
@@ -165,6 +164,7 @@ class CpuDevice : public sdk::Device {
     auto executable = std::make_unique<CpuExecutable>(graph, std::move(made.steps), factory,
                                                       std::move(made.layouts), std::move(relayout));
     executable->flags = BP_EXECUTABLE_SYNCHRONOUS | BP_EXECUTABLE_LENDING;
+    executable->bring_workspace();
     if (options.role() != BP_ROLE_SINGLE) executable->lend_intermediates();
     return std::unique_ptr<sdk::Executable>(std::move(executable));
   }

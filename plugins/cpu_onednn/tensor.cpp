@@ -90,10 +90,6 @@ std::int64_t product(std::span<const std::int64_t> dims) {
   return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::int64_t wrap_dim(std::int64_t dim, std::size_t rank) {
-  return dim < 0 ? dim + static_cast<std::int64_t>(std::max<std::size_t>(rank, 1)) : dim;
-}
-
 Shape broadcast_strides(const sdk::TensorSpec& spec, const Shape& dims) {
   Shape out(dims.size(), 0);
   const std::size_t lead = dims.size() - spec.rank();

@@ -38,7 +38,7 @@ BFloat16 to_bfloat16(float v);  // round to nearest even
 Float16 to_float16(float v);
 
 std::int64_t product(std::span<const std::int64_t> dims);
-std::int64_t wrap_dim(std::int64_t dim, std::size_t rank);
+using sdk::wrap_dim;
 // Strides of `spec` over `dims`, 0 where it is broadcast.
 Shape broadcast_strides(const sdk::TensorSpec& spec, const Shape& dims);
 

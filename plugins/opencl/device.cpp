@@ -56,8 +56,6 @@ std::optional<sdk::Refusal> refuse(const DeviceFacts& facts, const NodeView& nod
     if (*storage == Storage::kF64 && !facts.has_fp64)
       return refusal(BP_REFUSED_DTYPE, "the device has no float64");
     if (v.rank() > 12) return refusal(BP_REFUSED_SHAPE, "more than 12 dims");
-    if (v.has(BP_VALUE_DATA_DEPENDENT))
-      return refusal(BP_REFUSED_DYNAMIC, "the size depends on data");
     if (*storage == Storage::kF16 && v.has(BP_VALUE_HOST_SCALAR))
       return refusal(BP_REFUSED_DTYPE, "a float16 number bound by value");
     return std::nullopt;
@@ -68,7 +66,7 @@ std::optional<sdk::Refusal> refuse(const DeviceFacts& facts, const NodeView& nod
   for (std::size_t i = 0; i < node.result_count(); ++i)
     if (node.result_index(i) != BP_NONE)
       if (auto no = check(node.result(i))) return no;
-  if (sdk::is_view_op(op)) {
+  if (node.is_view()) {
     if (op == "aten.view_as_complex" || op == "aten.view_as_real")
       return refusal(BP_REFUSED_DTYPE, "no complex numbers");
     return std::nullopt;
@@ -200,9 +198,7 @@ sdk::DeviceInfo ClDevice::info() const {
   return info;
 }
 
-Result<sdk::Buffer> ClDevice::allocate(std::size_t bytes, sdk::MemoryKind kind) {
-  if (kind != 0 && kind != BP_MEMORY_DEVICE)
-    return Status(BP_UNSUPPORTED, "the device has device memory only");
+Result<sdk::Buffer> ClDevice::allocate(std::size_t bytes) {
   BP_SDK_RETURN_IF_ERROR(context_->check());
   auto memory = context_->pool().take(std::max<std::size_t>(bytes, 1));
   if (!memory.ok()) return memory.status();

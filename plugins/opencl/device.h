@@ -17,7 +17,7 @@ class ClDevice final : public sdk::Device {
 
   sdk::DeviceInfo info() const override;
   Status open() override { return context_->open(); }
-  Result<sdk::Buffer> allocate(std::size_t bytes, sdk::MemoryKind kind) override;
+  Result<sdk::Buffer> allocate(std::size_t bytes) override;
   Status copy(const sdk::Copy& copy, const sdk::Order& order) override;
   sdk::Claims claims(const sdk::GraphView& graph) override;
   Result<std::unique_ptr<sdk::Executable>> compile(const sdk::Subgraph& graph,

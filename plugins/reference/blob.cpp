@@ -136,9 +136,8 @@ void put_value(Writer& w, const bp_value& v) {
   w.put(v.first_dim);
   w.put(v.producer);
   w.put(v.alias_of);
-  w.put(v.mutation_of);
+  w.put(v.alias_offset);
   w.put(v.layout);
-  w.put(v.version);
   w.bytes(v.data, v.data ? static_cast<std::size_t>(v.data_bytes) : 0);
 }
 bp_value get_value(Reader& r) {
@@ -150,9 +149,8 @@ bp_value get_value(Reader& r) {
   v.first_dim = r.get<std::uint32_t>();
   v.producer = r.get<std::uint32_t>();
   v.alias_of = r.get<std::uint32_t>();
-  v.mutation_of = r.get<std::uint32_t>();
+  v.alias_offset = r.get<bp_dim>();
   v.layout = r.get<bp_layout>();
-  v.version = r.get<std::uint64_t>();
   std::size_t size = 0;
   const void* data = r.bytes(size);
   v.data = size ? data : nullptr;
@@ -160,17 +158,12 @@ bp_value get_value(Reader& r) {
   return v;
 }
 
-// A view's dimension lies within the rank of what it is a view of.
-void check_view(const LoadedGraph& g, const bp_node& n) {
-  if (!sdk::is_view_op(sdk::view(g.ops[n.op].name))) return;
-  check(n.operand_count > 0 && g.indices[n.first_operand] != BP_NONE);
-  const auto rank = std::max<std::int64_t>(g.values[g.indices[n.first_operand]].rank, 1);
-  for (std::uint32_t i = 0; i < n.attribute_count; ++i) {
-    const bp_attribute& a = g.attributes[n.first_attribute + i];
-    if (sdk::view(a.name).starts_with("dim") && a.kind == BP_ATTRIBUTE_INT)
-      check(!a.is_class && a.integer >= -rank && a.integer < rank);
-    if (sdk::view(a.name) == "split_sizes") check(a.count >= n.result_count);
-  }
+// A view is one of its node's operand 0.
+void check_view(const LoadedGraph& g, const bp_value& v) {
+  check(v.producer != BP_NONE);
+  const bp_node& n = g.nodes[v.producer];
+  check(n.operand_count > 0 && inside(n.first_operand, n.operand_count, g.indices.size()));
+  check(g.indices[n.first_operand] == v.alias_of);
 }
 
 void check_graph(const LoadedGraph& g) {
@@ -191,7 +184,7 @@ void check_graph(const LoadedGraph& g) {
     check(inside(v.first_dim, v.rank, g.dims.size()));
     check(v.producer == BP_NONE || v.producer < g.nodes.size());
     value(v.alias_of, true);
-    value(v.mutation_of, true);
+    if (v.alias_of != BP_NONE) check_view(g, v), dim(v.alias_offset);
     check(type_of(v.dtype) != Type::kNone);
     if ((v.flags & BP_VALUE_CONSTANT) == 0 || v.producer != BP_NONE) continue;
     std::uint64_t bytes = static_cast<std::uint64_t>(bytes_of(type_of(v.dtype)));
@@ -215,7 +208,6 @@ void check_graph(const LoadedGraph& g) {
     check(inside(n.first_result, n.result_count, g.indices.size()));
     check(inside(n.list_first, n.list_count, n.operand_count));
     check(inside(n.first_attribute, n.attribute_count, g.attributes.size()));
-    check_view(g, n);
   }
 }
 

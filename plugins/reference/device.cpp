@@ -4,6 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include <backplane/sdk/queued_program.hpp>
+
 #include "blob.h"
 #include "layouts.h"
 
@@ -23,50 +25,21 @@ double number_from(const char* name, double fallback) {
   return *end == 0 && value >= 0 ? value : fallback;
 }
 
-// A program that the worker runs: what execute was given is copied, since it is read later.
-class QueuedExecutable final : public sdk::Executable {
+// A program that a queue runs, and that can be stored.
+class QueuedExecutable final : public sdk::QueuedProgram {
  public:
-  QueuedExecutable(ReferenceDevice* device, std::shared_ptr<sdk::ProgramExecutable> program,
-                   std::vector<bp_layout> layouts)
-      : device_(device), program_(std::move(program)), layouts_(std::move(layouts)) {
-    inputs = program_->inputs;
-    outputs = program_->outputs;
-    dim_class_count = program_->dim_class_count;
+  QueuedExecutable(sdk::Queues& queues, std::shared_ptr<sdk::ProgramExecutable> program,
+                   std::vector<bp_layout> layouts, sdk::Worker::Work before)
+      : QueuedProgram(queues, std::move(program), std::move(before)), layouts_(std::move(layouts)) {
     requirement = kRequirement;
   }
-  sdk::Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
-    return program_->workspace_bytes(dims);
-  }
-  sdk::Result<std::string> save() override { return save_graph(program_->graph(), layouts_); }
-
+  sdk::Result<std::string> save() override { return save_graph(program().graph(), layouts_); }
   Status execute(const sdk::Execution& call) override {
-    BP_SDK_RETURN_IF_ERROR(check_ranges(*program_, call));
-    struct Call {
-      std::vector<bp_binding> bindings;
-      std::vector<std::int64_t> dims;
-      bp_execute_args args = sdk::make<bp_execute_args>();
-    };
-    auto kept = std::make_shared<Call>();
-    for (std::size_t i = 0; i < inputs.size(); ++i) kept->bindings.push_back(call.input(i));
-    for (std::size_t i = 0; i < outputs.size(); ++i) kept->bindings.push_back(call.output(i));
-    const std::size_t classes = program_->graph().dim_class_count();
-    if (classes) kept->dims.assign(call.dims(), call.dims() + classes);
-    kept->args.inputs = kept->bindings.data();
-    kept->args.outputs = kept->bindings.data() + inputs.size();
-    kept->args.binding_stride = sizeof(bp_binding);
-    kept->args.workspace = call.raw().workspace;
-    kept->args.dims = kept->dims.data();
-    kept->args.call_id = call.call_id();
-    return device_->submit(call.order(), false,
-                           [kept, program = program_, device = device_]() -> Status {
-                             device->pass_launch();
-                             return program->execute(sdk::Execution(kept->args));
-                           });
+    BP_SDK_RETURN_IF_ERROR(check_ranges(program(), call));
+    return QueuedProgram::execute(call);
   }
 
  private:
-  ReferenceDevice* device_;
-  std::shared_ptr<sdk::ProgramExecutable> program_;
   std::vector<bp_layout> layouts_;
 };
 
@@ -135,6 +108,8 @@ Settings Settings::from_environment() {
       std::clamp(number_from("BACKPLANE_REFERENCE_DEVICES", 1), 1.0, 64.0));
   s.latency_ns = static_cast<std::uint64_t>(
       std::clamp(number_from("BACKPLANE_REFERENCE_LATENCY_NS", 0), 0.0, 1e12));
+  s.compile_ns = static_cast<std::uint64_t>(
+      std::clamp(number_from("BACKPLANE_REFERENCE_COMPILE_NS", 0), 0.0, 1e12));
   s.bytes_per_s = number_from("BACKPLANE_REFERENCE_BANDWIDTH", 0);
   s.memory_bytes = static_cast<std::uint64_t>(
       std::clamp(number_from("BACKPLANE_REFERENCE_MEMORY", 0), 0.0, 1e18));
@@ -169,9 +144,7 @@ sdk::DeviceInfo MinimalDevice::info() const {
   return info;
 }
 
-sdk::Result<sdk::Buffer> MinimalDevice::allocate(std::size_t bytes, sdk::MemoryKind kind) {
-  if (kind != 0 && kind != BP_MEMORY_DEVICE)
-    return Status(BP_UNSUPPORTED, "the device has device memory only");
+sdk::Result<sdk::Buffer> MinimalDevice::allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX - kAlignment) return Status(BP_OUT_OF_MEMORY, "impossible size");
   const std::uint64_t live = usage_->live.fetch_add(bytes) + bytes;
   void* memory = nullptr;
@@ -219,33 +192,24 @@ std::vector<std::unique_ptr<ReferenceDevice>> ReferenceDevice::enumerate() {
   return devices;
 }
 
-Status ReferenceDevice::submit(const sdk::Order& order, bool blocking, Worker::Work work) {
-  std::shared_ptr<Completion> completion;
-  if (order.stream() != nullptr) {
-    completion =
-        static_cast<ReferenceStream*>(order.stream())->worker().submit(order, std::move(work));
-  } else {
-    const std::lock_guard lock(mutex_);
-    if (own_order_ == nullptr) own_order_ = std::make_shared<Worker>();
-    completion = own_order_->submit(order, std::move(work));
-    blocking = true;
-  }
-  Status status;
-  if (blocking && order.signal() == nullptr) completion->wait(UINT64_MAX, status);
-  return status;
-}
-
 Status ReferenceDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
-  return submit(order, true, [this, copy]() -> Status { return MinimalDevice::copy(copy, {}); });
+  return queues_.submit(order, true,
+                        [this, copy]() -> Status { return MinimalDevice::copy(copy, {}); });
 }
 
 sdk::Result<std::unique_ptr<sdk::Executable>> ReferenceDevice::compile(
     const sdk::Subgraph& graph, const sdk::CompileOptions& options) {
   BP_SDK_RETURN_IF_ERROR(check_claimed(graph));
-  if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(settings_.compile_ns);
+  do {
+    if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
+    if (settings_.compile_ns != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < end);
   std::vector<bp_layout> layouts = choose_layouts(graph, options);
   auto program = make_program(graph, layouts);
-  return std::make_unique<QueuedExecutable>(this, std::move(program), std::move(layouts));
+  return std::make_unique<QueuedExecutable>(queues_, std::move(program), std::move(layouts),
+                                            pass_launch());
 }
 
 Status ReferenceDevice::counters(bp_device_counters& out) {
@@ -255,13 +219,10 @@ Status ReferenceDevice::counters(bp_device_counters& out) {
 }
 
 sdk::Result<std::unique_ptr<sdk::Stream>> ReferenceDevice::create_stream() {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(workers_, [](const auto& worker) { return worker->idle_and_closed(); });
-  workers_.push_back(std::make_shared<Worker>());
-  return std::make_unique<ReferenceStream>(workers_.back());
+  return queues_.create_stream();
 }
 sdk::Result<std::unique_ptr<sdk::Event>> ReferenceDevice::create_event() {
-  return std::make_unique<ReferenceEvent>();
+  return queues_.create_event();
 }
 
 sdk::Result<std::uint64_t> ReferenceDevice::layout_bytes(const sdk::TensorDesc& desc) {
@@ -278,7 +239,7 @@ Status ReferenceDevice::layout_convert(const sdk::TensorDesc& source_desc, const
     return {BP_INVALID_ARGUMENT, "a layout conversion keeps element type and dims"};
   if (source.bytes() < bytes_of_desc(source_desc) || target.bytes() < bytes_of_desc(target_desc))
     return {BP_INVALID_ARGUMENT, "a range is smaller than its tensor"};
-  return submit(
+  return queues_.submit(
       order, true,
       [from = tensor_of(source_desc, source), to = tensor_of(target_desc, target)]() -> Status {
         convert_layout(to, from);
@@ -298,7 +259,8 @@ sdk::Result<std::unique_ptr<sdk::Executable>> ReferenceDevice::load(
   if (!check_claimed(graph).ok())
     return Status(BP_DATA_CORRUPT, "the blob's graph has an unknown operator");
   auto program = make_program(graph, (*loaded)->layouts);
-  return std::make_unique<QueuedExecutable>(this, std::move(program), (*loaded)->layouts);
+  return std::make_unique<QueuedExecutable>(queues_, std::move(program), (*loaded)->layouts,
+                                            pass_launch());
 }
 
 }  // namespace backplane::reference

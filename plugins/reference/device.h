@@ -1,7 +1,7 @@
 // The reference device: memory of its own, streams, a link of a set latency and bandwidth.
 #pragma once
 
-#include <backplane/sdk/device.hpp>
+#include <backplane/sdk/queue.hpp>
 
 #include <atomic>
 #include <memory>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "program.h"
-#include "streams.h"
 
 namespace backplane::reference {
 
@@ -18,6 +17,7 @@ struct Settings {
   static Settings from_environment();
   std::uint32_t devices = 1;       // BACKPLANE_REFERENCE_DEVICES
   std::uint64_t latency_ns = 0;    // BACKPLANE_REFERENCE_LATENCY_NS, of a copy or a launch
+  std::uint64_t compile_ns = 0;    // BACKPLANE_REFERENCE_COMPILE_NS, of a compile
   double bytes_per_s = 0;          // BACKPLANE_REFERENCE_BANDWIDTH, of a copy; 0: unlimited
   std::uint64_t memory_bytes = 0;  // BACKPLANE_REFERENCE_MEMORY; 0: unlimited
 };
@@ -35,7 +35,7 @@ class MinimalDevice : public sdk::Device {
   static std::vector<std::unique_ptr<MinimalDevice>> enumerate();
 
   sdk::DeviceInfo info() const override;
-  sdk::Result<sdk::Buffer> allocate(std::size_t bytes, sdk::MemoryKind kind) override;
+  sdk::Result<sdk::Buffer> allocate(std::size_t bytes) override;
   sdk::Status copy(const sdk::Copy& copy, const sdk::Order& order) override;
   sdk::Claims claims(const sdk::GraphView& graph) override { return claim_graph(graph); }
   sdk::Result<std::unique_ptr<sdk::Executable>> compile(
@@ -67,16 +67,14 @@ class ReferenceDevice final : public MinimalDevice {
   std::uint32_t check_blob(std::string_view requirement) override;
   sdk::Result<std::unique_ptr<sdk::Executable>> load(std::span<const std::byte> blob) override;
 
-  // Queues on the order's stream or the device's own. Without a signal, and `blocking` or on the
-  // device's own order, it returns when the work is done.
-  sdk::Status submit(const sdk::Order& order, bool blocking, Worker::Work work);
-  const Settings& settings() const { return settings_; }
-  void pass_launch() const { pass_link(0); }
-
  private:
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Worker>> workers_;  // of streams; kept until their queues are empty
-  std::shared_ptr<Worker> own_order_;
+  sdk::Worker::Work pass_launch() {
+    return [this]() -> sdk::Status {
+      pass_link(0);
+      return {};
+    };
+  }
+  sdk::Queues queues_;
 };
 
 }  // namespace backplane::reference

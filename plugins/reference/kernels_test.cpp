@@ -79,7 +79,7 @@ TEST(Kernels, MatrixProductOfATransposedView) {
   GraphBuilder g;
   const auto a = g.input(kF32, {2, 3}), b = g.input(kF32, {2, 3});
   const auto t = g.value(kF32, {3, 2}, {1, 3}), out = g.value(kF32, {2, 2});
-  g.node("aten.t", {b}, {t});
+  g.view("aten.t", b, t);
   g.node("aten.mm", {a, t}, {out});
   g.output(out);
   EXPECT_EQ((run_graph<float, float>(g, {{1, 2, 3, 4, 5, 6}, {1, 0, 1, 0, 1, 0}}, 4)),

@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <backplane/sdk/weights.hpp>
+
 #include "kernel_registry.h"
 #include "layouts.h"
 
@@ -35,22 +37,6 @@ class NodeKernel final : public sdk::Kernel {
   NodePlan plan_;
 };
 
-bool is_transposition(const sdk::NodeView& node) {
-  if (node.operand_count() == 0 || !node.has_operand(0) || node.operand(0).rank() != 2)
-    return false;
-  if (node.op() == "aten.t") return true;
-  if (node.op() == "aten.transpose.int") {
-    const auto wrapped = [&](const char* name, std::int64_t fallback) {
-      const std::int64_t d = node.int_or(name, fallback);
-      return d < 0 ? d + 2 : d;
-    };
-    return wrapped("dim0", 0) != wrapped("dim1", 1);
-  }
-  if (node.op() != "aten.permute") return false;
-  const bp_attribute* dims = node.attribute("dims");
-  return dims && dims->count == 2 && (dims->integers[0] == 1 || dims->integers[0] == -1);
-}
-
 // Where an op takes a weight: its operand, and the layout in which it reads it best. 0: nowhere.
 std::uint64_t weight_layout(const sdk::NodeView& node, std::size_t operand) {
   const std::string_view op = node.op();
@@ -58,32 +44,6 @@ std::uint64_t weight_layout(const sdk::NodeView& node, std::size_t operand) {
     return kColumnPanels;
   if ((op == "aten.linear" || op == "aten.convolution") && operand == 1) return kRowPanels;
   return 0;
-}
-
-bool is_output(const sdk::GraphView& graph, std::uint32_t value) {
-  for (const std::uint32_t output : graph.outputs())
-    if (output == value) return true;
-  return false;
-}
-
-// The layout that every use of the value reads; 0 when they differ or one reads none.
-std::uint64_t layout_of_uses(const sdk::GraphView& graph, std::uint32_t value, bool transposed) {
-  if (is_output(graph, value)) return 0;
-  std::uint64_t layout = 0;
-  for (std::size_t n = 0; n < graph.size(); ++n) {
-    const sdk::NodeView node = graph[n];
-    for (std::size_t i = 0; i < node.operand_count(); ++i) {
-      if (node.operand_index(i) != value) continue;
-      std::uint64_t here = weight_layout(node, i);
-      if (here == 0 && !transposed && is_transposition(node)) {
-        here = layout_of_uses(graph, node.result_index(), true);
-        if (here != 0) here = here == kColumnPanels ? kRowPanels : 0;
-      }
-      if (here == 0 || (layout != 0 && layout != here)) return 0;
-      layout = here;
-    }
-  }
-  return layout;
 }
 
 std::optional<sdk::Refusal> refuse(const sdk::NodeView& node) {
@@ -95,7 +55,7 @@ std::optional<sdk::Refusal> refuse(const sdk::NodeView& node) {
     return because(BP_REFUSED_OP, op + " draws from the host's generator");
   if (node.raw().effects & ~BP_EFFECT_MUTATES)
     return because(BP_REFUSED_OTHER, op + " has an unknown effect");
-  const bool view = sdk::is_view_op(op);
+  const bool view = node.is_view();
   const KernelRow* row = find_kernel(op);
   if (!view && row == nullptr) return because(BP_REFUSED_OP, "no kernel for " + op);
   for (std::uint32_t i = 0; i < node.raw().operand_count + node.raw().result_count; ++i) {
@@ -107,8 +67,6 @@ std::optional<sdk::Refusal> refuse(const sdk::NodeView& node) {
     if (type == Type::kNone) return because(BP_REFUSED_DTYPE, "element type not supported");
     if (!view && is_complex(type) && !row->complex)
       return because(BP_REFUSED_DTYPE, op + " has no complex kernel");
-    if (!operand && value.has(BP_VALUE_DATA_DEPENDENT))
-      return because(BP_REFUSED_DYNAMIC, "the result's size depends on data");
     if (operand && value.raw().layout.kind == BP_LAYOUT_OPAQUE &&
         !is_panel_layout(value.raw().layout.layout_id))
       return because(BP_REFUSED_LAYOUT, "layout of another plugin");
@@ -122,17 +80,13 @@ sdk::Claims claim_graph(const sdk::GraphView& graph) { return sdk::claim_where(g
 
 std::vector<bp_layout> choose_layouts(const sdk::Subgraph& graph,
                                       const sdk::CompileOptions& options) {
-  std::vector<bp_layout> layouts(graph.inputs().size(), {BP_LAYOUT_STRIDED, 0, 0});
-  for (std::size_t i = 0; i < layouts.size(); ++i) {
-    if (options.input(i).layout.kind == BP_LAYOUT_OPAQUE) layouts[i] = options.input(i).layout;
-    const sdk::ValueView value = graph.value(graph.inputs()[i]);
-    if (!options.wants_any_input(i) || !value.has(BP_VALUE_STATIC)) continue;
-    bool fixed = value.rank() >= 2;
-    for (const bp_dim d : value.dims()) fixed = fixed && d > 0;
-    const std::uint64_t layout = fixed ? layout_of_uses(graph, value.index(), false) : 0;
-    if (layout != 0) layouts[i] = {BP_LAYOUT_OPAQUE, 0, layout};
-  }
-  return layouts;
+  return sdk::choose_weight_layouts(
+      graph, options,
+      [](const sdk::NodeView& node, std::size_t operand, bool turned) -> std::uint64_t {
+        const std::uint64_t layout = weight_layout(node, operand);
+        if (!turned) return layout;
+        return layout == kColumnPanels ? kRowPanels : 0;
+      });
 }
 
 std::shared_ptr<sdk::ProgramExecutable> make_program(const sdk::Subgraph& graph,
@@ -147,7 +101,7 @@ std::shared_ptr<sdk::ProgramExecutable> make_program(const sdk::Subgraph& graph,
   std::vector<sdk::Step> steps;
   for (sdk::Step& step : sdk::step_per_node(graph)) {
     const sdk::NodeView node = graph[step.nodes[0]];
-    if (is_transposition(node) && packed(node.operand_index(0))) {
+    if (node.turns_matrix() && packed(node.operand_index(0))) {
       untransposed[node.result_index()] = node.operand_index(0);
       continue;
     }

@@ -49,7 +49,7 @@ class Session {
 
   bp_buffer* buffer(std::uint64_t bytes) {
     bp_buffer* out = nullptr;
-    expect_ok(api().buffer_create(device, bytes, 0, &out));
+    expect_ok(api().buffer_create(device, bytes, &out));
     buffers_.push_back(out);
     return out;
   }
@@ -113,11 +113,7 @@ class Session {
     for (std::size_t i = 0; i < inputs.size(); ++i) bindings[i].range = inputs[i];
     for (std::size_t i = 0; i < outputs.size(); ++i) bindings[inputs.size() + i].range = outputs[i];
     std::uint64_t workspace = describe(executable).workspace_bytes;
-    if (!dims.empty()) {
-      std::vector<std::uint64_t> sizes(outputs.size() + 1);
-      expect_ok(api().executable_sizes(executable, dims.data(), sizes.data(), sizes.size()));
-      workspace = sizes.back();
-    }
+    if (!dims.empty()) expect_ok(api().executable_workspace(executable, dims.data(), &workspace));
     bp_execute_args args{};
     args.struct_size = sizeof args;
     args.inputs = bindings.data();

@@ -46,7 +46,10 @@ def stats() -> dict[str, Any]:
     ``transfers``               by device, as ``"reference:0"``: ``host_to_device`` and
                                 ``device_to_host`` as ``{cause: (bytes, count)}`` with the causes
                                 input, output, weight, fallback, saved and other; ``live_bytes`` and
-                                ``peak_bytes`` of device memory
+                                ``peak_bytes`` of device memory; and what the plugin says:
+                                ``health`` ("ok", "degraded", "lost"), ``internal_bytes`` that
+                                nobody asked it for, ``hidden_copy_bytes`` and
+                                ``hidden_copy_count``
     ``resident_weight_bytes``   weights that devices keep now, in their own layouts
     ``eager_plugin_ops``        calls of single operators on the torch device that plugins ran
     ``eager_fallback_ops``      calls of single operators on the torch device that ran on the CPU

@@ -17,7 +17,10 @@ class GroupsTest : public ::testing::Test {
   std::uint32_t input() { return builder_.input(kFloat32, {4, 8}); }
   std::uint32_t node(const std::string& op, const std::vector<std::uint32_t>& operands) {
     const std::uint32_t out = value();
-    builder_.node(op, operands, {out});
+    if (op == "aten.view")
+      builder_.view(op, operands[0], out);
+    else
+      builder_.node(op, operands, {out});
     return out;
   }
   NodeGroups groups() {

@@ -186,8 +186,57 @@ def is_refused(function: Callable[..., torch.Tensor], x: torch.Tensor, a: float)
     return False
 
 
-def gradients(x: torch.Tensor) -> list[torch.Tensor]:
-    return [torch.abs(x), torch.tanh(x), torch.nn.functional.elu(x), torch.lerp(x, x * 2, 1.0)]
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "celu": F.celu,
+    "clamp": lambda x: torch.clamp(x, -1.0, 0.5),
+    "elu": F.elu,
+    "gelu": F.gelu,
+    "gelu, tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "glu": lambda x: F.glu(torch.stack([x, x]), 0),
+    "hardshrink": F.hardshrink,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardtanh": F.hardtanh,
+    "leaky_relu": F.leaky_relu,
+    "lerp": lambda x: torch.lerp(x, x * 2, 1.0),
+    "logsigmoid": F.logsigmoid,
+    "mish": F.mish,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "selu": F.selu,
+    "silu": F.silu,
+    "softplus": F.softplus,
+    "softshrink": F.softshrink,
+    "softsign": F.softsign,
+    "tanhshrink": F.tanhshrink,
+    "threshold": lambda x: F.threshold(x, 0.5, 0.25),
+    "where": lambda x: torch.where(x > 0, x, x * 2),
+}
+LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "binary_cross_entropy_with_logits": F.binary_cross_entropy_with_logits,
+    "gaussian_nll": lambda x, y: F.gaussian_nll_loss(x, y, torch.ones_like(x)),
+    "hinge_embedding": F.hinge_embedding_loss,
+    "huber": F.huber_loss,
+    "huber, delta": lambda x, y: F.huber_loss(x, y, delta=0.5),
+    "l1": F.l1_loss,
+    "margin_ranking": lambda x, y: F.margin_ranking_loss(x, x * 2, y),
+    "mse": F.mse_loss,
+    "poisson_nll": F.poisson_nll_loss,
+    "smooth_l1": F.smooth_l1_loss,
+    "smooth_l1, beta": lambda x, y: F.smooth_l1_loss(x, y, beta=2.0),
+    "soft_margin": F.soft_margin_loss,
+}
+CONSTANT = ("ceil", "floor", "isnan", "isfinite", "isinf", "logical_not", "round", "sgn", "sign")
+CONSTANT += ("signbit", "trunc", "eq", "lt", "ge", "heaviside", "nextafter", "floor_divide")
+NOT_DERIVED = ("special_airy_ai", "special_bessel_j0", "special_bessel_j1", "special_bessel_y0")
+NOT_DERIVED += ("special_bessel_y1", "special_modified_bessel_i0", "special_modified_bessel_k0")
+NOT_DERIVED += ("special_scaled_modified_bessel_k1", "special_spherical_bessel_j0")
+DERIVED: dict[str, dict[str, Callable[..., torch.Tensor]]] = {
+    "unary": {n: _function(n) for n in UNARY if n not in CONSTANT + NOT_DERIVED},
+    "binary": {n: getattr(torch, n) for n in BINARY if n not in CONSTANT},
+    "activations": ACTIVATIONS,
+    "losses": LOSSES,
+}
 
 
 def wrong(actual: torch.Tensor, expected: list[torch.Tensor]) -> torch.Tensor:
@@ -219,13 +268,49 @@ def test_special_values(function, plugin: str) -> None:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_special_values_of_gradients(plugin: str) -> None:
-    found = []
-    for run in (gradients, compile_for(plugin, gradients)):
-        x = torch.tensor(SPECIAL * 2, requires_grad=True)
-        found.append([torch.autograd.grad(r.sum(), x, retain_graph=True)[0] for r in run(x)])
-    for actual, expected in zip(found[1], found[0], strict=True):
-        assert not wrong(actual, [expected]).any(), (actual, expected)
+@pytest.mark.parametrize("group", DERIVED)
+def test_special_values_of_gradients(group: str, plugin: str) -> None:
+    """Each function has operands of its own, so that one backward gives all gradients apart."""
+    functions = DERIVED[group]
+    pairs = group in ("binary", "losses")
+    x = torch.tensor([a for a in SPECIAL for _ in SPECIAL] if pairs else SPECIAL * 2)
+    y = torch.tensor([b for _ in SPECIAL for b in SPECIAL])
+
+    def all_of_them(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> list[torch.Tensor]:
+        if pairs:
+            return [f(a, b) for f, a, b in zip(functions.values(), xs, ys, strict=True)]
+        return [f(a) for f, a in zip(functions.values(), xs, strict=True)]
+
+    def derived(run: Callable[..., list[torch.Tensor]], dtype: torch.dtype, lay: Callable) -> list:
+        xs = [lay(x.to(dtype)).requires_grad_() for _ in functions]
+        ys = [lay(y.to(dtype)).requires_grad_(group == "binary") for _ in functions]
+        sum(r.sum() for r in run(xs, ys)).backward()
+        return [
+            [t.grad.float() for t in ts if t.grad is not None] for ts in zip(xs, ys, strict=True)
+        ]
+
+    plain = torch.clone
+    ways = [
+        derived(all_of_them, torch.float32, plain),
+        derived(all_of_them, torch.float32, lambda t: stepped(t).detach()),  # one by one
+        derived(all_of_them, torch.float64, plain),
+    ]
+    actual = derived(compile_for(plugin, all_of_them), torch.float32, plain)
+    found = {}
+    for i, name in enumerate(functions):
+        for g, gradient in enumerate(actual[i]):
+            bad = wrong(gradient, [way[i][g] for way in ways]).nonzero().flatten()
+            at = [
+                (
+                    (x[j].item(), y[j].item()) if pairs else x[j].item(),
+                    gradient[j].item(),
+                    ways[0][i][g][j].item(),
+                )
+                for j in bad[:4].tolist()
+            ]
+            if at:
+                found[name, g] = at
+    assert not found, found
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)

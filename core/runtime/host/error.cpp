@@ -10,13 +10,6 @@ namespace {
 
 constexpr std::uint64_t kErrorMagic = 0x726f727265706201u;  // also tells an error of somebody else
 constexpr std::size_t kNodeIdLimit = 65536;
-constexpr std::size_t kPayloadLimit = 64;
-
-// A payload entry with its own text. The bp_option that a visitor sees points into it.
-struct PayloadItem {
-  std::string key, text;
-  bp_option option{};
-};
 
 }  // namespace
 
@@ -27,7 +20,6 @@ struct bp_error {
   bp_code code = BP_INTERNAL;
   std::string message, site;
   std::vector<std::uint32_t> node_ids;
-  std::vector<PayloadItem> payload;
 };
 
 namespace backplane::runtime {
@@ -61,20 +53,6 @@ std::string describe_site(const bp_error_args& args) {
   return site;
 }
 
-void copy_payload(const bp_options& options, std::vector<PayloadItem>& items) {
-  const std::size_t count = std::min(options.count, kPayloadLimit);
-  items.reserve(count);  // option.key.data must not move afterwards
-  for (std::size_t i = 0; i < count; ++i) {
-    const bp_option& option = options.items[i];
-    PayloadItem& item = items.emplace_back();
-    item.key = copy_text(option.key, 256);
-    item.text = option.kind == BP_OPTION_STRING ? copy_text(option.text) : std::string();
-    item.option = option;
-    item.option.key = {item.key.data(), item.key.size()};
-    item.option.text = {item.text.data(), item.text.size()};
-  }
-}
-
 bp_error* error_create(bp_host*, const bp_error_args* args) {
   try {
     auto error = std::make_unique<bp_error>();
@@ -92,9 +70,6 @@ bp_error* error_create(bp_host*, const bp_error_args* args) {
     if (args->node_ids != nullptr) {
       error->node_ids.assign(args->node_ids,
                              args->node_ids + std::min(args->node_count, kNodeIdLimit));
-    }
-    if (args->payload != nullptr && args->payload->items != nullptr) {
-      copy_payload(*args->payload, error->payload);
     }
     return error.release();
   } catch (const std::exception&) {  // only bad_alloc and length_error can get here
@@ -122,40 +97,6 @@ bp_code error_code(bp_host*, const bp_error* error) {
 bp_string error_message(bp_host*, const bp_error* error) {
   if (error == nullptr || !is_ours(error)) return {nullptr, 0};
   return {error->message.data(), error->message.size()};
-}
-
-void error_visit(bp_host*, const bp_error* error, void* user,
-                 void (*visit)(void* user, const bp_option* item)) {
-  if (error == nullptr || visit == nullptr || !is_ours(error)) return;
-  for (const PayloadItem& item : error->payload) visit(user, &item.option);
-}
-
-std::string payload_text(const std::vector<PayloadItem>& items) {
-  std::string text;
-  for (const PayloadItem& item : items) {
-    if (!text.empty()) text += ", ";
-    text += item.key + "=";
-    char number[32] = "";
-    switch (item.option.kind) {
-      case BP_OPTION_BOOL:
-        text += item.option.integer != 0 ? "true" : "false";
-        break;
-      case BP_OPTION_INT:
-        text += std::to_string(item.option.integer);
-        break;
-      case BP_OPTION_FLOAT:
-        std::snprintf(number, sizeof(number), "%g", item.option.real);
-        text += number;
-        break;
-      case BP_OPTION_STRING:
-        text += "'" + item.text + "'";
-        break;
-      default:
-        text += "?";
-        break;
-    }
-  }
-  return text;
 }
 
 // Length of the UTF-8 sequence at `bytes`, 0 when it is none.
@@ -222,7 +163,6 @@ PluginError read_error(const bp_error* error) {
     result.message = error->message;
     result.site = error->site;
     result.node_ids = error->node_ids;
-    result.payload = payload_text(error->payload);
   }
   return result;
 }
@@ -232,7 +172,6 @@ Status take_error(bp_error* error, std::string_view call) {
   PluginError read = read_error(error);
   error_release(nullptr, error);
   std::string text = std::string(call) + " failed: " + read.message;
-  if (!read.payload.empty()) text += " [" + read.payload + "]";
   if (!read.node_ids.empty()) {
     constexpr std::size_t kShown = 8;
     text += read.node_ids.size() == 1 ? " (node " : " (nodes ";
@@ -251,7 +190,6 @@ void fill_error_entries(bp_host_api& table) {
   table.error_release = error_release;
   table.error_code = error_code;
   table.error_message = error_message;
-  table.error_visit = error_visit;
 }
 
 }  // namespace backplane::runtime

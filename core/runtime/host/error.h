@@ -19,7 +19,6 @@ struct PluginError {
   std::string message;
   std::string site;                     // "file:line function", empty when unknown
   std::vector<std::uint32_t> node_ids;  // the nodes it is about
-  std::string payload;                  // "vendor_code=-5, wanted_bytes=4096", or empty
 };
 
 // A copy of text that a plugin handed over: at most `limit` bytes, invalid UTF-8 and control

@@ -29,7 +29,10 @@ namespace {
 constexpr std::size_t kNodeLimit = std::size_t{1} << 24;  // nodes of one claim or profile range
 constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
 
+constexpr std::uint64_t kAskAgainNs = 20'000'000;  // the program is asked at most so often
+
 ThreadHooks thread_hooks;
+std::atomic<InterruptCheck> interrupt_check{nullptr};
 TraceHooks trace_hooks;
 std::atomic<bool> has_listeners{false};
 thread_local SpanListener* span_listener = nullptr;
@@ -70,17 +73,6 @@ void host_log(bp_host* host, std::uint32_t level, bp_string message) {
     log_topic("plugins", "backplane: " + text);
   }
 }
-
-void* host_allocate(bp_host*, std::size_t bytes, std::size_t alignment, bp_memory_kind kind) {
-  if (!std::has_single_bit(alignment)) return nullptr;
-  if (kind != BP_MEMORY_HOST && kind != BP_MEMORY_HOST_PINNED) return nullptr;
-  void* memory = nullptr;
-  const std::size_t at_least = std::max(alignment, sizeof(void*));
-  return ::posix_memalign(&memory, at_least, std::max<std::size_t>(bytes, 1)) == 0 ? memory
-                                                                                   : nullptr;
-}
-
-void host_free(bp_host*, void* memory) { std::free(memory); }
 
 std::uint32_t thread_count(bp_host*) {
   const std::uint32_t count =
@@ -247,8 +239,9 @@ bp_error* bytes_write(bp_byte_sink* sink, const void* data, std::size_t size) {
 
 int32_t is_cancelled(const bp_cancel* cancel) {
   if (cancel == nullptr) return 0;
-  const auto* token = reinterpret_cast<const CancelToken*>(cancel);
-  return token->cancelled.load(std::memory_order_relaxed) ? 1 : 0;
+  // Made by the host, which never hands out a token that it declared const.
+  auto* token = reinterpret_cast<CancelToken*>(const_cast<bp_cancel*>(cancel));
+  return token->ask() ? 1 : 0;
 }
 
 bp_error* claim_add(bp_claim_sink* sink, const bp_claim* claim) {
@@ -308,8 +301,6 @@ bp_error* refuse_add(bp_claim_sink* sink, std::uint32_t node_id, bp_refusal reas
   }
 }
 
-void (*find_experimental(bp_host*, bp_string))(void) { return nullptr; }
-
 bp_host* make_host(std::string_view name, std::string_view version, std::string_view sha256) {
   auto* host = new bp_host;  // never freed: plugins keep the table
   host->name = name;
@@ -321,8 +312,6 @@ bp_host* make_host(std::string_view name, std::string_view version, std::string_
   table.host = host;
   fill_error_entries(table);
   table.log = host_log;
-  table.host_allocate = host_allocate;
-  table.host_free = host_free;
   table.thread_count = thread_count;
   table.parallel_for = parallel_for;
   table.clock_ns = clock_ns;
@@ -338,11 +327,23 @@ bp_host* make_host(std::string_view name, std::string_view version, std::string_
   table.claim_add = claim_add;
   table.refuse_add = refuse_add;
   table.bytes_write = bytes_write;
-  table.find_experimental = find_experimental;
   return host;
 }
 
 }  // namespace
+
+void set_interrupt_check(InterruptCheck check) { interrupt_check = check; }
+
+bool CancelToken::ask() {
+  if (was_cancelled()) return true;
+  const InterruptCheck check = interrupt_check.load();
+  if (check == nullptr || std::this_thread::get_id() != thread_) return false;
+  const std::uint64_t now = clock_ns(nullptr);
+  if (now - asked_ns_ < kAskAgainNs) return false;
+  asked_ns_ = now;
+  if (check()) cancel();
+  return was_cancelled();
+}
 
 const bp_host_api& host_api() {
   static const bp_host* const host = make_host("", "", "");

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace backplane::runtime {
@@ -89,10 +90,23 @@ struct ProfileCollector {
   bp_profile_sink* sink() { return reinterpret_cast<bp_profile_sink*>(this); }
 };
 
-// What is_cancelled asks. Outlives the call that it is passed to.
-struct CancelToken {
-  std::atomic<bool> cancelled{false};
+// Whether the program wants the call ended that this thread is in; null: it never does. May take a
+// lock that the caller does not hold, so it is asked in that thread alone.
+using InterruptCheck = bool (*)();
+void set_interrupt_check(InterruptCheck check);
+
+// What is_cancelled asks, of one call that this thread makes. Outlives the call.
+class CancelToken {
+ public:
   const bp_cancel* handle() const { return reinterpret_cast<const bp_cancel*>(this); }
+  void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool was_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  bool ask();
+
+ private:
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::atomic<bool> cancelled_{false};
+  std::uint64_t asked_ns_ = 0;  // by its thread
 };
 
 }  // namespace backplane::runtime

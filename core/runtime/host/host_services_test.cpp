@@ -42,23 +42,7 @@ TEST_F(HostServicesTest, EveryEntryIsSet) {
       (sizeof(bp_host_api) - offsetof(bp_host_api, error_create)) / sizeof(void*);
   for (std::size_t i = 0; i < count; ++i) EXPECT_NE(words[i], nullptr) << i;
   EXPECT_EQ(api_.struct_size, sizeof(bp_host_api));
-  EXPECT_EQ(api_.find_experimental(host_, text("backplane.x.y.since_0_1")), nullptr);
   EXPECT_EQ(api_.span_begin(host_, text("kernel")), 0u);
-}
-
-TEST_F(HostServicesTest, AllocatesAligned) {
-  for (const std::size_t alignment : {1u, 8u, 64u, 4096u}) {
-    void* memory = api_.host_allocate(host_, 100, alignment, BP_MEMORY_HOST_PINNED);
-    ASSERT_NE(memory, nullptr);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % alignment, 0u);
-    api_.host_free(host_, memory);
-  }
-  EXPECT_EQ(api_.host_allocate(host_, 100, 3, BP_MEMORY_HOST), nullptr);
-  EXPECT_EQ(api_.host_allocate(host_, 100, 8, BP_MEMORY_DEVICE), nullptr);
-  void* empty = api_.host_allocate(host_, 0, 64, BP_MEMORY_HOST);
-  EXPECT_NE(empty, nullptr);
-  api_.host_free(host_, empty);
-  api_.host_free(host_, nullptr);
 }
 
 struct Sums {
@@ -193,8 +177,19 @@ TEST_F(HostServicesTest, AsksForCancellation) {
   CancelToken token;
   EXPECT_EQ(api_.is_cancelled(nullptr), 0);
   EXPECT_EQ(api_.is_cancelled(token.handle()), 0);
-  token.cancelled = true;
+  token.cancel();
   EXPECT_EQ(api_.is_cancelled(token.handle()), 1);
+}
+
+TEST_F(HostServicesTest, AsksTheProgramInTheThreadOfTheCallAlone) {
+  CancelToken token;
+  set_interrupt_check([] { return true; });
+  std::int32_t elsewhere = -1;
+  std::thread([&] { elsewhere = api_.is_cancelled(token.handle()); }).join();
+  EXPECT_EQ(elsewhere, 0);
+  EXPECT_EQ(api_.is_cancelled(token.handle()), 1);
+  set_interrupt_check(nullptr);
+  EXPECT_TRUE(token.was_cancelled());
 }
 
 TEST_F(HostServicesTest, LogsUnderThePluginsName) {

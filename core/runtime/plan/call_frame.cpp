@@ -253,7 +253,7 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
   args.inputs = inputs_.data();
   args.outputs = outputs_.data();
   args.binding_stride = sizeof(bp_binding);
-  args.dims = plan_->class_values.data();
+  args.dims = sizes.dims.data();
   args.order = order(p.place, step.signals);
   args.call_id = call_id_;
   if (sizes.workspace_bytes != 0) {

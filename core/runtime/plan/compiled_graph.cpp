@@ -126,7 +126,7 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     BrokenClaim broken;
     const Status status = PlanBuilder(*made, devices, targets, options, cut).build(broken);
     if (!status.ok()) {
-      if (broken.nodes.empty()) return status;
+      if (broken.nodes.empty() || status.code() == Code::kCancelled) return status;
       log(LogLevel::kWarning,
           std::to_string(broken.nodes.size()) + " nodes go back to the CPU: " + status.message());
       withdraw(targets[broken.target], broken);

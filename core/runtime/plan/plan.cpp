@@ -43,7 +43,8 @@ Result<std::unique_ptr<const Plan>> CompiledGraph::plan(
               ? 0
               : static_cast<std::uint64_t>(ir::view_offset_bytes(graph_, b.value, values)));
     }
-    BP_ASSIGN_OR_RETURN(sizes.workspace_bytes, p.executable->workspace_bytes(values));
+    sizes.dims = class_values_of(graph_, p.executable->offsets(), values);
+    BP_ASSIGN_OR_RETURN(sizes.workspace_bytes, p.executable->workspace_bytes(sizes.dims));
     made->partitions.push_back(std::move(sizes));
   }
   // The arena of each place: slots and workspaces by lifetime, largest first, lowest free offset.

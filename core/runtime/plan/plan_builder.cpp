@@ -291,14 +291,12 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     input_wishes[i].layout.kind = BP_LAYOUT_STRIDED;
     if (graph_.values[inputs[i]].is_static && packs) input_wishes[i].layout.kind = BP_LAYOUT_ANY;
-    input_wishes[i].flags = BP_IO_NO_REUSE;
   }
   for (bp_io_request& wish : output_wishes) wish.layout.kind = BP_LAYOUT_STRIDED;
 
   ExecutableRequest request;
   request.inputs = input_wishes;
   request.outputs = output_wishes;
-  request.pair_id = options_.pair_id;
   request.role = options_.role == Role::kInference ? BP_ROLE_SINGLE
                  : options_.role == Role::kForward ? BP_ROLE_FORWARD
                                                    : BP_ROLE_BACKWARD;

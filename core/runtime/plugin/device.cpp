@@ -14,9 +14,9 @@ namespace backplane::runtime {
 
 namespace {
 
-// bp_device_info of version 0.1; later fields may be missing in a plugin's answer.
+// bp_device_info of version 0.2; later fields may be missing in a plugin's answer.
 constexpr std::size_t kFirstInfoSize =
-    offsetof(bp_device_info, native_kind_count) + sizeof(bp_device_info::native_kind_count);
+    offsetof(bp_device_info, rate_stride) + sizeof(bp_device_info::rate_stride);
 constexpr std::size_t kFirstRateSize =
     offsetof(bp_device_rate, flop_per_s) + sizeof(bp_device_rate::flop_per_s);
 constexpr std::size_t kTextLimit = 4096;
@@ -55,15 +55,9 @@ Status check_info(const bp_device_info& info, const std::string& label) {
                               " bytes, expected a power of two");
     }
   }
-  const std::pair<const void*, std::size_t> arrays[] = {
-      {info.rates, info.rate_count},
-      {info.memory_kinds, info.memory_kind_count},
-      {info.native_kinds, info.native_kind_count}};
-  for (const auto& [data, count] : arrays) {
-    if (count > kArrayLimit || (data == nullptr && count != 0)) {
-      return wrong(label, "an array of " + std::to_string(count) + " elements" +
-                              (data == nullptr ? " without data" : ""));
-    }
+  if (info.rate_count > kArrayLimit || (info.rates == nullptr && info.rate_count != 0)) {
+    return wrong(label, "an array of " + std::to_string(info.rate_count) + " elements" +
+                            (info.rates == nullptr ? " without data" : ""));
   }
   if (info.rate_count != 0 && info.rate_stride < kFirstRateSize) {
     return wrong(label, "rate_stride " + std::to_string(info.rate_stride) + ", expected at least " +
@@ -238,7 +232,7 @@ void Device::enter_void(std::string_view call, Entry&& entry) {
   call_plugin_void(label_, std::forward<Entry>(entry), [&] { return call_text(call); });
 }
 
-Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) {
+Result<DeviceBuffer> Device::allocate(std::uint64_t bytes) {
   if (bytes == 0) return DeviceBuffer();  // an empty tensor binds nothing
   const std::string call = "buffer_create of " + std::to_string(bytes) + " bytes";
   BP_RETURN_IF_ERROR(check_process(call));
@@ -248,7 +242,7 @@ Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) 
                                           std::to_string(info_.buffer_limit_bytes) + " bytes.");
   }
   bp_buffer* buffer = nullptr;
-  const auto create = [&] { return api().buffer_create(handle_, bytes, kind, &buffer); };
+  const auto create = [&] { return api().buffer_create(handle_, bytes, &buffer); };
   Status status = enter(call, create);
   if (status.code() == Code::kOutOfMemory) {
     trim();
@@ -262,11 +256,13 @@ Result<DeviceBuffer> Device::allocate(std::uint64_t bytes, bp_memory_kind kind) 
   const std::uint64_t live =
       counters_.live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   raise_to(counters_.peak_bytes, live);
+  begin_use();
   return DeviceBuffer(this, buffer, bytes);
 }
 
 void Device::release_buffer(bp_buffer* buffer, std::uint64_t bytes) {
   counters_.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  end_use();
   if (process_id() != process_) return;
   enter_void("buffer_release", [&] { api().buffer_release(buffer); });
 }
@@ -376,6 +372,17 @@ Result<bool> Device::wait_for(bp_event* event, std::uint64_t timeout_ns) {
   std::int32_t done = 0;
   BP_RETURN_IF_ERROR(enter("event_query", [&] { return api().event_query(event, &done); }));
   return done != 0;
+}
+
+Result<bp_device_counters> Device::plugin_counters() {
+  bp_device_counters out{};
+  out.struct_size = sizeof out;
+  out.health = BP_HEALTH_OK;
+  if (api().device_counters == nullptr) return out;
+  BP_RETURN_IF_ERROR(check_process("device_counters"));
+  BP_RETURN_IF_ERROR(
+      enter("device_counters", [&] { return api().device_counters(handle_, &out); }));
+  return out;
 }
 
 Result<DeviceQueue*> Device::queue() {

@@ -84,7 +84,7 @@ class Device {
   Status check_process(std::string_view call) const;
 
   // Out of memory is retried once after trim().
-  Result<DeviceBuffer> allocate(std::uint64_t bytes, bp_memory_kind kind = BP_MEMORY_DEVICE);
+  Result<DeviceBuffer> allocate(std::uint64_t bytes);
   // Copies and waits. Counted by cause where one end is host memory; zero bytes is a no-op.
   Status copy_to_device(const void* source, const bp_range& target, CopyCause cause);
   Status copy_from_device(const bp_range& source, void* target, CopyCause cause);
@@ -104,7 +104,14 @@ class Device {
   // Made at the first question, kept until the device closes.
   Result<DeviceQueue*> queue();
 
+  // How many objects of the device are alive: buffers, executables, and who else says so.
+  void begin_use() { users_.fetch_add(1, std::memory_order_relaxed); }
+  void end_use() { users_.fetch_sub(1, std::memory_order_relaxed); }
+  bool is_used() const { return users_.load(std::memory_order_relaxed) != 0; }
+
   CopyCounters& counters() { return counters_; }
+  // What the plugin says about itself; of one that says nothing, that all is well.
+  Result<bp_device_counters> plugin_counters();
   // Whoever keeps memory of the device for later registers what gives it up.
   using Trim = void (*)(Device* device, void* user);
   void add_trim_hook(Trim hook, void* user);  // lives as long as the device
@@ -137,6 +144,7 @@ class Device {
   pid_t process_;  // the one that opened it
   bool has_streams_ = false;
   CopyCounters counters_;
+  std::atomic<std::int64_t> users_{0};
   std::mutex queue_mutex_;  // guards queue_; not held over a plugin call
   std::unique_ptr<DeviceQueue> queue_;
   std::mutex call_mutex_;  // see lock_call

@@ -27,8 +27,7 @@ std::string cache_key(const Device& device, const ExecutableRequest& request) {
   text.append(info.architecture.data ? info.architecture.data : "", info.architecture.size);
   text += "\n" + std::to_string(request.role) + "\n";
   for (const auto* list : {&request.inputs, &request.outputs})
-    for (const bp_io_request& io : *list)
-      text += std::to_string(io.layout.kind) + "," + std::to_string(io.flags) + ";";
+    for (const bp_io_request& io : *list) text += std::to_string(io.layout.kind) + ";";
   return sha256_hex(text + "\n" + request.graph_text);
 }
 
@@ -80,7 +79,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
       // Whatever is wrong with a blob: it is compiled anew.
       if (intact && guarded(device, "blob_check", check).ok() && answer == BP_BLOB_COMPATIBLE &&
           guarded(device, "executable_load", load).ok() && handle != nullptr) {
-        std::unique_ptr<Executable> loaded(new Executable(&device, handle));
+        std::unique_ptr<Executable> loaded(new Executable(&device, handle, graph));
         loaded->from_cache_ = true;
         if (loaded->describe(input_count, output_count).ok() && loaded->check_layouts(request).ok())
           return loaded;
@@ -95,18 +94,27 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   args.inputs = request.inputs.data();
   args.outputs = request.outputs.data();
   args.io_stride = sizeof(bp_io_request);
-  args.pair_id = request.pair_id;
+  CancelToken cancel;
+  args.cancel = cancel.handle();
   args.role = request.role;
   bp_executable* handle = nullptr;
   {
     const std::string call = call_name(device, "compile");
     const ProcessStateGuard process(call);
-    BP_RETURN_IF_ERROR(guarded(
-        device, "compile", [&] { return api.compile(device.plugin().handle(), &args, &handle); }));
+    Status status = guarded(device, "compile",
+                            [&] { return api.compile(device.plugin().handle(), &args, &handle); });
+    // The program's wish counts, whatever became of the call.
+    if (cancel.was_cancelled()) {
+      if (status.ok() && handle != nullptr) Executable(&device, handle, graph);
+      return Status(Code::kCancelled, call + " was interrupted.");
+    }
+    if (status.code() == Code::kCancelled)
+      return Status(Code::kInternal, status.message() + "; nobody asked for that");
+    BP_RETURN_IF_ERROR(std::move(status));
   }
   if (handle == nullptr)
     return Status(Code::kInternal, call_name(device, "compile") + " succeeded without executable");
-  std::unique_ptr<Executable> made(new Executable(&device, handle));
+  std::unique_ptr<Executable> made(new Executable(&device, handle, graph));
   BP_RETURN_IF_ERROR(made->describe(input_count, output_count));
   BP_RETURN_IF_ERROR(made->check_layouts(request));
   if (cache && !made->requirement_.empty()) {
@@ -120,6 +128,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
 }
 
 Executable::~Executable() {
+  device_->end_use();
   const auto serialized = device_->lock_call();
   call_plugin_void(
       "executable_release", [&] { device_->api().executable_release(handle_); },
@@ -137,7 +146,7 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
                                           " set a flag in bits 32 to 63 that this host does not "
                                           "know");
   constexpr std::size_t kFirstContractSize =
-      offsetof(bp_io_contract, reserved) + sizeof(bp_io_contract::reserved);
+      offsetof(bp_io_contract, layout) + sizeof(bp_io_contract::layout);
   if (input_count + output_count != 0 && info.io_stride < kFirstContractSize)
     return Status(Code::kInternal, call_name(*device_, "executable_describe") +
                                        " answered io_stride " + std::to_string(info.io_stride) +
@@ -150,10 +159,6 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
     for (std::size_t i = 0; i < count; ++i) {
       bp_io_contract io{};
       std::memcpy(&io, bp_at(first, info.io_stride, i), std::min(info.io_stride, sizeof io));
-      if (io.size_kind == BP_SIZE_UNBOUNDED || io.size_kind == BP_SIZE_BOUNDED)
-        return Status(Code::kUnsupported,
-                      call_name(*device_, "executable_describe") +
-                          " answered a data-dependent size, which this host does not bind yet");
       if (io.layout.kind != BP_LAYOUT_STRIDED && io.layout.kind != BP_LAYOUT_OPAQUE)
         return Status(Code::kInternal, call_name(*device_, "executable_describe") +
                                            " left a layout open: answer STRIDED or OPAQUE");
@@ -183,12 +188,12 @@ Status Executable::check_layouts(const ExecutableRequest& request) const {
 }
 
 Result<std::uint64_t> Executable::workspace_bytes(std::span<const std::int64_t> dims) const {
-  if (dims.empty() || device_->api().executable_sizes == nullptr) return workspace_bytes_;
-  std::vector<std::uint64_t> sizes(outputs_.size() + 1);
-  BP_RETURN_IF_ERROR(guarded(*device_, "executable_sizes", [&] {
-    return device_->api().executable_sizes(handle_, dims.data(), sizes.data(), sizes.size());
+  if (dims.empty() || device_->api().executable_workspace == nullptr) return workspace_bytes_;
+  std::uint64_t bytes = 0;
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_workspace", [&] {
+    return device_->api().executable_workspace(handle_, dims.data(), &bytes);
   }));
-  return std::max(workspace_bytes_, sizes.back());
+  return std::max(workspace_bytes_, bytes);
 }
 
 Status Executable::execute(const bp_execute_args& args) const {

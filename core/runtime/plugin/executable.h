@@ -18,7 +18,6 @@ namespace backplane::runtime {
 struct ExecutableRequest {
   std::span<const bp_io_request> inputs, outputs;
   std::uint32_t role = BP_ROLE_SINGLE;
-  std::uint64_t pair_id = 0;
   std::string graph_text;  // everything that the graph handed over says, for the cache key
 };
 
@@ -37,11 +36,17 @@ class Executable {
   bool from_cache() const { return from_cache_; }
   // Takes the memory of outputs and gives back that of inputs while it runs.
   bool lends() const { return lends_; }
+  // See GraphArrays::offsets: what else `dims` below hold, behind the values of the graph's
+  // classes.
+  const std::vector<ir::ValueId>& offsets() const { return offsets_; }
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) const;
   Status execute(const bp_execute_args& args) const;
 
  private:
-  Executable(Device* device, bp_executable* handle) : device_(device), handle_(handle) {}
+  Executable(Device* device, bp_executable* handle, const GraphArrays& graph)
+      : device_(device), handle_(handle), offsets_(graph.offsets()) {
+    device_->begin_use();
+  }
   Status describe(std::size_t input_count, std::size_t output_count);
   // Whether the plugin answered the layouts that were asked for.
   Status check_layouts(const ExecutableRequest& request) const;
@@ -49,6 +54,7 @@ class Executable {
   Device* device_;
   bp_executable* handle_;
   std::vector<bp_io_contract> inputs_, outputs_;
+  std::vector<ir::ValueId> offsets_;
   std::uint64_t workspace_bytes_ = 0, internal_bytes_ = 0;
   std::string requirement_;
   bool from_cache_ = false, lends_ = false;

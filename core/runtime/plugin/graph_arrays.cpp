@@ -3,6 +3,8 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "core/ir/view.h"
+
 namespace backplane::runtime {
 
 namespace {
@@ -71,10 +73,9 @@ std::uint32_t GraphArrays::value_index(const ir::Graph& graph, ir::ValueId id) {
   out.rank = static_cast<std::uint32_t>(in.type.rank());
   out.dtype = to_bp_dtype(in.type.dtype);
   out.first_dim = static_cast<std::uint32_t>(dims_.size());
-  out.producer = out.alias_of = out.mutation_of = BP_NONE;
+  out.producer = out.alias_of = BP_NONE;
   out.layout.kind = BP_LAYOUT_STRIDED;
   if (in.is_static) out.flags |= BP_VALUE_STATIC;
-  if (in.is_saved) out.flags |= BP_VALUE_SAVED;
   if (in.is_host_scalar) out.flags |= BP_VALUE_HOST_SCALAR;
   if (in.kind == ir::ValueKind::kConstant && in.constant) {
     out.flags |= BP_VALUE_CONSTANT;
@@ -85,6 +86,21 @@ std::uint32_t GraphArrays::value_index(const ir::Graph& graph, ir::ValueId id) {
   for (const ir::Dim d : in.type.strides) strides_.push_back(to_bp_dim(d));
   values_.push_back(out);
   return index;
+}
+
+bp_dim GraphArrays::alias_offset(const ir::Graph& graph, ir::ValueId view) {
+  const auto elements = ir::constant_step_offset(graph, view);
+  if (elements && *elements >= 0) return *elements;
+  offsets_.push_back(view);
+  return -1 - static_cast<bp_dim>(graph.dim_classes.size() + offsets_.size() - 1);
+}
+
+std::vector<std::int64_t> class_values_of(const ir::Graph& graph,
+                                          std::span<const ir::ValueId> offsets,
+                                          std::span<const std::int64_t> values) {
+  std::vector<std::int64_t> out(values.begin(), values.end());
+  for (const ir::ValueId view : offsets) out.push_back(ir::step_offset(graph, view, values));
+  return out;
 }
 
 bp_attribute GraphArrays::attribute(const ir::Attribute& in) {
@@ -170,7 +186,10 @@ void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> node
       indices_.push_back(index);
       if (index == BP_NONE) continue;
       values_[index].producer = static_cast<std::uint32_t>(nodes_.size());
-      if (is_view) values_[index].alias_of = value_index(graph, in.operands[0]);
+      if (!is_view) continue;
+      const std::uint32_t root = value_index(graph, in.operands[0]);
+      values_[index].alias_of = root;
+      values_[index].alias_offset = alias_offset(graph, v);
     }
     out.first_attribute = static_cast<std::uint32_t>(attributes_.size());
     out.attribute_count = static_cast<std::uint32_t>(in.attributes.size());
@@ -183,6 +202,9 @@ void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> node
   for (const ir::ValueId v : outputs) outputs_.push_back(value_index(graph, v));
   for (const ir::DimClass& c : graph.dim_classes)
     classes_.push_back({c.min, c.max, c.divisor, c.hint, view_of(c.name), view_of(c.expression)});
+  const std::vector<std::int64_t> hints = ir::hint_values(graph);
+  for (const ir::ValueId view : offsets_)
+    classes_.push_back({INT64_MIN, INT64_MAX, 1, ir::step_offset(graph, view, hints), {}, {}});
 
   view_.struct_size = sizeof view_;
   view_.name = view_of(graph.name);

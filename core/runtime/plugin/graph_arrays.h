@@ -14,6 +14,11 @@ namespace backplane::runtime {
 
 bp_dtype to_bp_dtype(ir::DType dtype);
 
+// What a plugin gets for the dim classes of its graph: those of `graph`, then of `offsets`.
+std::vector<std::int64_t> class_values_of(const ir::Graph& graph,
+                                          std::span<const ir::ValueId> offsets,
+                                          std::span<const std::int64_t> values);
+
 // Owns the arrays; borrows names, constants and the op table from the graph, which must outlive it.
 // Node and value ids are those of the graph.
 class GraphArrays {
@@ -28,11 +33,14 @@ class GraphArrays {
   GraphArrays& operator=(const GraphArrays&) = delete;
 
   const bp_graph& get() const { return view_; }
+  // Views whose offset follows from sizes: each has a dim class of its own, behind the graph's.
+  const std::vector<ir::ValueId>& offsets() const { return offsets_; }
 
  private:
   void build(const ir::Graph& graph, std::span<const ir::NodeId> nodes,
              std::span<const ir::ValueId> inputs, std::span<const ir::ValueId> outputs);
   std::uint32_t value_index(const ir::Graph& graph, ir::ValueId id);
+  bp_dim alias_offset(const ir::Graph& graph, ir::ValueId view);
   bp_attribute attribute(const ir::Attribute& in);
 
   bp_graph view_{};
@@ -44,6 +52,7 @@ class GraphArrays {
   std::vector<std::uint32_t> indices_, inputs_, outputs_;
   std::vector<std::uint32_t> index_of_value_;  // by ValueId
   std::vector<bp_dim> dims_, strides_;
+  std::vector<ir::ValueId> offsets_;
   std::deque<std::vector<std::int64_t>> integers_;  // stable addresses
   std::deque<std::vector<std::uint8_t>> flags_;
 };

@@ -1,5 +1,6 @@
 #include "core/runtime/plugin/graph_arrays.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/ir/text.h"
@@ -128,6 +129,37 @@ TEST(GraphArrays, ElementTypes) {
   EXPECT_TRUE(is(ir::DType::kUInt8, BP_DTYPE_UINT, 8));
   EXPECT_TRUE(is(ir::DType::kBool, BP_DTYPE_BOOL, 8));
   EXPECT_TRUE(is(ir::DType::kComplex128, BP_DTYPE_COMPLEX, 128));
+}
+
+TEST(GraphArrays, ViewsSayWhereTheyStart) {
+  auto graph = ir::parse(R"(
+graph @views(%x: f32[s0, 8], %y: f32[6, 4]) -> (f32[4], f32[s0, 2])
+    classes(s0: 5 [2, 64]) {
+  %0 = aten.select.int(%y, dim=0, index=-2) : f32[4]
+  %1, %2 = aten.split.Tensor(%x, split_size=4, dim=1) : f32[s0, 4], f32[s0, 4]
+  %3 = aten.slice.Tensor(%x, dim=1, start=6) : f32[s0, 2]
+  %4 = aten.select.int(%x, dim=0, index=-1) : f32[8]
+  %5 = aten.neg(%0) : f32[4]
+  return %5, %3
+})");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const GraphArrays arrays(*graph);
+  const bp_graph& g = arrays.get();
+  const auto result = [&](std::size_t node, std::size_t which = 0) -> const bp_value& {
+    return *bp_graph_value(&g, g.indices[bp_graph_node(&g, node)->first_result + which]);
+  };
+  EXPECT_EQ(result(0).alias_of, g.inputs[1]);
+  EXPECT_EQ(result(0).alias_offset, 16);
+  EXPECT_EQ(result(1, 0).alias_offset, 0);
+  EXPECT_EQ(result(1, 1).alias_offset, 4);
+  EXPECT_EQ(result(2).alias_offset, 6);
+  EXPECT_EQ(result(4).alias_of, BP_NONE);
+  // The last row: a class of its own, behind the graph's.
+  EXPECT_EQ(result(3).alias_offset, -2);
+  ASSERT_EQ(g.dim_class_count, 2u);
+  EXPECT_EQ(bp_graph_dim_class(&g, 1)->hint, 4 * 8);
+  const std::int64_t sizes[] = {7};
+  EXPECT_THAT(class_values_of(*graph, arrays.offsets(), sizes), ::testing::ElementsAre(7, 6 * 8));
 }
 
 }  // namespace

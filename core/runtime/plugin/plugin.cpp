@@ -258,6 +258,14 @@ Plugin::~Plugin() {
   const ProcessStateGuard guard("shutdown of plugin '" + name() + "'");
   call_plugin_void(
       name(), [&] { api_.shutdown(handle_); }, [&] { return "plugin '" + name() + "': shutdown"; });
+  if (log_enabled("plugins"))
+    log_topic("plugins", "backplane: plugin '" + name() + "' was shut down");
+}
+
+bool Plugin::is_used() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(
+      devices_, [](const auto& device) { return device != nullptr && device->is_used(); });
 }
 
 std::uint32_t Plugin::device_count() const {

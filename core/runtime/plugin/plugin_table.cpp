@@ -38,36 +38,25 @@ constexpr TableEntry kEntries[] = {
     BP_TABLE_ENTRY(execute, kRequired),
     BP_TABLE_ENTRY(shutdown, kRequired),
     BP_TABLE_ENTRY(device_counters, kOptional),
-    BP_TABLE_ENTRY(device_reset, kOptional),
-    BP_TABLE_ENTRY(buffer_import, kOptional),
-    BP_TABLE_ENTRY(buffer_export, kOptional),
     BP_TABLE_ENTRY(stream_create, kStreams),
     BP_TABLE_ENTRY(stream_release, kStreams),
     BP_TABLE_ENTRY(event_create, kStreams),
     BP_TABLE_ENTRY(event_release, kStreams),
     BP_TABLE_ENTRY(event_query, kStreams),
     BP_TABLE_ENTRY(event_wait, kStreams),
-    BP_TABLE_ENTRY(event_notify, kOptional),
-    BP_TABLE_ENTRY(barrier, kOptional),
-    BP_TABLE_ENTRY(stream_import, kOptional),
-    BP_TABLE_ENTRY(stream_export, kOptional),
-    BP_TABLE_ENTRY(event_import, kOptional),
-    BP_TABLE_ENTRY(event_export, kOptional),
     BP_TABLE_ENTRY(layout_bytes, kLayouts),
     BP_TABLE_ENTRY(layout_convert, kLayouts),
-    BP_TABLE_ENTRY(executable_sizes, kOptional),
+    BP_TABLE_ENTRY(executable_workspace, kOptional),
     BP_TABLE_ENTRY(executable_save, kBlobs),
     BP_TABLE_ENTRY(blob_check, kBlobs),
     BP_TABLE_ENTRY(executable_load, kBlobs),
     BP_TABLE_ENTRY(profile_begin, kProfile),
     BP_TABLE_ENTRY(profile_end, kProfile),
-    BP_TABLE_ENTRY(find_experimental, kOptional),
 };
 #undef BP_TABLE_ENTRY
 
-// The table of version 0.1: pinned by plugin_api/tests, never grows with the struct.
-constexpr std::size_t kFirstTableSize =
-    offsetof(bp_plugin_api, find_experimental) + sizeof(Function);
+// The table of version 0.2: pinned by plugin_api/tests, never grows with the struct.
+constexpr std::size_t kFirstTableSize = offsetof(bp_plugin_api, profile_end) + sizeof(Function);
 // An entry that is added to the header and forgotten here is caught at compile time.
 static_assert(offsetof(bp_plugin_api, device_count) + std::size(kEntries) * sizeof(Function) ==
               sizeof(bp_plugin_api));
@@ -99,8 +88,9 @@ Status check_groups(const bp_plugin_api& table) {
       append(function_at(table, entry) != nullptr ? present : missing, entry.name);
     }
     if (!present.empty() && !missing.empty()) {
-      return refuse("its table sets " + present + " but not " + missing + "; the group '" +
-                    std::string(name).append("' is all or none"));
+      std::string text = "its table sets ";
+      text.append(present).append(" but not ").append(missing).append("; the group '");
+      return refuse(text.append(name).append("' is all or none"));
     }
   }
   return {};
@@ -162,7 +152,7 @@ Result<bp_plugin_api> check_table(const bp_plugin_api* table, const LibraryMap& 
   const std::size_t size = table->struct_size;
   if (size < kFirstTableSize || size > BP_STRUCT_SIZE_LIMIT) {
     return refuse("its table has bp_plugin_api.struct_size " + std::to_string(size) +
-                  "; expected " + std::to_string(kFirstTableSize) + " (version 0.1) to " +
+                  "; expected " + std::to_string(kFirstTableSize) + " (version 0.2) to " +
                   std::to_string(BP_STRUCT_SIZE_LIMIT) + "; set it to sizeof(bp_plugin_api)");
   }
   if (!library.contains(table, size)) {

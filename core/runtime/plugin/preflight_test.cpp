@@ -41,8 +41,8 @@ TEST_F(PreflightTest, ReadsTheNote) {
     EXPECT_EQ(note->name, "good");
     EXPECT_EQ(note->vendor, "Backplane tests");
     EXPECT_EQ(note->version, "0.1");
-    EXPECT_EQ(note->abi_min, BP_VERSION(0, 1));
-    EXPECT_EQ(note->abi_max, BP_VERSION(0, 1));
+    EXPECT_EQ(note->abi_min, BP_ABI_VERSION);
+    EXPECT_EQ(note->abi_max, BP_ABI_VERSION);
   }
 }
 

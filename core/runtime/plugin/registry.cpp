@@ -269,13 +269,16 @@ void Registry::shutdown() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->is_shut_down = true;
-    for (const Plugin* wanted : std::exchange(state_->by_load, {})) {
+    for (const Plugin* wanted : state_->by_load) {
       for (State::Slot& slot : state_->slots) {
-        if (slot.plugin.get() != wanted) continue;
+        if (slot.plugin.get() != wanted || slot.plugin->is_used()) continue;
         plugins.push_back(std::move(slot.plugin));
         slot.entry.loaded = false;
       }
     }
+    std::erase_if(state_->by_load, [&](const Plugin* plugin) {
+      return std::ranges::any_of(plugins, [&](const auto& gone) { return gone.get() == plugin; });
+    });
   }
   while (!plugins.empty()) plugins.pop_back();
 }

@@ -41,8 +41,8 @@ class Registry {
   // there is, with the nearest name as suggestion; a refused one says why, again at each call.
   Result<Plugin*> find(std::string_view name);
   std::vector<PluginEntry> entries();
-  // Closes devices and shuts plugins down, last loaded first; the caller saw to it that nobody uses
-  // them. Afterwards find answers with an error.
+  // Closes the devices of plugins of which no object is alive, and shuts those down, last loaded
+  // first; the others stay until the process has ended. Afterwards find answers with an error.
   void shutdown();
 
  private:

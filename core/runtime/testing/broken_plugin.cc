@@ -48,8 +48,8 @@
 #endif
 
 #if BROKEN_CASE == BROKEN_ABI_NEWER
-#define TEST_NOTE_MIN BP_VERSION(0, 2)
-#define TEST_NOTE_MAX BP_VERSION(0, 3)
+#define TEST_NOTE_MIN (BP_ABI_VERSION + 1)
+#define TEST_NOTE_MAX (BP_ABI_VERSION + 2)
 #elif BROKEN_CASE == BROKEN_ABI_OLDER
 #define TEST_NOTE_MIN BP_VERSION(0, 0)
 #define TEST_NOTE_MAX BP_VERSION(0, 0)
@@ -117,12 +117,12 @@ __attribute__((constructor)) void at_load() { backplane_symbol_of_fake_torch(); 
   static const bp_plugin_api* const none = nullptr;
   switch (BROKEN_CASE) {
     case BROKEN_NOTE_DISAGREES:
-      answer->plugin_max = BP_VERSION(0, 2);
+      answer->plugin_max = BP_ABI_VERSION + 1;
       break;
     case BROKEN_ANSWERS_VERSION:
       answer->result = BP_NEGOTIATE_VERSION;
-      answer->plugin_min = BP_VERSION(0, 2);
-      answer->plugin_max = BP_VERSION(0, 4);
+      answer->plugin_min = BP_ABI_VERSION + 1;
+      answer->plugin_max = BP_ABI_VERSION + 3;
       break;
     case BROKEN_REQUIRED_NULL:
       table.copy = nullptr;

@@ -8,8 +8,8 @@
 #define TEST_PLUGIN_NAME "good"
 #endif
 #ifndef TEST_NOTE_MIN
-#define TEST_NOTE_MIN BP_VERSION(0, 1)
-#define TEST_NOTE_MAX BP_VERSION(0, 1)
+#define TEST_NOTE_MIN BP_ABI_VERSION
+#define TEST_NOTE_MAX BP_ABI_VERSION
 #endif
 
 #ifndef TEST_NOTE_SANITIZER
@@ -96,10 +96,8 @@ static bp_error* device_open(bp_plugin* plugin, uint32_t index, bp_device** out_
 
 static void device_close(bp_device* device) { (void)device; }
 
-static bp_error* buffer_create(bp_device* device, uint64_t bytes, bp_memory_kind kind,
-                               bp_buffer** out_buffer) {
+static bp_error* buffer_create(bp_device* device, uint64_t bytes, bp_buffer** out_buffer) {
   bp_buffer* buffer;
-  (void)kind;
   if (bytes > kMemoryBytes - device->live_bytes) {
     return fail(BP_OUT_OF_MEMORY, "the device is full", __LINE__);
   }

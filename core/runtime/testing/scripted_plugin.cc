@@ -181,7 +181,7 @@ float (*find_function(std::string_view op))(float, float) {
 }
 
 bool takes(const sdk::NodeView& node) {
-  if (sdk::is_view_op(node.op())) return !asked("no_views");
+  if (node.is_view()) return !asked("no_views");
   return find_function(node.op()) != nullptr;
 }
 
@@ -250,7 +250,7 @@ class ScriptedDevice final : public sdk::Device {
     info.alignment_bytes = kAlignment;
     return info;
   }
-  sdk::Result<sdk::Buffer> allocate(std::size_t bytes, sdk::MemoryKind) override {
+  sdk::Result<sdk::Buffer> allocate(std::size_t bytes) override {
     SCRIPTED_ENTER();
     void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
     if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "out of memory");

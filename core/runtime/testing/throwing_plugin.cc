@@ -38,10 +38,9 @@ bp_error* open_device(bp_plugin* plugin, std::uint32_t index, bp_device** out_de
   return device_open(plugin, index, out_device);
 }
 void close_device(bp_device*) { enter("device_close"); }
-bp_error* create(bp_device* device, std::uint64_t bytes, bp_memory_kind kind,
-                 bp_buffer** out_buffer) {
+bp_error* create(bp_device* device, std::uint64_t bytes, bp_buffer** out_buffer) {
   enter("buffer_create");
-  return buffer_create(device, bytes, kind, out_buffer);
+  return buffer_create(device, bytes, out_buffer);
 }
 void release(bp_buffer* buffer) {
   buffer_release(buffer);
@@ -67,7 +66,6 @@ bp_error* compile_nothing(bp_plugin*, const bp_compile_args* args, bp_executable
   enter("compile");
   bp_io_contract io{};
   io.layout.kind = BP_LAYOUT_STRIDED;
-  io.alias_input = BP_NONE;
   *out = new bp_executable{
       std::vector<bp_io_contract>(args->graph->input_count + args->graph->output_count, io)};
   return nullptr;

@@ -56,7 +56,9 @@ TorchDevice::TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue,
       index_(index),
       is_hidden_(is_hidden),
       shares_host_memory_(device.binds_host_memory() && !device.has_streams()),
-      pool_(device, queue, shares_host_memory_) {}
+      pool_(device, queue, shares_host_memory_) {
+  device_.begin_use();  // for ever: so do its tensors
+}
 
 Result<c10::DeviceIndex> add_device(runtime::Device& device) {
   check_process();

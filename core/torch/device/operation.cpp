@@ -121,7 +121,6 @@ Result<std::shared_ptr<const Operation>> Operation::compile(TorchDevice& device,
   bp_io_request wish{};
   wish.layout.kind = BP_LAYOUT_STRIDED;
   const std::vector<bp_io_request> output_wishes(g.outputs.size(), wish);
-  wish.flags = BP_IO_NO_REUSE;
   const std::vector<bp_io_request> input_wishes(g.inputs.size(), wish);
   runtime::ExecutableRequest request;
   request.inputs = input_wishes;

@@ -125,6 +125,13 @@ py::dict device_counters(runtime::Device& device) {
   out["device_to_host_bytes"] = from_total;
   out["live_bytes"] = counters.live_bytes.load();
   out["peak_bytes"] = counters.peak_bytes.load();
+  const bp_device_counters theirs = unwrap(device.plugin_counters());
+  out["health"] = theirs.health == BP_HEALTH_OK     ? "ok"
+                  : theirs.health == BP_HEALTH_LOST ? "lost"
+                                                    : "degraded";
+  out["internal_bytes"] = theirs.internal_bytes;
+  out["hidden_copy_bytes"] = theirs.hidden_copy_bytes;
+  out["hidden_copy_count"] = theirs.hidden_copy_count;
   return out;
 }
 
@@ -178,6 +185,11 @@ PYBIND11_MODULE(_C, m) {
   using namespace backplane;          // NOLINT(google-build-using-namespace)
   using namespace backplane::python;  // NOLINT(google-build-using-namespace)
   runtime::set_thread_hooks({torch_thread_count, torch_parallel_for});
+  // With the error of the signal's handler set, which is raised when the call that asks has ended.
+  runtime::set_interrupt_check([] {
+    const py::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() != 0;
+  });
   runtime::start_trace_from_environment();
 
   m.attr("StatusError") = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(
@@ -202,6 +214,11 @@ PYBIND11_MODULE(_C, m) {
 #endif
   register_recorded(m);
   register_memory(m);
+  // In the main thread, at the end of the process.
+  py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    const py::gil_scoped_release no_gil;
+    runtime::Registry::instance().shutdown();
+  }));
   m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
     if (const Status status = runtime::Registry::instance().add_path(path, origin); !status.ok())
       raise(status);

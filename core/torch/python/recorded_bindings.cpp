@@ -77,6 +77,7 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
     });
   }
   rethrow_interrupt();
+  if (status.code() == Code::kCancelled && PyErr_Occurred()) throw py::error_already_set();
   if (!status.ok()) {
     PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
     raise(status);

@@ -10,11 +10,11 @@
  *                      treat the rest as zero. Zero means "default" for every field ever added.
  *                      As an output the caller sets struct_size to its capacity; the callee
  *                      writes min(capacity, own sizeof) bytes and stores that number.
- *                      0, less than the size of version 0.1, or more than BP_STRUCT_SIZE_LIMIT
+ *                      0, less than the size of version 0.2, or more than BP_STRUCT_SIZE_LIMIT
  *                      is an error (BP_INVALID_ARGUMENT); being larger than expected is not.
  *              element lives in an array whose owner carries a stride. Step by the stride, never
  *                      by sizeof. Grows at the end as above; the stride is its struct_size.
- *              Peers guarantee at least the size of 0.1: its fields are read in place. A later
+ *              Peers guarantee at least the size of 0.2: its fields are read in place. A later
  *              field is read only behind BP_HAS(struct_size or stride, type, field), because in
  *              place the bytes after a shorter element are the next element, not zeros.
  *              frozen  never changes in this major. Only frozen structs are embedded in others or
@@ -63,7 +63,7 @@ extern "C" {
 #define BP_VERSION(major, minor) (((uint32_t)(major) << 16) | (uint32_t)(minor))
 #define BP_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
 #define BP_VERSION_MINOR(version) ((uint32_t)(version) & 0xffffu)
-#define BP_ABI_VERSION BP_VERSION(0, 1)
+#define BP_ABI_VERSION BP_VERSION(0, 2)
 #define BP_STRUCT_SIZE_LIMIT 65536u
 #define BP_HAS(size, type, field) ((size) >= offsetof(type, field) + sizeof(((type*)0)->field))
 #define BP_NONE 0xffffffffu /* "no index" in every uint32_t index field */
@@ -90,13 +90,7 @@ enum {
   BP_DTYPE_OPAQUE = 3,
   BP_DTYPE_BFLOAT = 4,
   BP_DTYPE_COMPLEX = 5,
-  BP_DTYPE_BOOL = 6,
-  BP_DTYPE_FLOAT8_E4M3FN = 10,
-  BP_DTYPE_FLOAT8_E4M3FNUZ = 11,
-  BP_DTYPE_FLOAT8_E5M2 = 12,
-  BP_DTYPE_FLOAT8_E5M2FNUZ = 13,
-  BP_DTYPE_FLOAT8_E8M0FNU = 14,
-  BP_DTYPE_FLOAT4_E2M1FN = 17
+  BP_DTYPE_BOOL = 6
 };
 
 /* Error codes. Unknown: treat as BP_INTERNAL. */
@@ -107,47 +101,12 @@ enum {
   BP_UNSUPPORTED = 2,      /* legal, but this plugin cannot; the host falls back */
   BP_OUT_OF_MEMORY = 3,    /* resource: host or device memory; the host may free and retry */
   BP_RESOURCE_BUSY = 4,    /* resource: queues, handles, licences; retry later */
-  BP_DEVICE_LOST = 5,      /* every later call on the device fails so, until device_reset */
+  BP_DEVICE_LOST = 5,      /* every later call on the device fails so, until the process ends */
   BP_CANCELLED = 6,
   BP_TIMEOUT = 7,
   BP_DATA_CORRUPT = 8, /* a blob or a layout that does not parse */
   BP_INTERNAL = 9      /* a bug in the plugin; what the exception shield returns */
 };
-
-/* Memory kinds. Unknown: do not use that kind. 0 in a wish: the plugin's choice. */
-typedef uint32_t bp_memory_kind;
-enum {
-  BP_MEMORY_DEVICE = 1,      /* fastest for kernels; may be invisible to the host */
-  BP_MEMORY_HOST = 2,        /* ordinary host memory */
-  BP_MEMORY_HOST_PINNED = 3, /* host memory the device reaches by DMA */
-  BP_MEMORY_UNIFIED = 4      /* both sides use one pointer */
-};
-
-/* Tags of native handles: what the word in bp_native_handle is. Unknown: BP_UNSUPPORTED. */
-typedef uint32_t bp_native_kind;
-enum {
-  BP_NATIVE_HOST_POINTER = 1,
-  BP_NATIVE_CUDA_POINTER = 2,
-  BP_NATIVE_CL_MEM = 3,
-  BP_NATIVE_DMABUF_FD = 4, /* the fd stays the giver's; dup() to keep it */
-  BP_NATIVE_CUDA_STREAM = 5,
-  BP_NATIVE_CUDA_EVENT = 6,
-  BP_NATIVE_CL_QUEUE = 7,
-  BP_NATIVE_CL_EVENT = 8,
-  BP_NATIVE_HIP_POINTER = 9,
-  BP_NATIVE_HIP_STREAM = 10,
-  BP_NATIVE_LEVEL_ZERO_POINTER = 11,
-  BP_NATIVE_VENDOR = 0x10000 /* and above: private to plugin and its caller */
-};
-
-/* (frozen) */
-typedef struct bp_native_handle {
-  bp_native_kind kind;
-  uint32_t device; /* ordinal in the vendor's numbering, BP_NONE where it has none */
-  uint64_t handle;
-  uint64_t offset_bytes;
-  uint64_t size_bytes; /* 0: unknown */
-} bp_native_handle;
 
 /* A stretch of memory that a call reads or writes: of a buffer, so that the host can place many
  * values in one buffer, or of host memory when buffer is NULL. Copies take either; execute takes
@@ -156,28 +115,9 @@ typedef struct bp_native_handle {
 typedef struct bp_range {
   struct bp_buffer* buffer; /* (nullable) */
   void* host;               /* (nullable) */
-  uint64_t offset_bytes; /* multiple of offset_alignment_bytes; 0 with BP_DEVICE_NO_OFFSETS */
+  uint64_t offset_bytes; /* multiple of offset_alignment_bytes */
   uint64_t size_bytes;
 } bp_range;
-
-/* One option. Unknown keys: ignored when the key starts with "x-", else BP_UNSUPPORTED naming
- * the key. Unknown kind: as an unknown key. (frozen) */
-typedef uint32_t bp_option_kind;
-enum { BP_OPTION_BOOL = 1, BP_OPTION_INT = 2, BP_OPTION_FLOAT = 3, BP_OPTION_STRING = 4 };
-typedef struct bp_option {
-  bp_string key;
-  bp_option_kind kind;
-  uint32_t reserved;
-  int64_t integer; /* BOOL (0 or 1), INT */
-  double real;     /* FLOAT */
-  bp_string text;  /* STRING */
-} bp_option;
-
-/* (frozen) */
-typedef struct bp_options {
-  const bp_option* items; /* (nullable) when count is 0 */
-  size_t count;
-} bp_options;
 
 /* Objects of the host. */
 typedef struct bp_error bp_error;

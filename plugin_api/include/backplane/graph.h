@@ -19,7 +19,8 @@ extern "C" {
 typedef int64_t bp_dim;
 
 /* A dim class: all sizes, strides and integers of the graph that are equal in every call. The host
- * supplies the value of every class at execute, in table order; a plugin never infers sizes.
+ * supplies the value of every class at execute, in table order; a plugin never infers sizes. Classes
+ * of offsets have neither name nor expression, and their range says nothing.
  * (element) */
 typedef struct bp_dim_class {
   int64_t min, max; /* inclusive range of the values seen or promised; min >= 2 where known */
@@ -34,7 +35,7 @@ typedef uint32_t bp_layout_kind;
 enum {
   BP_LAYOUT_STRIDED = 1, /* strides as given */
   BP_LAYOUT_ANY = 2,     /* the host asks the plugin to choose; never reaches execute */
-  BP_LAYOUT_OPAQUE = 3   /* layout_id is the plugin's; bytes from value_bytes or layout_bytes */
+  BP_LAYOUT_OPAQUE = 3   /* layout_id is the plugin's; layout_bytes says how large */
 };
 
 /* layout_id is a name, not a handle: a plugin understands it without state, in another process
@@ -48,14 +49,11 @@ typedef struct bp_layout {
 
 /* bp_value.flags */
 #define BP_VALUE_CONSTANT (UINT64_C(1) << 0) /* known at compile time: data is set */
-#define BP_VALUE_STATIC (UINT64_C(1) << 1) /* a weight: changes rarely; version is its stamp */
-#define BP_VALUE_SAVED (UINT64_C(1) << 2) /* crosses from a forward to its backward executable */
-#define BP_VALUE_DONATED (UINT64_C(1) << 3) /* input whose memory nobody reads afterwards */
-#define BP_VALUE_HOST_SCALAR (UINT64_C(1) << 4) /* one element, bound by value at execute */
-#define BP_VALUE_DATA_DEPENDENT (UINT64_C(1) << 5) /* some dim is known only after execution */
-#define BP_VALUE_SHAPE_ONLY (UINT64_C(1) << 6) /* read for its shape only: no data is bound */
+#define BP_VALUE_STATIC (UINT64_C(1) << 1) /* a weight: changes rarely */
+#define BP_VALUE_HOST_SCALAR (UINT64_C(1) << 2) /* one element, bound by value at execute */
 
-/* A tensor value. (element) */
+/* A tensor value. Results of views name what they are views of, and where in it they start; their
+ * dims and strides say the rest, so that a plugin knows no view by its operator. (element) */
 typedef struct bp_value {
   uint32_t id;
   uint32_t rank;
@@ -64,9 +62,9 @@ typedef struct bp_value {
   uint32_t first_dim;    /* into bp_graph.dims; strides follow in bp_graph.strides */
   uint32_t producer;     /* node index, BP_NONE for inputs and constants */
   uint32_t alias_of;     /* value index whose memory this one shares, or BP_NONE */
-  uint32_t mutation_of;  /* value index this one is the new content of, or BP_NONE */
+  uint32_t reserved;
+  bp_dim alias_offset;   /* elements of alias_of from its start to the start of this one */
   bp_layout layout;
-  uint64_t version;      /* STATIC: a number that changes when the content does */
   const void* data;      /* CONSTANT: dense, little-endian (nullable otherwise) */
   uint64_t data_bytes;
 } bp_value;
@@ -113,8 +111,10 @@ typedef struct bp_op {
 /* Operands and results are runs in bp_graph.indices; an absent optional operand is BP_NONE. The
  * one operand that is a list, where an op has one (aten.cat, aten.index.Tensor), is flattened in
  * place: operands [list_first, list_first + list_count) of the node; list_count is 0 without one.
- * An operator's non-tensor arguments are its attributes, all of them, by the schema's names.
- * (element) */
+ * A result that nobody reads is BP_NONE as well. An operator's non-tensor arguments are its attributes
+ * by the schema's names; one that is left out has the schema's default. Numbers that the schema takes
+ * as tensors are constants of rank 0. Where an attribute counts dims, negative ones count from the end,
+ * and a tensor of rank 0 takes -1 and 0. Complex numbers are text, "complex:re,im". (element) */
 typedef struct bp_node {
   uint32_t id;
   uint32_t op; /* into bp_graph.ops */

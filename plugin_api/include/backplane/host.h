@@ -22,7 +22,6 @@ typedef struct bp_error_args {
   bp_string function;
   const uint32_t* node_ids; /* (nullable) the nodes it is about */
   size_t node_count;
-  const bp_options* payload; /* (nullable) further key/values: vendor code, sizes, ... */
 } bp_error_args;
 
 /* A finished stretch of device time. (grows) */
@@ -52,15 +51,8 @@ typedef struct bp_host_api {
   void (*error_release)(bp_host* host, bp_error* error); /* NULL is fine */
   bp_code (*error_code)(bp_host* host, const bp_error* error); /* NULL: BP_OK */
   bp_string (*error_message)(bp_host* host, const bp_error* error); /* kept by the error */
-  void (*error_visit)(bp_host* host, const bp_error* error, void* user,
-                      void (*visit)(void* user, const bp_option* item));
 
   void (*log)(bp_host* host, uint32_t level, bp_string message);
-
-  /* Host memory. alignment is a power of two; kind is HOST or HOST_PINNED (pinned may give
-   * ordinary memory where no pinning exists). NULL when there is none. */
-  void* (*host_allocate)(bp_host* host, size_t bytes, size_t alignment, bp_memory_kind kind);
-  void (*host_free)(bp_host* host, void* memory);
 
   /* Runs body over [0, count) in chunks of at least grain on the host's pool; returns when all
    * are done; body's first error is returned. Nested calls run in the calling thread. */
@@ -90,10 +82,6 @@ typedef struct bp_host_api {
   bp_error* (*refuse_add)(bp_claim_sink* sink, uint32_t node_id, bp_refusal reason,
                           bp_string text);
   bp_error* (*bytes_write)(bp_byte_sink* sink, const void* data, size_t size);
-
-  /* Experimental functions by name ("backplane.<area>.<name>.since_0_1"); NULL when unknown.
-   * No promise that a later host still has it. */
-  void (*(*find_experimental)(bp_host* host, bp_string name))(void);
 } bp_host_api;
 
 #ifdef __cplusplus

@@ -21,13 +21,9 @@ extern "C" {
 enum { BP_DEVICE_CPU = 1, BP_DEVICE_GPU = 2, BP_DEVICE_ACCELERATOR = 3 };
 
 /* bp_device_info.flags */
-/* buffers are bound whole: the host makes one per value */
-#define BP_DEVICE_NO_OFFSETS (UINT64_C(1) << 0)
-/* native fds can be imported in another process */
-#define BP_DEVICE_CROSSES_PROCESS (UINT64_C(1) << 1)
 /* kernels read and write host memory in place: bindings may carry host pointers, aligned to
  * offset_alignment_bytes or, where a caller's tensor is not, to its element size */
-#define BP_DEVICE_BINDS_HOST_MEMORY (UINT64_C(1) << 2)
+#define BP_DEVICE_BINDS_HOST_MEMORY (UINT64_C(1) << 0)
 
 /* Peak rate for one dtype. (element) */
 typedef struct bp_device_rate {
@@ -56,10 +52,6 @@ typedef struct bp_device_info {
   double copy_latency_ns, launch_latency_ns;
   const bp_device_rate* rates; /* (nullable) when rate_count is 0 */
   size_t rate_count, rate_stride;
-  const bp_memory_kind* memory_kinds; /* (nullable): DEVICE only */
-  size_t memory_kind_count;
-  const bp_native_kind* native_kinds; /* (nullable): none; what import and export know */
-  size_t native_kind_count;
 } bp_device_info;
 
 /* Unknown: as BP_HEALTH_DEGRADED. */
@@ -69,38 +61,22 @@ enum { BP_HEALTH_OK = 1, BP_HEALTH_DEGRADED = 2, BP_HEALTH_LOST = 3 };
  * cannot see. (grows) */
 typedef struct bp_device_counters {
   size_t struct_size;
-  uint32_t health;
-  uint32_t reset_count;
+  uint32_t health; /* BP_HEALTH_* */
+  uint32_t reserved;
   uint64_t live_bytes, peak_bytes;
   uint64_t internal_bytes; /* part of live_bytes the host did not ask for: workspaces, code */
   uint64_t hidden_copy_bytes, hidden_copy_count; /* host<->device, not asked for by the host */
 } bp_device_counters;
 
-/* ---- Buffer ------------------------------------------------------------------------------ */
-
-/* How long the giver leaves imported memory alone. Unknown: BP_UNSUPPORTED. */
-typedef uint32_t bp_import_mode;
-enum {
-  BP_IMPORT_DURING_CALL = 1,        /* copied before the call returns */
-  BP_IMPORT_UNTIL_EVENT = 2,        /* copied; free once the signal event completes */
-  BP_IMPORT_IMMUTABLE_ZERO_COPY = 3, /* shared until buffer_release; nobody writes */
-  BP_IMPORT_MUTABLE_ZERO_COPY = 4   /* shared until buffer_release; events order writes */
-};
-
-/* (grows) */
-typedef struct bp_import_args {
-  size_t struct_size;
-  bp_native_handle memory;
-  bp_import_mode mode;
-  bp_memory_kind memory_kind; /* wanted for the buffer; 0: the plugin's choice */
-  bp_event* signal;           /* (nullable) UNTIL_EVENT only */
-} bp_import_args;
-
 /* ---- Stream, event: what every asynchronous call carries --------------------------------- */
 
 /* Work starts after stream's earlier work and all waits; signal completes after it. A NULL
  * stream is the device's own default order. waits may come from other streams of this device.
- * (frozen) */
+ *
+ * Failures. An entry that returns an error has queued nothing and leaves signal as it was. Work that
+ * fails later fails its signal; without one, its stream keeps the failure for its next signal, which
+ * fails with it, and is clean again. Later work of the stream goes on. Work that waits for an event
+ * which has failed does not run, and fails with the same error. (frozen) */
 typedef struct bp_order {
   bp_stream* stream;         /* (nullable) */
   bp_event* const* waits;    /* (nullable) when wait_count is 0 */
@@ -109,7 +85,8 @@ typedef struct bp_order {
 } bp_order;
 
 /* Both ends on this device, or one end in host memory. Host memory stays untouched until signal
- * completes (until the call returns, without signal). (grows) */
+ * completes (until the call returns, without signal). Zero bytes with both ranges empty: nothing but
+ * the order, by which the host signals what was queued before. (grows) */
 typedef struct bp_copy_args {
   size_t struct_size;
   bp_range source, target; /* of equal size_bytes */
@@ -128,36 +105,14 @@ typedef struct bp_tensor_desc {
 
 /* ---- Compile ----------------------------------------------------------------------------- */
 
-/* bp_io_request.flags */
-/* input: its memory must survive, never name it in alias_input */
-#define BP_IO_NO_REUSE (UINT64_C(1) << 0)
-/* output: the graph mutates its input; both are bound to one range */
-#define BP_IO_MUST_ALIAS (UINT64_C(1) << 1)
-
 /* The host's wish for one input or output. (element) */
 typedef struct bp_io_request {
-  bp_memory_kind memory_kind; /* 0: the plugin's choice */
-  uint32_t reserved;
-  uint64_t flags;
   bp_layout layout; /* STRIDED: as the value says; ANY lets the plugin choose */
 } bp_io_request;
 
-/* Sizes of outputs. Unknown: refuse the executable. */
-typedef uint32_t bp_size_kind;
-enum {
-  BP_SIZE_STATIC = 1,   /* follows from dims */
-  BP_SIZE_BOUNDED = 2,  /* executable_sizes gives the bound; true dims come in out_dims */
-  BP_SIZE_UNBOUNDED = 3 /* the plugin allocates at execute, see bp_binding */
-};
-
 /* The plugin's answer for one input or output. (element) */
 typedef struct bp_io_contract {
-  bp_memory_kind memory_kind;
-  bp_size_kind size_kind;
-  bp_layout layout;
-  uint64_t size_bytes;  /* when it depends on no dim; else 0 and executable_sizes tells */
-  uint32_t alias_input; /* output: the host may bind this input's range to it; or BP_NONE */
-  uint32_t reserved;
+  bp_layout layout; /* STRIDED or OPAQUE */
 } bp_io_contract;
 
 enum { BP_ROLE_SINGLE = 0, BP_ROLE_FORWARD = 1, BP_ROLE_BACKWARD = 2 };
@@ -165,18 +120,14 @@ enum { BP_ROLE_SINGLE = 0, BP_ROLE_FORWARD = 1, BP_ROLE_BACKWARD = 2 };
 /* (grows) */
 typedef struct bp_compile_args {
   size_t struct_size;
-  bp_device* device; /* (nullable): compile for info; the result can only be serialized */
+  bp_device* device;
   const bp_device_info* info;
   const bp_graph* graph;
   const bp_io_request* inputs;
   const bp_io_request* outputs;
   size_t io_stride; /* counts are graph->input_count and output_count */
-  const int64_t* hot_dims; /* (nullable) hot_count rows of dim_class_count values to specialise for */
-  size_t hot_count;
-  bp_options options;
-  const bp_cancel* cancel; /* (nullable) */
-  uint64_t pair_id; /* forward and backward of one graph share it; 0 for a single */
-  uint32_t role;
+  const bp_cancel* cancel; /* (nullable) ask is_cancelled now and then; if so return BP_CANCELLED */
+  uint32_t role; /* BP_ROLE_* */
   uint32_t reserved;
 } bp_compile_args;
 
@@ -194,9 +145,7 @@ typedef struct bp_executable_info {
   const bp_io_contract* inputs;
   const bp_io_contract* outputs;
   size_t io_stride;
-  uint64_t workspace_bytes; /* when it depends on no dim; else 0 and executable_sizes tells */
-  uint32_t workspace_alignment_bytes;
-  uint32_t out_dim_count; /* values execute writes to out_dims: dims that are DATA_DEPENDENT */
+  uint64_t workspace_bytes; /* at all sizes; else 0 and executable_workspace tells */
   uint64_t internal_bytes; /* device memory it holds by itself: code, own constants */
   double time_ns; /* better estimate than the claim's, 0: none */
   bp_string requirement; /* see blob_check; empty: cannot be serialized */
@@ -204,15 +153,10 @@ typedef struct bp_executable_info {
 
 /* ---- Execute ----------------------------------------------------------------------------- */
 
-#define BP_BINDING_DONATED (UINT64_C(1) << 0) /* input may be overwritten by this call */
-
-/* (element) Ranges of two bindings overlap only where alias_input or MUST_ALIAS allows it.
- * UNBOUNDED output: range is zero on entry; execute returns after the size is known and stores
- * an owned buffer and its size. */
+/* (element) An output's range overlaps no other binding's. */
 typedef struct bp_binding {
-  bp_range range;     /* buffer (nullable) for scalars, shape-only and empty tensors */
+  bp_range range;     /* buffer (nullable) for scalars and empty tensors */
   uint64_t scalar[2]; /* HOST_SCALAR: the element, little-endian, low bytes first */
-  uint64_t flags;
 } bp_binding;
 
 /* What lent memory is for. Unknown: as INTERMEDIATE. */
@@ -239,16 +183,14 @@ typedef struct bp_lending {
   void (*workspace_done)(void* user, const bp_range* range, bp_workspace_kind kind);
 } bp_lending;
 
-/* Everything but buffers, out_dims and outputs of an UNBOUNDED kind is read before execute
- * returns. (grows) */
+/* Everything but the content of buffers is read before execute returns. (grows) */
 typedef struct bp_execute_args {
   size_t struct_size;
   const bp_binding* inputs;
-  bp_binding* outputs;
+  const bp_binding* outputs;
   size_t binding_stride;
   bp_range workspace; /* size 0 when the executable wants none; exclusive to this call */
   const int64_t* dims; /* a value per dim class of the compiled graph, (nullable) when none */
-  int64_t* out_dims; /* (nullable) written before signal completes */
   bp_order order;
   uint64_t call_id; /* for profile ranges and messages */
   const bp_lending* lending; /* (nullable) set only for executables that say LENDING */
@@ -257,14 +199,13 @@ typedef struct bp_execute_args {
 /* ---- Blobs ------------------------------------------------------------------------------- */
 
 /* Unknown: as BP_BLOB_RECOMPILE. */
-enum { BP_BLOB_COMPATIBLE = 1, BP_BLOB_RECOMPILE = 2, BP_BLOB_REFUSED = 3 };
+enum { BP_BLOB_COMPATIBLE = 1, BP_BLOB_RECOMPILE = 2 };
 
 /* ---- The table --------------------------------------------------------------------------- */
 
 /* bp_plugin_api.flags */
 /* the host holds a lock per device over every call */
 #define BP_PLUGIN_ONE_CALL_PER_DEVICE (UINT64_C(1) << 0)
-#define BP_PLUGIN_MAIN_THREAD_SHUTDOWN (UINT64_C(1) << 1)
 
 /* (grows) */
 typedef struct bp_plugin_api {
@@ -282,7 +223,7 @@ typedef struct bp_plugin_api {
   void (*device_close)(bp_device* device); /* after all its objects */          /* (required) */
 
   /* Buffer. */
-  bp_error* (*buffer_create)(bp_device* device, uint64_t bytes, bp_memory_kind kind,
+  bp_error* (*buffer_create)(bp_device* device, uint64_t bytes,
                              bp_buffer** out_buffer);                           /* (required) */
   void (*buffer_release)(bp_buffer* buffer); /* after the work that uses it */  /* (required) */
   bp_error* (*copy)(bp_device* device, const bp_copy_args* args);               /* (required) */
@@ -297,24 +238,16 @@ typedef struct bp_plugin_api {
                        bp_executable** out_executable);                         /* (required) */
   bp_error* (*executable_describe)(bp_executable* executable,
                                    bp_executable_info* out_info);               /* (required) */
+  /* Legal while its work is queued: the plugin keeps what that needs. */
   void (*executable_release)(bp_executable* executable);                        /* (required) */
   bp_error* (*execute)(bp_executable* executable, const bp_execute_args* args); /* (required) */
 
-  /* Last call: every object is gone. The library stays mapped. */
+  /* Last call: every object is gone. At the end of the process, in its main thread; not made where
+   * objects are still alive then. The library stays mapped. */
   void (*shutdown)(bp_plugin* plugin);                                          /* (required) */
 
   /* (optional) Default: all counters zero, health OK until a call returns DEVICE_LOST. */
   bp_error* (*device_counters)(bp_device* device, bp_device_counters* out_counters);
-  /* (optional) Default: a lost device stays lost until the process ends. The host released all
-   * its buffers and executables before. */
-  bp_error* (*device_reset)(bp_device* device);
-  /* (optional) Default: UNSUPPORTED, the host copies instead. Copy to a device of this plugin or
-   * another through a handle the other exported. */
-  bp_error* (*buffer_import)(bp_device* device, const bp_import_args* args,
-                             bp_buffer** out_buffer);
-  /* (optional) Default: UNSUPPORTED. The handle is kept by the buffer. */
-  bp_error* (*buffer_export)(bp_buffer* buffer, bp_native_kind kind, bp_native_handle* out_handle);
-
   /* Streams and events: one group of six (optional) entries. Default: no streams; order.stream,
    * waits and signal are NULL in every call, and every call completes before it returns. */
   bp_error* (*stream_create)(bp_device* device, bp_stream** out_stream); /* UNSUPPORTED: none */
@@ -327,35 +260,22 @@ typedef struct bp_plugin_api {
    * count of its own. The same holds for event_wait. */
   bp_error* (*event_query)(bp_event* event, int32_t* out_done);
   bp_error* (*event_wait)(bp_event* event, uint64_t timeout_ns); /* host waits; else TIMEOUT */
-  /* (optional) Default: one host thread waits. error: owned by done. Called once, also when the
-   * event is complete already, then perhaps in the calling thread. */
-  bp_error* (*event_notify)(bp_event* event, void* user, void (*done)(void* user, bp_error* error));
-  /* (optional) Default: an empty execute by the host's means, i.e. copy of zero bytes. Signals
-   * order.signal after the waits and the stream's earlier work. */
-  bp_error* (*barrier)(bp_device* device, const bp_order* order);
-  /* (optional) Default: UNSUPPORTED, the host synchronises both sides. The native object
-   * outlives the wrapper. Release as stream or event. */
-  bp_error* (*stream_import)(bp_device* device, const bp_native_handle* native,
-                             bp_stream** out_stream);
-  bp_error* (*stream_export)(bp_stream* stream, bp_native_kind kind, bp_native_handle* out_native);
-  bp_error* (*event_import)(bp_device* device, const bp_native_handle* native,
-                            bp_event** out_event);
-  bp_error* (*event_export)(bp_event* event, bp_native_kind kind, bp_native_handle* out_native);
-
   /* Layouts: one group of two (optional) entries. Default: the plugin answers no OPAQUE layout.
    * Bytes of a tensor in an opaque layout; and conversion from or to dense row-major (or another
    * of its layouts). This is also how weights are prepacked: convert once per version, share the
-   * result between all executables that ask for the same layout. */
+   * result between all executables that ask for the same layout. With BP_DEVICE_BINDS_HOST_MEMORY the
+   * source may lie in host memory. Where streams exist order.signal is set, else the conversion is
+   * done on return. */
   bp_error* (*layout_bytes)(bp_plugin* plugin, const bp_device_info* info,
                             const bp_tensor_desc* desc, uint64_t* out_bytes);
   bp_error* (*layout_convert)(bp_device* device, const bp_tensor_desc* source_desc,
                               const bp_range* source, const bp_tensor_desc* target_desc,
                               const bp_range* target, const bp_order* order);
 
-  /* (optional) Default: sizes are those in the contract; required of an executable whose contract
-   * has a size that depends on dims. Writes bytes of each output, then of the workspace. */
-  bp_error* (*executable_sizes)(bp_executable* executable, const int64_t* dims,
-                                uint64_t* out_sizes, size_t size_count);
+  /* (optional) Default: workspace_bytes of the executable at all sizes. Bytes of the workspace at
+   * these values of the dim classes; the host takes the larger of the two. */
+  bp_error* (*executable_workspace)(bp_executable* executable, const int64_t* dims,
+                                    uint64_t* out_bytes);
 
   /* Blobs: one group of three (optional) entries. Default: executables are not cached.
    * blob_check looks at the requirement string alone and says what the blob is worth here. */
@@ -369,9 +289,6 @@ typedef struct bp_plugin_api {
    * Between begin and end the plugin collects; end delivers everything to the sink. */
   bp_error* (*profile_begin)(bp_device* device);
   bp_error* (*profile_end)(bp_device* device, bp_profile_sink* sink);
-
-  /* (optional) Default: none. See bp_host_api.find_experimental. */
-  void (*(*find_experimental)(bp_plugin* plugin, bp_string name))(void);
 } bp_plugin_api;
 
 /* ---- Entry ------------------------------------------------------------------------------- */

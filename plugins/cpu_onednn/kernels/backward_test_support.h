@@ -160,7 +160,7 @@ class OneNode {
       v.rank = static_cast<std::uint32_t>(s.rank());
       v.dtype = s.dtype;
       v.first_dim = static_cast<std::uint32_t>(dims_.size());
-      v.producer = v.alias_of = v.mutation_of = BP_NONE;
+      v.producer = v.alias_of = BP_NONE;
       v.layout = s.layout;
       dims_.insert(dims_.end(), s.dims.begin(), s.dims.end());
       strides_.insert(strides_.end(), s.strides.begin(), s.strides.end());

@@ -20,9 +20,6 @@ std::int64_t product(const Shape& dims) {
   for (const std::int64_t d : dims) n *= d;
   return n;
 }
-std::int64_t wrap_dim(std::int64_t dim, std::size_t rank) {
-  return dim < 0 ? dim + static_cast<std::int64_t>(std::max<std::size_t>(rank, 1)) : dim;
-}
 bool is_absent(const sdk::ValueView& v) { return v.dtype().bits == 0; }
 
 Builder::Builder(Context& context, const sdk::StepContext& step, KernelFamilies* families,
@@ -56,14 +53,11 @@ Result<TensorView> Builder::operand(std::size_t i) {
   std::int64_t offset = 0;
   const sdk::GraphView& graph = step_.graph();
   for (;;) {
-    const std::uint32_t producer = graph.value(root).raw().producer;
-    if (producer == BP_NONE || !sdk::is_view_op(graph[producer].op())) break;
-    const sdk::NodeView node = graph[producer];
-    std::size_t which = 0;
-    while (node.result_index(which) != root) ++which;
-    root = node.operand_index(0);
-    offset += sdk::detail::view_offset(node, step_.value(root), which, step_.dims()) *
-              sdk::element_bytes(spec.dtype);
+    const sdk::ValueView at = graph.value(root);
+    if (at.alias_of() == BP_NONE) break;
+    root = at.alias_of();
+    offset += sdk::view_offset(at, step_.value(root), graph.value(root), step_.dims()) *
+              sdk::element_bytes(step_.value(root).dtype);
   }
   const sdk::ValueView value = graph.value(root);
   if (value.has(BP_VALUE_HOST_SCALAR)) {

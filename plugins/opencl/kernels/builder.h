@@ -26,7 +26,7 @@ using Indices = std::vector<Expr>;
 
 std::optional<Storage> storage_of(bp_dtype dtype);
 std::int64_t product(const Shape& dims);
-std::int64_t wrap_dim(std::int64_t dim, std::size_t rank);
+using sdk::wrap_dim;
 bool is_absent(const sdk::ValueView& v);  // a result nobody asked for
 
 // A tensor as a kernel reads or writes it: where it lies, and how.

@@ -242,12 +242,10 @@ Results smooth_l1_loss_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr d = e.sub(m.in(1, m.type()), m.in(2, m.type()));
   const double beta = m.real("beta", 1);
-  const Expr side =
-      e.select(e.binary(Op::kLt, m.number(0), d), m.number(1),
-               e.select(e.binary(Op::kLt, d, m.number(0)), m.number(-1), m.number(0)));
-  const Expr slope = beta == 0 ? side
-                               : e.select(e.binary(Op::kLt, e.unary(Op::kAbs, d), m.number(beta)),
-                                          e.div(d, m.number(beta)), side);
+  // Not a number is on neither side, and stays what it is.
+  const Expr between = beta == 0 ? d : e.div(d, m.number(beta));
+  const Expr slope = e.select(e.binary(Op::kLe, d, m.number(-beta)), m.number(-1),
+                              e.select(e.binary(Op::kLe, m.number(beta), d), m.number(1), between));
   return {e.mul(e.mul(slope, loss_scale(m, 1)), m.in(0, m.type()))};
 }
 Results binary_cross_entropy_backward(Expressions& e, OperatorSource& s) {

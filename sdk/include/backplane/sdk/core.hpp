@@ -150,6 +150,17 @@ inline void log(std::uint32_t level, std::string_view message) {
 }
 // How many threads a kernel should use; a plugin with its own pool keeps to it.
 inline std::uint32_t thread_count() { return host().thread_count(host().host); }
+// Runs body(begin, end) over [0, count) in chunks of at least `grain` on the host's threads;
+// returns when all are done. The first failure is returned.
+template <class Body>
+Status parallel_for(std::size_t count, std::size_t grain, const Body& body) {
+  return Status::adopt(host().parallel_for(host().host, count, grain, const_cast<Body*>(&body),
+                                           [](void* user, std::size_t begin, std::size_t end) {
+                                             return shield([&] {
+                                               return (*static_cast<const Body*>(user))(begin, end);
+                                             });
+                                           }));
+}
 
 }  // namespace backplane::sdk
 

@@ -12,8 +12,6 @@
 
 namespace backplane::sdk {
 
-using MemoryKind = bp_memory_kind;
-
 struct Rate {
   bp_dtype dtype;
   double flop_per_s;
@@ -30,8 +28,6 @@ struct DeviceInfo {
   double to_device_bytes_per_s = 0, from_device_bytes_per_s = 0;
   double copy_latency_ns = 0, launch_latency_ns = 0;
   std::vector<Rate> rates{};
-  std::vector<MemoryKind> memory_kinds{};  // empty: BP_MEMORY_DEVICE only
-  std::vector<bp_native_kind> native_kinds{};
 };
 
 // Device memory: whatever pointer the vendor's allocator gives, freed by `free`.
@@ -188,11 +184,6 @@ class CompileOptions {
   bool wants_any_output(std::size_t i) const { return output(i).layout.kind == BP_LAYOUT_ANY; }
   bool cancelled() const { return host().is_cancelled(args_->cancel) != 0; }
   std::uint32_t role() const { return args_->role; }
-  const bp_option* option(std::string_view key) const {
-    for (std::size_t i = 0; i < args_->options.count; ++i)
-      if (view(args_->options.items[i].key) == key) return &args_->options.items[i];
-    return nullptr;
-  }
   const bp_compile_args& raw() const { return *args_; }
 
  private:
@@ -286,14 +277,13 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;  // constructor and info must not touch the hardware
-  virtual Result<Buffer> allocate(std::size_t bytes, MemoryKind kind) = 0;
+  virtual Result<Buffer> allocate(std::size_t bytes) = 0;
   virtual Status copy(const Copy& copy, const Order& order) = 0;
   virtual Claims claims(const GraphView& graph) = 0;
   virtual Result<std::unique_ptr<Executable>> compile(const Subgraph& graph,
                                                       const CompileOptions& options) = 0;
   // -------------------------------------------------------------------------------------------
   virtual Status open() { return {}; }
-  virtual Status reset() { return {}; }
   virtual Status counters(bp_device_counters& /*out*/) { return {}; }
   virtual Result<std::unique_ptr<Stream>> create_stream() {
     return Status(BP_UNSUPPORTED, "no streams");

@@ -36,6 +36,10 @@ class ValueView {
   }
   bool has(std::uint64_t flag) const { return (value_->flags & flag) != 0; }
   const bp_value& raw() const { return *value_; }
+  // The value that this one is a view of, BP_NONE where it is none; it starts alias_offset()
+  // elements behind the start of that one.
+  std::uint32_t alias_of() const { return value_->alias_of; }
+  bp_dim alias_offset() const { return value_->alias_offset; }
   // The dims at the classes' hints.
   std::vector<std::int64_t> hint_dims() const {
     std::vector<std::int64_t> out;
@@ -89,6 +93,20 @@ class NodeView {
     return graph_->indices[node_->first_result + i];
   }
   ValueView result(std::size_t i = 0) const { return {*graph_, result_index(i)}; }
+  // Whether its results are other views of operand 0's memory: nothing is to be done for it.
+  bool is_view() const {
+    for (std::size_t i = 0; i < result_count(); ++i)
+      if (result_index(i) != BP_NONE) return result(i).alias_of() != BP_NONE;
+    return false;
+  }
+  // Whether it shows a matrix turned, and nothing else.
+  bool turns_matrix() const {
+    if (!is_view() || result_index() == BP_NONE) return false;
+    const ValueView from = operand(0), to = result();
+    return from.rank() == 2 && to.rank() == 2 && to.alias_offset() == 0 &&
+           from.dims()[0] == to.dims()[1] && from.dims()[1] == to.dims()[0] &&
+           from.strides()[0] == to.strides()[1] && from.strides()[1] == to.strides()[0];
+  }
   std::size_t list_first() const { return node_->list_first; }
   std::size_t list_count() const { return node_->list_count; }
 

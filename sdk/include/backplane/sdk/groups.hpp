@@ -65,7 +65,7 @@ class NodeGroups {
         if (node.has_operand(i)) users_[node.operand_index(i)].push_back(n);
       for (std::size_t i = 0; i < node.result_count(); ++i)
         if (node.result_index(i) != BP_NONE) producer_[node.result_index(i)] = n;
-      if (is_view_op(node.op())) continue;
+      if (node.is_view()) continue;
       group_[n] = nodes_.size();
       nodes_.push_back({static_cast<std::uint32_t>(n)});
     }
@@ -101,7 +101,7 @@ class NodeGroups {
     if (output_[value]) return false;
     for (const std::size_t n : users_[value]) {
       const NodeView node = graph_[n];
-      if (is_transpose(node)) {
+      if (node.turns_matrix()) {
         if (!find_factor_uses(node.result_index(), right, out, !transposed)) return false;
         continue;
       }
@@ -216,14 +216,6 @@ class NodeGroups {
   }
 
  private:
-  // A view that turns a matrix.
-  static bool is_transpose(const NodeView& node) {
-    const std::string_view op = node.op();
-    if (op == "aten.t" || op == "aten.transpose.int") return node.operand(0).rank() == 2;
-    if (op != "aten.permute" || node.operand(0).rank() != 2) return false;
-    const bp_attribute* dims = node.attribute("dims");
-    return dims != nullptr && dims->count == 2 && detail::wrap(dims->integers[0], 2) == 1;
-  }
   template <class F>
   void for_each_user(std::size_t n, F&& visit) const {
     const NodeView node = graph_[n];

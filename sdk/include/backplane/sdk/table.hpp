@@ -46,10 +46,6 @@ inline bp_device_info describe(DeviceSlot& slot) {
   out.rates = slot.rates.data();
   out.rate_count = slot.rates.size();
   out.rate_stride = sizeof(bp_device_rate);
-  out.memory_kinds = in.memory_kinds.data();
-  out.memory_kind_count = in.memory_kinds.size();
-  out.native_kinds = in.native_kinds.data();
-  out.native_kind_count = in.native_kinds.size();
   return out;
 }
 
@@ -100,10 +96,9 @@ struct Table {
   }
   static void device_close(bp_device*) {}
 
-  static bp_error* buffer_create(bp_device* d, std::uint64_t bytes, bp_memory_kind kind,
-                                 bp_buffer** out) {
+  static bp_error* buffer_create(bp_device* d, std::uint64_t bytes, bp_buffer** out) {
     return shield([&]() -> Status {
-      auto buffer = device(d).allocate(bytes, kind);
+      auto buffer = device(d).allocate(bytes);
       if (!buffer.ok()) return buffer.status();
       *out = reinterpret_cast<bp_buffer*>(new Buffer(std::move(*buffer)));
       return {};
@@ -153,7 +148,7 @@ struct Table {
   // Fills what the vendor left open in the contract.
   static Status finish(Executable& x, std::size_t input_count, std::size_t output_count,
                        std::size_t dim_class_count) {
-    const bp_io_contract plain{0, BP_SIZE_STATIC, {BP_LAYOUT_STRIDED, 0, 0}, 0, BP_NONE, 0};
+    const bp_io_contract plain{{BP_LAYOUT_STRIDED, 0, 0}};
     x.inputs.resize(input_count, plain);
     x.outputs.resize(output_count, plain);
     x.dim_class_count = dim_class_count;
@@ -186,7 +181,6 @@ struct Table {
       info.outputs = in.outputs.data();
       info.io_stride = sizeof(bp_io_contract);
       info.workspace_bytes = in.static_workspace_bytes_;
-      info.workspace_alignment_bytes = 64;
       info.internal_bytes = in.internal_bytes;
       info.time_ns = in.time_ns;
       info.requirement = raw(in.requirement);
@@ -194,15 +188,12 @@ struct Table {
       return {};
     });
   }
-  // Output sizes follow from the graph's dims, which the host knows: only the workspace is
-  // answered.
-  static bp_error* executable_sizes(bp_executable* x, const std::int64_t* dims, std::uint64_t* out,
-                                    std::size_t count) {
+  static bp_error* executable_workspace(bp_executable* x, const std::int64_t* dims,
+                                        std::uint64_t* out) {
     return shield([&]() -> Status {
-      std::fill(out, out + count, 0);
       auto bytes = executable(x).workspace_bytes({dims, executable(x).dim_class_count});
       if (!bytes.ok()) return bytes.status();
-      if (count) out[count - 1] = *bytes;
+      *out = *bytes;
       return {};
     });
   }
@@ -226,9 +217,6 @@ struct Table {
       answer(out, counters);
       return {};
     });
-  }
-  static bp_error* device_reset(bp_device* d) {
-    return shield([&] { return device(d).reset(); });
   }
 
   static bp_error* stream_create(bp_device* d, bp_stream** out) {
@@ -331,9 +319,8 @@ struct Table {
       t.executable_release = executable_release;
       t.execute = execute;
       t.shutdown = shutdown;
-      t.executable_sizes = executable_sizes;
+      t.executable_workspace = executable_workspace;
       if constexpr (BP_SDK_OVERRIDES(counters)) t.device_counters = device_counters;
-      if constexpr (BP_SDK_OVERRIDES(reset)) t.device_reset = device_reset;
       if constexpr (BP_SDK_OVERRIDES(create_stream) && BP_SDK_OVERRIDES(create_event)) {
         t.stream_create = stream_create;
         t.stream_release = stream_release;

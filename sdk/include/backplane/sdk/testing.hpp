@@ -50,7 +50,6 @@ inline const bp_host_api& fake_host_api() {
       const std::string& m = reinterpret_cast<const FakeError*>(e)->message;
       return bp_string{m.data(), m.size()};
     };
-    h.error_visit = [](bp_host*, const bp_error*, void*, void (*)(void*, const bp_option*)) {};
     h.log = [](bp_host*, std::uint32_t, bp_string) {};
     h.thread_count = [](bp_host*) { return std::uint32_t{1}; };
     h.parallel_for = [](bp_host*, std::size_t n, std::size_t, void* user,
@@ -111,7 +110,7 @@ class GraphBuilder {
     v.flags = flags;
     v.dtype = dtype;
     v.first_dim = static_cast<std::uint32_t>(dims_.size());
-    v.producer = v.alias_of = v.mutation_of = BP_NONE;
+    v.producer = v.alias_of = BP_NONE;
     v.layout.kind = BP_LAYOUT_STRIDED;
     dims_.insert(dims_.end(), dims.begin(), dims.end());
     strides_.insert(strides_.end(), strides.begin(), strides.end());
@@ -178,6 +177,14 @@ class GraphBuilder {
     n.attribute_count = static_cast<std::uint32_t>(attributes_.size()) - first_attribute_;
     first_attribute_ = static_cast<std::uint32_t>(attributes_.size());
     nodes_.push_back(n);
+  }
+
+  // A node whose result is a view of the operand, `offset` elements behind its start.
+  void view(const std::string& op, std::uint32_t operand, std::uint32_t result,
+            std::int64_t offset = 0) {
+    node(op, {operand}, {result});
+    values_[result].alias_of = operand;
+    values_[result].alias_offset = offset;
   }
 
   bp_graph graph() const {

@@ -1,7 +1,7 @@
-/* Layout of plugin ABI 0.1 on 64-bit targets, written by scripts/make_abi_pins.py when that
+/* Layout of plugin ABI 0.2 on 64-bit targets, written by scripts/make_abi_pins.py when that
  * version was current. Compiles as C99, C11 and C++20; compiling it is the check. */
-#ifndef BACKPLANE_ABI_0_1_PINS_H_
-#define BACKPLANE_ABI_0_1_PINS_H_
+#ifndef BACKPLANE_ABI_0_2_PINS_H_
+#define BACKPLANE_ABI_0_2_PINS_H_
 
 #include <backplane/plugin.h>
 
@@ -30,34 +30,12 @@ BP_PIN_FIELD(bp_dtype, code, 0, 1);
 BP_PIN_FIELD(bp_dtype, bits, 1, 1);
 BP_PIN_FIELD(bp_dtype, lanes, 2, 2);
 
-/* bp_native_handle (frozen) */
-BP_PIN(sizeof(bp_native_handle) == 32);
-BP_PIN_FIELD(bp_native_handle, kind, 0, 4);
-BP_PIN_FIELD(bp_native_handle, device, 4, 4);
-BP_PIN_FIELD(bp_native_handle, handle, 8, 8);
-BP_PIN_FIELD(bp_native_handle, offset_bytes, 16, 8);
-BP_PIN_FIELD(bp_native_handle, size_bytes, 24, 8);
-
 /* bp_range (frozen) */
 BP_PIN(sizeof(bp_range) == 32);
 BP_PIN_FIELD(bp_range, buffer, 0, 8);
 BP_PIN_FIELD(bp_range, host, 8, 8);
 BP_PIN_FIELD(bp_range, offset_bytes, 16, 8);
 BP_PIN_FIELD(bp_range, size_bytes, 24, 8);
-
-/* bp_option (frozen) */
-BP_PIN(sizeof(bp_option) == 56);
-BP_PIN_FIELD(bp_option, key, 0, 16);
-BP_PIN_FIELD(bp_option, kind, 16, 4);
-BP_PIN_FIELD(bp_option, reserved, 20, 4);
-BP_PIN_FIELD(bp_option, integer, 24, 8);
-BP_PIN_FIELD(bp_option, real, 32, 8);
-BP_PIN_FIELD(bp_option, text, 40, 16);
-
-/* bp_options (frozen) */
-BP_PIN(sizeof(bp_options) == 16);
-BP_PIN_FIELD(bp_options, items, 0, 8);
-BP_PIN_FIELD(bp_options, count, 8, 8);
 
 /* bp_dim_class (element) */
 BP_PIN(sizeof(bp_dim_class) >= 64);
@@ -83,9 +61,9 @@ BP_PIN_FIELD(bp_value, dtype, 16, 4);
 BP_PIN_FIELD(bp_value, first_dim, 20, 4);
 BP_PIN_FIELD(bp_value, producer, 24, 4);
 BP_PIN_FIELD(bp_value, alias_of, 28, 4);
-BP_PIN_FIELD(bp_value, mutation_of, 32, 4);
-BP_PIN_FIELD(bp_value, layout, 40, 16);
-BP_PIN_FIELD(bp_value, version, 56, 8);
+BP_PIN_FIELD(bp_value, reserved, 32, 4);
+BP_PIN_FIELD(bp_value, alias_offset, 40, 8);
+BP_PIN_FIELD(bp_value, layout, 48, 16);
 BP_PIN_FIELD(bp_value, data, 64, 8);
 BP_PIN_FIELD(bp_value, data_bytes, 72, 8);
 
@@ -167,7 +145,7 @@ BP_PIN_FIELD(bp_claim, read_bytes, 56, 8);
 BP_PIN_FIELD(bp_claim, written_bytes, 64, 8);
 
 /* bp_error_args (grows) */
-BP_PIN(sizeof(bp_error_args) >= 88);
+BP_PIN(sizeof(bp_error_args) >= 80);
 BP_PIN_FIELD(bp_error_args, struct_size, 0, 8);
 BP_PIN_FIELD(bp_error_args, code, 8, 4);
 BP_PIN_FIELD(bp_error_args, line, 12, 4);
@@ -176,7 +154,6 @@ BP_PIN_FIELD(bp_error_args, file, 32, 16);
 BP_PIN_FIELD(bp_error_args, function, 48, 16);
 BP_PIN_FIELD(bp_error_args, node_ids, 64, 8);
 BP_PIN_FIELD(bp_error_args, node_count, 72, 8);
-BP_PIN_FIELD(bp_error_args, payload, 80, 8);
 
 /* bp_profile_range (grows) */
 BP_PIN(sizeof(bp_profile_range) >= 80);
@@ -192,7 +169,7 @@ BP_PIN_FIELD(bp_profile_range, device, 72, 4);
 BP_PIN_FIELD(bp_profile_range, queue, 76, 4);
 
 /* bp_host_api (grows) */
-BP_PIN(sizeof(bp_host_api) >= 224);
+BP_PIN(sizeof(bp_host_api) >= 192);
 BP_PIN_FIELD(bp_host_api, struct_size, 0, 8);
 BP_PIN_FIELD(bp_host_api, version, 8, 4);
 BP_PIN_FIELD(bp_host_api, reserved, 12, 4);
@@ -202,26 +179,22 @@ BP_PIN_FIELD(bp_host_api, error_retain, 32, 8);
 BP_PIN_FIELD(bp_host_api, error_release, 40, 8);
 BP_PIN_FIELD(bp_host_api, error_code, 48, 8);
 BP_PIN_FIELD(bp_host_api, error_message, 56, 8);
-BP_PIN_FIELD(bp_host_api, error_visit, 64, 8);
-BP_PIN_FIELD(bp_host_api, log, 72, 8);
-BP_PIN_FIELD(bp_host_api, host_allocate, 80, 8);
-BP_PIN_FIELD(bp_host_api, host_free, 88, 8);
-BP_PIN_FIELD(bp_host_api, thread_count, 96, 8);
-BP_PIN_FIELD(bp_host_api, parallel_for, 104, 8);
-BP_PIN_FIELD(bp_host_api, clock_ns, 112, 8);
-BP_PIN_FIELD(bp_host_api, span_begin, 120, 8);
-BP_PIN_FIELD(bp_host_api, span_end, 128, 8);
-BP_PIN_FIELD(bp_host_api, profile_add, 136, 8);
-BP_PIN_FIELD(bp_host_api, cache_get, 144, 8);
-BP_PIN_FIELD(bp_host_api, cache_put, 152, 8);
-BP_PIN_FIELD(bp_host_api, bytes_create, 160, 8);
-BP_PIN_FIELD(bp_host_api, bytes_view, 168, 8);
-BP_PIN_FIELD(bp_host_api, bytes_release, 176, 8);
-BP_PIN_FIELD(bp_host_api, is_cancelled, 184, 8);
-BP_PIN_FIELD(bp_host_api, claim_add, 192, 8);
-BP_PIN_FIELD(bp_host_api, refuse_add, 200, 8);
-BP_PIN_FIELD(bp_host_api, bytes_write, 208, 8);
-BP_PIN_FIELD(bp_host_api, find_experimental, 216, 8);
+BP_PIN_FIELD(bp_host_api, log, 64, 8);
+BP_PIN_FIELD(bp_host_api, thread_count, 72, 8);
+BP_PIN_FIELD(bp_host_api, parallel_for, 80, 8);
+BP_PIN_FIELD(bp_host_api, clock_ns, 88, 8);
+BP_PIN_FIELD(bp_host_api, span_begin, 96, 8);
+BP_PIN_FIELD(bp_host_api, span_end, 104, 8);
+BP_PIN_FIELD(bp_host_api, profile_add, 112, 8);
+BP_PIN_FIELD(bp_host_api, cache_get, 120, 8);
+BP_PIN_FIELD(bp_host_api, cache_put, 128, 8);
+BP_PIN_FIELD(bp_host_api, bytes_create, 136, 8);
+BP_PIN_FIELD(bp_host_api, bytes_view, 144, 8);
+BP_PIN_FIELD(bp_host_api, bytes_release, 152, 8);
+BP_PIN_FIELD(bp_host_api, is_cancelled, 160, 8);
+BP_PIN_FIELD(bp_host_api, claim_add, 168, 8);
+BP_PIN_FIELD(bp_host_api, refuse_add, 176, 8);
+BP_PIN_FIELD(bp_host_api, bytes_write, 184, 8);
 
 /* bp_device_rate (element) */
 BP_PIN(sizeof(bp_device_rate) >= 16);
@@ -230,7 +203,7 @@ BP_PIN_FIELD(bp_device_rate, reserved, 4, 4);
 BP_PIN_FIELD(bp_device_rate, flop_per_s, 8, 8);
 
 /* bp_device_info (grows) */
-BP_PIN(sizeof(bp_device_info) >= 208);
+BP_PIN(sizeof(bp_device_info) >= 176);
 BP_PIN_FIELD(bp_device_info, struct_size, 0, 8);
 BP_PIN_FIELD(bp_device_info, kind, 8, 4);
 BP_PIN_FIELD(bp_device_info, reserved, 12, 4);
@@ -251,29 +224,17 @@ BP_PIN_FIELD(bp_device_info, launch_latency_ns, 144, 8);
 BP_PIN_FIELD(bp_device_info, rates, 152, 8);
 BP_PIN_FIELD(bp_device_info, rate_count, 160, 8);
 BP_PIN_FIELD(bp_device_info, rate_stride, 168, 8);
-BP_PIN_FIELD(bp_device_info, memory_kinds, 176, 8);
-BP_PIN_FIELD(bp_device_info, memory_kind_count, 184, 8);
-BP_PIN_FIELD(bp_device_info, native_kinds, 192, 8);
-BP_PIN_FIELD(bp_device_info, native_kind_count, 200, 8);
 
 /* bp_device_counters (grows) */
 BP_PIN(sizeof(bp_device_counters) >= 56);
 BP_PIN_FIELD(bp_device_counters, struct_size, 0, 8);
 BP_PIN_FIELD(bp_device_counters, health, 8, 4);
-BP_PIN_FIELD(bp_device_counters, reset_count, 12, 4);
+BP_PIN_FIELD(bp_device_counters, reserved, 12, 4);
 BP_PIN_FIELD(bp_device_counters, live_bytes, 16, 8);
 BP_PIN_FIELD(bp_device_counters, peak_bytes, 24, 8);
 BP_PIN_FIELD(bp_device_counters, internal_bytes, 32, 8);
 BP_PIN_FIELD(bp_device_counters, hidden_copy_bytes, 40, 8);
 BP_PIN_FIELD(bp_device_counters, hidden_copy_count, 48, 8);
-
-/* bp_import_args (grows) */
-BP_PIN(sizeof(bp_import_args) >= 56);
-BP_PIN_FIELD(bp_import_args, struct_size, 0, 8);
-BP_PIN_FIELD(bp_import_args, memory, 8, 32);
-BP_PIN_FIELD(bp_import_args, mode, 40, 4);
-BP_PIN_FIELD(bp_import_args, memory_kind, 44, 4);
-BP_PIN_FIELD(bp_import_args, signal, 48, 8);
 
 /* bp_order (frozen) */
 BP_PIN(sizeof(bp_order) == 32);
@@ -299,23 +260,15 @@ BP_PIN_FIELD(bp_tensor_desc, strides, 24, 8);
 BP_PIN_FIELD(bp_tensor_desc, layout, 32, 16);
 
 /* bp_io_request (element) */
-BP_PIN(sizeof(bp_io_request) >= 32);
-BP_PIN_FIELD(bp_io_request, memory_kind, 0, 4);
-BP_PIN_FIELD(bp_io_request, reserved, 4, 4);
-BP_PIN_FIELD(bp_io_request, flags, 8, 8);
-BP_PIN_FIELD(bp_io_request, layout, 16, 16);
+BP_PIN(sizeof(bp_io_request) >= 16);
+BP_PIN_FIELD(bp_io_request, layout, 0, 16);
 
 /* bp_io_contract (element) */
-BP_PIN(sizeof(bp_io_contract) >= 40);
-BP_PIN_FIELD(bp_io_contract, memory_kind, 0, 4);
-BP_PIN_FIELD(bp_io_contract, size_kind, 4, 4);
-BP_PIN_FIELD(bp_io_contract, layout, 8, 16);
-BP_PIN_FIELD(bp_io_contract, size_bytes, 24, 8);
-BP_PIN_FIELD(bp_io_contract, alias_input, 32, 4);
-BP_PIN_FIELD(bp_io_contract, reserved, 36, 4);
+BP_PIN(sizeof(bp_io_contract) >= 16);
+BP_PIN_FIELD(bp_io_contract, layout, 0, 16);
 
 /* bp_compile_args (grows) */
-BP_PIN(sizeof(bp_compile_args) >= 112);
+BP_PIN(sizeof(bp_compile_args) >= 72);
 BP_PIN_FIELD(bp_compile_args, struct_size, 0, 8);
 BP_PIN_FIELD(bp_compile_args, device, 8, 8);
 BP_PIN_FIELD(bp_compile_args, info, 16, 8);
@@ -323,33 +276,26 @@ BP_PIN_FIELD(bp_compile_args, graph, 24, 8);
 BP_PIN_FIELD(bp_compile_args, inputs, 32, 8);
 BP_PIN_FIELD(bp_compile_args, outputs, 40, 8);
 BP_PIN_FIELD(bp_compile_args, io_stride, 48, 8);
-BP_PIN_FIELD(bp_compile_args, hot_dims, 56, 8);
-BP_PIN_FIELD(bp_compile_args, hot_count, 64, 8);
-BP_PIN_FIELD(bp_compile_args, options, 72, 16);
-BP_PIN_FIELD(bp_compile_args, cancel, 88, 8);
-BP_PIN_FIELD(bp_compile_args, pair_id, 96, 8);
-BP_PIN_FIELD(bp_compile_args, role, 104, 4);
-BP_PIN_FIELD(bp_compile_args, reserved, 108, 4);
+BP_PIN_FIELD(bp_compile_args, cancel, 56, 8);
+BP_PIN_FIELD(bp_compile_args, role, 64, 4);
+BP_PIN_FIELD(bp_compile_args, reserved, 68, 4);
 
 /* bp_executable_info (grows) */
-BP_PIN(sizeof(bp_executable_info) >= 88);
+BP_PIN(sizeof(bp_executable_info) >= 80);
 BP_PIN_FIELD(bp_executable_info, struct_size, 0, 8);
 BP_PIN_FIELD(bp_executable_info, flags, 8, 8);
 BP_PIN_FIELD(bp_executable_info, inputs, 16, 8);
 BP_PIN_FIELD(bp_executable_info, outputs, 24, 8);
 BP_PIN_FIELD(bp_executable_info, io_stride, 32, 8);
 BP_PIN_FIELD(bp_executable_info, workspace_bytes, 40, 8);
-BP_PIN_FIELD(bp_executable_info, workspace_alignment_bytes, 48, 4);
-BP_PIN_FIELD(bp_executable_info, out_dim_count, 52, 4);
-BP_PIN_FIELD(bp_executable_info, internal_bytes, 56, 8);
-BP_PIN_FIELD(bp_executable_info, time_ns, 64, 8);
-BP_PIN_FIELD(bp_executable_info, requirement, 72, 16);
+BP_PIN_FIELD(bp_executable_info, internal_bytes, 48, 8);
+BP_PIN_FIELD(bp_executable_info, time_ns, 56, 8);
+BP_PIN_FIELD(bp_executable_info, requirement, 64, 16);
 
 /* bp_binding (element) */
-BP_PIN(sizeof(bp_binding) >= 56);
+BP_PIN(sizeof(bp_binding) >= 48);
 BP_PIN_FIELD(bp_binding, range, 0, 32);
 BP_PIN_FIELD(bp_binding, scalar, 32, 16);
-BP_PIN_FIELD(bp_binding, flags, 48, 8);
 
 /* bp_lending (grows) */
 BP_PIN(sizeof(bp_lending) >= 48);
@@ -361,20 +307,19 @@ BP_PIN_FIELD(bp_lending, lend_workspace, 32, 8);
 BP_PIN_FIELD(bp_lending, workspace_done, 40, 8);
 
 /* bp_execute_args (grows) */
-BP_PIN(sizeof(bp_execute_args) >= 128);
+BP_PIN(sizeof(bp_execute_args) >= 120);
 BP_PIN_FIELD(bp_execute_args, struct_size, 0, 8);
 BP_PIN_FIELD(bp_execute_args, inputs, 8, 8);
 BP_PIN_FIELD(bp_execute_args, outputs, 16, 8);
 BP_PIN_FIELD(bp_execute_args, binding_stride, 24, 8);
 BP_PIN_FIELD(bp_execute_args, workspace, 32, 32);
 BP_PIN_FIELD(bp_execute_args, dims, 64, 8);
-BP_PIN_FIELD(bp_execute_args, out_dims, 72, 8);
-BP_PIN_FIELD(bp_execute_args, order, 80, 32);
-BP_PIN_FIELD(bp_execute_args, call_id, 112, 8);
-BP_PIN_FIELD(bp_execute_args, lending, 120, 8);
+BP_PIN_FIELD(bp_execute_args, order, 72, 32);
+BP_PIN_FIELD(bp_execute_args, call_id, 104, 8);
+BP_PIN_FIELD(bp_execute_args, lending, 112, 8);
 
 /* bp_plugin_api (grows) */
-BP_PIN(sizeof(bp_plugin_api) >= 328);
+BP_PIN(sizeof(bp_plugin_api) >= 248);
 BP_PIN_FIELD(bp_plugin_api, struct_size, 0, 8);
 BP_PIN_FIELD(bp_plugin_api, version, 8, 4);
 BP_PIN_FIELD(bp_plugin_api, reserved, 12, 4);
@@ -393,30 +338,20 @@ BP_PIN_FIELD(bp_plugin_api, executable_release, 104, 8);
 BP_PIN_FIELD(bp_plugin_api, execute, 112, 8);
 BP_PIN_FIELD(bp_plugin_api, shutdown, 120, 8);
 BP_PIN_FIELD(bp_plugin_api, device_counters, 128, 8);
-BP_PIN_FIELD(bp_plugin_api, device_reset, 136, 8);
-BP_PIN_FIELD(bp_plugin_api, buffer_import, 144, 8);
-BP_PIN_FIELD(bp_plugin_api, buffer_export, 152, 8);
-BP_PIN_FIELD(bp_plugin_api, stream_create, 160, 8);
-BP_PIN_FIELD(bp_plugin_api, stream_release, 168, 8);
-BP_PIN_FIELD(bp_plugin_api, event_create, 176, 8);
-BP_PIN_FIELD(bp_plugin_api, event_release, 184, 8);
-BP_PIN_FIELD(bp_plugin_api, event_query, 192, 8);
-BP_PIN_FIELD(bp_plugin_api, event_wait, 200, 8);
-BP_PIN_FIELD(bp_plugin_api, event_notify, 208, 8);
-BP_PIN_FIELD(bp_plugin_api, barrier, 216, 8);
-BP_PIN_FIELD(bp_plugin_api, stream_import, 224, 8);
-BP_PIN_FIELD(bp_plugin_api, stream_export, 232, 8);
-BP_PIN_FIELD(bp_plugin_api, event_import, 240, 8);
-BP_PIN_FIELD(bp_plugin_api, event_export, 248, 8);
-BP_PIN_FIELD(bp_plugin_api, layout_bytes, 256, 8);
-BP_PIN_FIELD(bp_plugin_api, layout_convert, 264, 8);
-BP_PIN_FIELD(bp_plugin_api, executable_sizes, 272, 8);
-BP_PIN_FIELD(bp_plugin_api, executable_save, 280, 8);
-BP_PIN_FIELD(bp_plugin_api, blob_check, 288, 8);
-BP_PIN_FIELD(bp_plugin_api, executable_load, 296, 8);
-BP_PIN_FIELD(bp_plugin_api, profile_begin, 304, 8);
-BP_PIN_FIELD(bp_plugin_api, profile_end, 312, 8);
-BP_PIN_FIELD(bp_plugin_api, find_experimental, 320, 8);
+BP_PIN_FIELD(bp_plugin_api, stream_create, 136, 8);
+BP_PIN_FIELD(bp_plugin_api, stream_release, 144, 8);
+BP_PIN_FIELD(bp_plugin_api, event_create, 152, 8);
+BP_PIN_FIELD(bp_plugin_api, event_release, 160, 8);
+BP_PIN_FIELD(bp_plugin_api, event_query, 168, 8);
+BP_PIN_FIELD(bp_plugin_api, event_wait, 176, 8);
+BP_PIN_FIELD(bp_plugin_api, layout_bytes, 184, 8);
+BP_PIN_FIELD(bp_plugin_api, layout_convert, 192, 8);
+BP_PIN_FIELD(bp_plugin_api, executable_workspace, 200, 8);
+BP_PIN_FIELD(bp_plugin_api, executable_save, 208, 8);
+BP_PIN_FIELD(bp_plugin_api, blob_check, 216, 8);
+BP_PIN_FIELD(bp_plugin_api, executable_load, 224, 8);
+BP_PIN_FIELD(bp_plugin_api, profile_begin, 232, 8);
+BP_PIN_FIELD(bp_plugin_api, profile_end, 240, 8);
 
 /* bp_negotiation (frozen) */
 BP_PIN(sizeof(bp_negotiation) == 312);

@@ -1,0 +1,66 @@
+"""What ends a call, and the process, in order: Ctrl-C while a plugin compiles; plugins at exit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from integration.helpers import run_python
+
+DOORS = {
+    "torch.compile": "torch.compile(f, backend='plugin:reference', options={'report': False})",
+    "own": "torch_backplane.compile(f, backend='reference', options={'report': False})",
+}
+PROGRAM = """
+import sys, torch, torch_backplane
+f = lambda x: (x * 2).relu()
+compiled = {door}
+print("begins", flush=True)
+try:
+    compiled(torch.ones(3))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+import os; os.environ.pop("BACKPLANE_REFERENCE_COMPILE_NS", None)
+"""
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_ctrl_c_reaches_a_plugin_that_compiles(door: str) -> None:
+    if door == "own" and sys.version_info >= (3, 13):
+        pytest.skip("this Python has no front end of its own")
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(door=DOORS[door])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "BACKPLANE_REFERENCE_COMPILE_NS": "1e12", "BACKPLANE_CACHE": "0"},
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "begins\n"
+        time.sleep(4)  # long enough for the capture: what follows is the compile of 1000 seconds
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert out == "interrupted\n", err
+    assert program.returncode == 0, err
+
+
+def test_plugins_are_shut_down_when_nothing_of_them_is_alive() -> None:
+    """What is alive at the end keeps its plugin; a program that let go of all ends as quietly."""
+    program = """
+import torch, torch_backplane
+f = torch_backplane.compile(lambda x: x * 2, backend="reference")
+assert f(torch.ones(3)).sum() == 6
+{end}
+"""
+    for end, is_free in (("del f; torch_backplane.reset()", True), ("", False)):
+        done = run_python(program.format(end=end), {"BACKPLANE_LOG": "plugins"})
+        assert done.returncode == 0, done.stderr
+        assert "in use" not in done.stderr, done.stderr
+        assert ("'reference' was shut down" in done.stderr) == is_free, done.stderr
