@@ -309,6 +309,22 @@ def test_nothing(graph, grad, plugin):
     assert check_graph(graph, inputs, sizes, plugin, grad) is None
 
 
+def one_row_added_often(x):
+    """To one element, where neither place nor number moves along the indices."""
+    index, row = torch.zeros(3, dtype=torch.int64), x[:1].expand(3, 7)
+    return [
+        aten._unsafe_index_put.default(x[:1], [index], row, True),
+        aten.index_add.default(x[:1], 0, index, row),
+        aten.scatter_add.default(x[:1, :1], 0, index[:, None], row[:, :1]),
+        aten.embedding_dense_backward.default(row, index, 1, -1, False),
+    ]
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn", "opencl"])
+def test_one_row_added_often(plugin):
+    check_case(one_row_added_often, SINGLE, "plain", plugin)
+
+
 def layer_norm_of_all(x):
     return torch.nn.functional.layer_norm(x, list(x.shape)), torch.native_layer_norm(
         x, list(x.shape), None, None, 1e-3

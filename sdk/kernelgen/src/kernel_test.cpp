@@ -87,6 +87,18 @@ TEST(Kernel, NothingIsStoredAlongALoopOfNothing) {
   EXPECT_EQ(print(k, Dialect::kOpenCL, {}).text.find("t1["), std::string::npos);
 }
 
+// Three times one half: neither place nor value moves along the loop.
+TEST(Kernel, WhatIsTheSameEverywhereIsAddedAtEachPoint) {
+  Kernel k = two_axes(2, 3, 1);
+  Expressions& e = k.expressions;
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, e.axis(0), e.load(0, Storage::kF32, e.axis(0)), Store::kAdd}};
+  EXPECT_EQ(run_c(program(print(k, Dialect::kC11, {}), "float a[2] = {0.5, 1}, c[2] = {1, 0};\n",
+                          "(uchar*)a, 0, (uchar*)c, 0",
+                          "  for (int i = 0; i < 2; ++i) printf(\"%g \", c[i]);\n")),
+            "2.5 3 ");
+}
+
 // The tensor has no memory at all.
 TEST(Kernel, RowsWithoutElementsReadNothing) {
   Kernel k = two_axes(2, 0, 1);

@@ -224,6 +224,13 @@ bool PointPrinter::streams() const {
                                               [&](const Store& s) { return is_streamed(s); });
 }
 
+// Whether it is made at each point of the loops. Something that is the same at all of them is added
+// as often.
+bool PointPrinter::is_walked(const Store& s) const {
+  return in_loops(s.offset) || in_loops(s.value) ||
+         (s.mode == Store::kAdd && loop_mask_ != 0 && depth(s.value) == 0);
+}
+
 void PointPrinter::store(const Store& s, bool wide) {
   const std::string t = variable("t", static_cast<std::int64_t>(s.tensor));
   const bool bf16 = s.storage == Storage::kBF16, f16 = s.storage == Storage::kF16;
@@ -316,7 +323,7 @@ std::string PointPrinter::point(bool wide) {
   pass_ = deepest + 1;
   bool rows = false;
   for (const Store& s : kernel_.stores) {
-    if (in_loops(s.offset) || in_loops(s.value)) {
+    if (is_walked(s)) {
       rows = true;
     } else if (grouped_) {
       open("if (get_local_id(0) == 0)");
@@ -328,11 +335,11 @@ std::string PointPrinter::point(bool wide) {
   }
   if (rows) {
     for (const Store& s : kernel_.stores)
-      if (in_loops(s.offset) || in_loops(s.value)) hoist(s.value, wide || lanes_in_loop());
+      if (is_walked(s)) hoist(s.value, wide || lanes_in_loop());
     loops(
         [&](bool inside, std::int64_t) {
           for (const Store& s : kernel_.stores)
-            if (in_loops(s.offset) || in_loops(s.value)) store(s, inside);
+            if (is_walked(s)) store(s, inside);
         },
         wide, 1, [] {});
   }

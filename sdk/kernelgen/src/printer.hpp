@@ -80,6 +80,7 @@ class PointPrinter {
   void join_group(Expr r);
 
   bool is_streamed(const Store& s) const;
+  bool is_walked(const Store& s) const;
   void store(const Store& s, bool wide);
   void add_to(const Store& s, bool wide);
   void store_non_zero(const Store& s, bool wide);
