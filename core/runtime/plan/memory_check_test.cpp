@@ -63,6 +63,23 @@ TEST_P(OnEachDevice, NothingIsWrongWithARightPlugin) {
   EXPECT_EQ(run(GetParam(), "lends"), "");
 }
 
+// The caller gets what the fallback made; the copy on the device ends with its last reader.
+TEST_P(OnEachDevice, ACopyOfAnOutputMayEndEarly) {
+  const CheckMode on;
+  EXPECT_EQ(run(GetParam(), "", R"(
+graph @copied(%x: f32[5, 3], %y: f32[5, 3]) -> (f32[5, 3], f32[5, 3]) {
+  %0 = test.twice(%x) : f32[5, 3]
+  %1 = aten.mul.Tensor(%0, %x) : f32[5, 3]
+  %2 = test.twice(%1) : f32[5, 3]
+  %3 = aten.add.Tensor(%2, %y) : f32[5, 3]
+  %4 = test.twice(%3) : f32[5, 3]
+  %5 = aten.relu(%4) : f32[5, 3]
+  return %0, %5
+}
+)"),
+            "");
+}
+
 TEST_P(OnEachDevice, AWritePastTheEnd) {
   const CheckMode on;
   EXPECT_THAT(run(GetParam(), "writes_past"),

@@ -383,7 +383,9 @@ void PlanBuilder::mark_lifetimes() {
   out_.released_after_.resize(out_.steps_.size());
   for (std::uint32_t id = 0; id < out_.slots_.size(); ++id) {
     CompiledGraph::Slot& slot = out_.slots_[id];
-    slot.is_output = export_of_root_.contains(slot.root);
+    // A copy of it in an arena is read by steps alone.
+    slot.is_output =
+        slot.kind != CompiledGraph::SlotKind::kArena && export_of_root_.contains(slot.root);
     const bool is_lent = slot.kind == CompiledGraph::SlotKind::kFallback ||
                          slot.kind == CompiledGraph::SlotKind::kInput;
     if (is_lent && !slot.is_output && slot.last_step < out_.steps_.size() &&

@@ -20,7 +20,6 @@ using kernelgen::Expr;
 using kernelgen::Expressions;
 using kernelgen::Storage;
 using sdk::TensorSpec;
-using sdk::operator==;  // of bp_dtype, which lies in no namespace
 using Shape = std::vector<std::int64_t>;
 using Indices = std::vector<Expr>;
 

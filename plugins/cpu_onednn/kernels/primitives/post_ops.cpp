@@ -41,7 +41,7 @@ bool same_place(const sdk::ValueView& a, const sdk::ValueView& b) {
   return std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end()) &&
          std::equal(a.strides().begin(), a.strides().end(), b.strides().begin(),
                     b.strides().end()) &&
-         sdk::operator==(a.dtype(), b.dtype());
+         a.dtype() == b.dtype();
 }
 
 // Groups are formed before sizes are known.

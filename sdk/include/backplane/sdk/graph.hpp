@@ -10,11 +10,13 @@
 #include <string>
 #include <vector>
 
-namespace backplane::sdk {
-
+// Beside the type, where every namespace finds it.
 inline bool operator==(bp_dtype a, bp_dtype b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
+
+namespace backplane::sdk {
+
 inline constexpr bp_dtype kFloat32{BP_DTYPE_FLOAT, 32, 1}, kFloat64{BP_DTYPE_FLOAT, 64, 1},
     kFloat16{BP_DTYPE_FLOAT, 16, 1}, kBFloat16{BP_DTYPE_BFLOAT, 16, 1}, kInt64{BP_DTYPE_INT, 64, 1},
     kInt32{BP_DTYPE_INT, 32, 1}, kInt16{BP_DTYPE_INT, 16, 1}, kInt8{BP_DTYPE_INT, 8, 1},
