@@ -5,9 +5,11 @@ something is missing or wrong."""
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import torch
 import torch_backplane
@@ -25,6 +27,32 @@ def trained(compile: object, model: torch.nn.Module, x: torch.Tensor) -> list[to
     gradients = [parameter.grad for parameter in model.parameters()]
     model.zero_grad(set_to_none=True)
     return [result.detach(), *gradients]
+
+
+def check_new_plugin(model: torch.nn.Module, x: torch.Tensor) -> None:
+    """A vendor's project, made and built with the wheel alone."""
+    scripts = str(pathlib.Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    with tempfile.TemporaryDirectory() as folder:
+        for command in (
+            "backplane new acme",
+            "cmake --preset dev -S acme",
+            "cmake --build acme/build",
+        ):
+            done = subprocess.run(
+                command.split(),
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            print(done.stderr if done.returncode else "", end="")
+            check(command, done.returncode == 0)
+        torch_backplane._C.add_plugin_path(f"{folder}/acme/build", "smoke test")
+        before = torch_backplane.stats()["plugin_nodes"]
+        torch_backplane.explain(model, "acme")(x)
+        check("the new plugin runs a model", torch_backplane.stats()["plugin_nodes"] > before)
 
 
 def main() -> None:
@@ -50,6 +78,7 @@ def main() -> None:
     for tool in ("backplane-opt", "backplane-run"):
         done = subprocess.run([package / "bin" / tool, "--help"], capture_output=True, check=False)
         check(tool, done.returncode == 0)
+    check_new_plugin(model, x)
     doctor = [pathlib.Path(sys.executable).parent / "backplane", "doctor"]
     check(
         "backplane doctor", subprocess.run(doctor, capture_output=True, check=False).returncode == 0

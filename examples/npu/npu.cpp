@@ -1,5 +1,5 @@
-// A pretend accelerator: memory of its own, one queue of work per stream, and a unit for products that
-// reads weights from tiles. Everything that is not a product runs on the SDK's plain kernels.
+// A pretend accelerator: memory of its own, one queue of work per stream, and a unit for products
+// that reads weights from tiles. Everything that is not a product runs on the SDK's plain kernels.
 //
 // NPU_INT8=1 keeps the weights of inference as numbers of 8 bits with one scale per row.
 #include <backplane/sdk.hpp>
@@ -20,8 +20,8 @@ constexpr std::size_t kAlignment = 64;
 
 // ---- Weights in tiles ---------------------------------------------------------------------------
 //
-// The right factor of a product has `depth` rows and `columns` columns. A tile holds kWidth columns,
-// row after row, and zeros beyond the last one; of 8 bits, its scales follow it.
+// The right factor of a product has `depth` rows and `columns` columns. A tile holds kWidth
+// columns, row after row, and zeros beyond the last one; of 8 bits, its scales follow it.
 
 constexpr std::int64_t kWidth = 8;
 
@@ -66,7 +66,8 @@ void convert(Tiles tiles, const Shape& dims, const Shape& strides, float* weight
     for (std::int64_t k = 0; k < depth; ++k) {
       float& element = column[k * by_row];
       if (back)
-        element = tiles.is_int8() ? static_cast<float>(bytes[k * kWidth]) * scale : floats[k * kWidth];
+        element =
+            tiles.is_int8() ? static_cast<float>(bytes[k * kWidth]) * scale : floats[k * kWidth];
       else if (tiles.is_int8())
         bytes[k * kWidth] = static_cast<std::int8_t>(scale == 0 ? 0 : std::lround(element / scale));
       else

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import runpy
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -102,7 +104,49 @@ def _explain_training(model: Any, args: Any, kwargs: Any, arguments: argparse.Na
     return training
 
 
+def _new(arguments: argparse.Namespace) -> int:
+    from torch_backplane import new_plugin
+
+    try:
+        files = new_plugin.create(arguments.name, arguments.into, arguments.kernels)
+    except new_plugin.CannotCreate as error:
+        print(f"backplane: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(map(str, files)))
+    folder = arguments.into or arguments.name
+    print(f"\nnext: cd {folder} && cmake --workflow --preset dev")
+    return 0
+
+
+def _sdk(arguments: argparse.Namespace) -> int:
+    from torch_backplane import new_plugin
+
+    print(new_plugin.PACKAGE / ("cmake" if arguments.cmake_dir else "include"))
+    return 0
+
+
+TOOLS = {
+    "run": "run a graph in text form on a plugin; -h says more",
+    "opt": "print a graph in text form after passes, or as a plugin would cut it; -h says more",
+}
+
+
+def _run_tool(name: str, arguments: list[str]) -> int:
+    import torch_backplane_names
+
+    from torch_backplane import new_plugin
+
+    tool = new_plugin.PACKAGE / "bin" / f"backplane-{name}"
+    folders = [os.environ.get("BACKPLANE_PLUGIN_PATH", ""), str(new_plugin.PACKAGE / "plugins")]
+    folders += [folder for _, folder in torch_backplane_names.wheel_folders()]
+    environment = {**os.environ, "BACKPLANE_PLUGIN_PATH": ":".join(filter(None, folders))}
+    return subprocess.run([tool, *arguments], env=environment, check=False).returncode
+
+
 def main(argv: list[str] | None = None) -> int:
+    given = sys.argv[1:] if argv is None else argv
+    if given and given[0] in TOOLS:  # whose options are their own
+        return _run_tool(given[0], given[1:])
     parser = argparse.ArgumentParser(prog="backplane", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -130,10 +174,22 @@ def main(argv: list[str] | None = None) -> int:
         help="where --train writes memory over time as a picture",
     )
     three.set_defaults(run=_explain)
+    four = commands.add_parser("new", help="make a project for a plugin of your own")
+    four.add_argument("name", help="of the plugin, as in torch.compile(backend='plugin:NAME')")
+    four.add_argument("--into", type=pathlib.Path, help="the folder to make; default: ./NAME")
+    four.add_argument("--kernels", default="c", help="what kernels are written in; there is: c")
+    four.set_defaults(run=_new)
+    five = commands.add_parser("sdk", help="print where the SDK for plugins lies")
+    which = five.add_mutually_exclusive_group(required=True)
+    which.add_argument("--cmake-dir", action="store_true", help="for -DBackplane_DIR=")
+    which.add_argument("--include-dir", action="store_true", help="of the headers")
+    five.set_defaults(run=_sdk)
+    for name, what in TOOLS.items():
+        commands.add_parser(name, help=what)  # see above
     for command in (one, two, three):
         command.add_argument("--json", action="store_true", help="print JSON instead of text")
 
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(given)
     return arguments.run(arguments)
 
 

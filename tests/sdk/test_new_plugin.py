@@ -1,0 +1,209 @@
+"""What a vendor does first, with nothing but the installed package: `backplane new`, build, test, wheel;
+and the plugins of examples/, built outside of the tree."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from torch_backplane import cli, new_plugin
+
+pytestmark = pytest.mark.slow
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES, GUIDE = ROOT / "examples", ROOT / "docs/guide_vendors.md"
+MULTILINE = re.MULTILINE | re.DOTALL
+SCRIPTS = pathlib.Path(sys.executable).parent
+# Of both: a model whose every part has a kernel, and one that runs partly with PyTorch; gradients too.
+PROGRAM = """
+import torch
+torch.manual_seed(0)
+N, F = torch.nn, torch.nn.functional
+
+def trained(model, run, x):
+    model.zero_grad()
+    result = run(x)
+    result.square().mean().backward()
+    return [result.detach(), *(p.grad.clone() for p in model.parameters())]
+
+mlp = N.Sequential(N.Linear(8, 16), N.ReLU(), N.Linear(16, 4))
+mixed = N.Sequential(N.Linear(8, 8), N.Softplus(), N.Linear(8, 4), N.ReLU())
+encoder = N.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+for model, shape in ((mlp, (3, 8)), (mixed, (5, 8)), (encoder, (2, 5, 8))):
+    compiled = torch.compile(model, backend="plugin:{name}", options={{"report": False}})
+    for rows in (shape[0], 7):
+        x = torch.randn(rows, *shape[1:])
+        for actual, expected in zip(trained(model, compiled, x), trained(model, model, x), strict=True):
+            torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), atol={tolerance}, rtol={tolerance})
+import torch_backplane
+stats = torch_backplane.stats()
+assert stats["plugin_nodes"] > 0, stats
+print(stats["plugin_nodes"], stats["fallback_nodes"])
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """As after activating the environment that this runs in, anywhere."""
+    found = {k: v for k, v in os.environ.items() if not k.startswith("BACKPLANE_")}
+    path = f"{SCRIPTS}{os.pathsep}{found.get('PATH', '')}"
+    return {**found, "PATH": path, "VIRTUAL_ENV": sys.prefix, **more}
+
+
+def run(command: list[str], where: pathlib.Path, **more: str) -> str:
+    done = subprocess.run(
+        command, cwd=where, env=environment(**more), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_program(name: str, where: pathlib.Path, tolerance: float = 1e-4, **more: str) -> str:
+    return run(
+        [sys.executable, "-c", PROGRAM.format(name=name, tolerance=tolerance)], where, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What the first chapter of the guide makes, by the blocks that stand in it."""
+    where = tmp_path_factory.mktemp("vendor")
+    script = ["set -e"]
+    for kind, text in re.findall(
+        r"^```(sh run|python \S+)\n(.*?)^```$", GUIDE.read_text(), MULTILINE
+    ):
+        file = kind.removeprefix("python ")
+        script.append(text if kind == "sh run" else f"cat > {file} <<'END'\n{text}END")
+    (where / "out.txt").write_text(run(["bash", "-c", "\n".join(script)], where))
+    return where / "acme"
+
+
+def test_the_first_chapter_of_the_guide(project: pathlib.Path) -> None:
+    out = (project.parent / "out.txt").read_text()
+    assert "100% tests passed" in out
+    assert "acme" in out
+    run_program("acme", project, BACKPLANE_PLUGIN_PATH=str(project / "build"))
+
+
+def test_what_new_makes_is_a_wheel_without_torch(project: pathlib.Path) -> None:
+    (wheel,) = (project / "dist").glob("*.whl")
+    assert wheel.name.startswith("backplane_acme-0.1.0-py3-none-linux")
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+        (metadata,) = (n for n in names if n.endswith("METADATA"))
+        assert "Requires-Dist" not in content.read(metadata).decode()
+    assert "backplane_acme/libbackplane_acme.so" in names
+    assert not any(n.startswith(("src", "tests", "include")) for n in names)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run([*pip, "install", "--no-deps", "--target", "site", str(wheel)], project)
+    run_program("acme", project, PYTHONPATH=str(project / "site"))
+
+
+def test_the_code_of_the_guide_compiles(tmp_path: pathlib.Path) -> None:
+    blocks = re.findall(r"^```cpp\n(.*?)^```$", GUIDE.read_text(), MULTILINE)
+    assert blocks
+    text = "#include <backplane/sdk.hpp>\nnamespace bp = backplane::sdk;\n"
+    for i, block in enumerate(blocks):
+        text += f"namespace block_{i} {{\n{block}}}\n"
+    (tmp_path / "guide.cpp").write_text(text)
+    include = run(["backplane", "sdk", "--include-dir"], tmp_path).strip()
+    compiler = os.environ.get("CXX", "c++")
+    run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", f"-I{include}", "guide.cpp"], tmp_path)
+
+
+@pytest.mark.parametrize("example", ["hello", "npu"])
+def test_examples(example: str, tmp_path: pathlib.Path) -> None:
+    sdk = run(["backplane", "sdk", "--cmake-dir"], tmp_path).strip()
+    configure = ["cmake", "-S", str(EXAMPLES / example), "-B", "build", f"-DBackplane_DIR={sdk}"]
+    run([*configure, "-DCMAKE_BUILD_TYPE=Release"], tmp_path)
+    run(["cmake", "--build", "build"], tmp_path)
+    folder = {"BACKPLANE_PLUGIN_PATH": str(tmp_path / "build")}
+    run_program(example, tmp_path, **folder)
+    run_program(example, tmp_path, BACKPLANE_CHECK="memory", **folder)
+    if example == "npu":
+        run_program(example, tmp_path, tolerance=0.05, NPU_INT8="1", **folder)
+
+
+def test_the_examples_are_short() -> None:
+    lines = {e: len((EXAMPLES / e / f"{e}.cpp").read_text().splitlines()) for e in ("hello", "npu")}
+    assert lines["hello"] <= 120
+    assert lines["npu"] <= 250
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["Acme"], "small letters"),
+        (["9lives"], "small letters"),
+        (["a-b"], "small letters"),
+        (["../acme"], "small letters"),
+        (["a" * 41], "at most 40"),
+        (["opencl"], "the package's own"),
+        (["acme", "--kernels", "cuda"], "there is: c"),
+    ],
+)
+def test_what_cannot_be_made(
+    arguments: list[str],
+    words: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["new", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("backplane: ")
+    assert words in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("kept")
+    assert cli.main(["new", "acme", "--into", str(tmp_path)]) == 2
+    assert "not an empty folder" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+    file = tmp_path / "mine.txt"
+    with pytest.raises(new_plugin.CannotCreate, match="not an empty folder"):
+        new_plugin.create("acme", file)
+    with pytest.raises(new_plugin.CannotCreate, match="cannot be written"):
+        new_plugin.create("acme", file / "below")
+
+
+def test_an_empty_folder_is_taken(tmp_path: pathlib.Path) -> None:
+    files = new_plugin.create("acme", tmp_path)
+    assert tmp_path / "src/acme.cpp" in files
+    assert not any(new_plugin.PLACEHOLDER in f.read_text() for f in files)
+
+
+def test_without_the_command_the_build_says_what_to_do(project: pathlib.Path) -> None:
+    done = subprocess.run(
+        ["cmake", "-S", ".", "-B", "elsewhere"],
+        cwd=project,
+        env={**environment(), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "pip install torch-backplane" in done.stderr
+
+
+def test_a_graph_in_text_form_runs_on_a_plugin(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "graph.bpir"
+    file.write_text(
+        "graph @g(%x: f32[2]) -> (f32[2]) {\n  %0 = aten.neg(%x) : f32[2]\n  return %0\n}\n"
+    )
+    assert cli.main(["run", str(file), "--plugin", "cpu_onednn", "--compare", "reference"]) == 0
+    assert cli.main(["opt", str(file), "--plugin", "reference"]) == 0
+    assert "aten.neg" in capfd.readouterr().out
+    assert cli.main(["opt", "-h"]) == 0
+    assert cli.main(["run", str(file), "--plugin", "acne"]) != 0
+    assert "no plugin named 'acne'" in capfd.readouterr().err
