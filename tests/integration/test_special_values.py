@@ -132,6 +132,8 @@ WITH_PARAMETERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "elu, input": lambda x, a: aten.elu(x, 1.0, 1.0, a),
     "elu, scale": lambda x, a: aten.elu(x, 1.0, a),
     "eq": torch.eq,
+    "floor_divide": torch.floor_divide,
+    "floor_divide of a number": aten.floor_divide.Scalar,
     "fmod": torch.fmod,
     "hardshrink": F.hardshrink,
     "hardtanh, high": lambda x, a: F.hardtanh(x, -1.0, a),

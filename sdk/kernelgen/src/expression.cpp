@@ -167,8 +167,8 @@ bool Expressions::is_nan(Expr e) const {
   return node(e).op == Op::kConstant && is_float(node(e).type) && std::isnan(node(e).real);
 }
 Expr Expressions::unary(Op op, Expr a) {
-  // Compilers take the integer that it becomes inside for anything.
-  if (is_nan(a) && (op == Op::kExp || op == Op::kExpm1)) return a;
+  // Functions go over integers inside, and compilers take the one that it becomes for anything.
+  if (is_nan(a) && op != Op::kNot) return a;
   Node n;
   n.op = op;
   n.a = a;
@@ -260,9 +260,13 @@ Expr Expressions::binary(Op op, Expr a, Expr b) {
     if (!is_float(type) && op == Op::kAtan2) type = Type::kF32;
   a = cast(a, type);
   b = cast(b, type);
-  if (op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kDiv)
-    for (const Expr e : {a, b})
-      if (is_nan(e)) return e;
+  if (op != Op::kPow)  // one to any power, and any number to the power of zero, is one
+    for (const Expr e : {a, b}) {
+      if (!is_nan(e)) continue;
+      if (op == Op::kLt || op == Op::kLe || op == Op::kEq) return integer(Type::kBool, 0);
+      if (op == Op::kNe) return integer(Type::kBool, 1);
+      return e;
+    }
   if (!is_float(type))
     if (const Expr folded = fold_integers(op, type, a, b); folded != kNoExpr) return folded;
   Node n;
