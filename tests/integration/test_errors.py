@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 
 PLUGINS = ("cpu_onednn", "opencl", "reference")
 OPTIONS = {"report": False}
+HAS_OWN_DOOR = sys.version_info < (3, 13)
 DOORS: dict[str, Callable[..., Any]] = {
     "torch.compile": lambda f, plugin, **options: torch.compile(
         f, backend=f"plugin:{plugin}", options={**OPTIONS, **options}
@@ -128,11 +130,13 @@ def test_strict_refusals_have_codes_at_the_own_door() -> None:
 
 
 FAILING = """
-import torch, torch_backplane
+import sys, torch, torch_backplane
 doors = {
     "torch.compile": lambda f: torch.compile(f, backend="plugin:reference", options={"report": False}, dynamic=False),
     "own": lambda f: torch_backplane.compile(f, backend="reference", options={"report": False}),
 }
+if sys.version_info >= (3, 13):
+    del doors["own"]
 for name, door in doors.items():
     for learns in (False, True):
         torch._dynamo.reset()
@@ -148,9 +152,9 @@ for name, door in doors.items():
 
 def test_a_plugins_failure_is_one_error_at_both_doors() -> None:
     done = run_python(FAILING, {"BACKPLANE_REFERENCE_MEMORY": "1000000"})
-    assert done.stdout.splitlines() == ["BackplaneError BP-0108 True"] * 4, (
-        done.stdout + done.stderr
-    )
+    assert done.stdout.splitlines() == ["BackplaneError BP-0108 True"] * (
+        4 if HAS_OWN_DOOR else 2
+    ), done.stdout + done.stderr
 
 
 def test_a_second_size_that_cannot_be_made_runs_as_pytorch_does(door: Callable[..., Any]) -> None:
