@@ -108,6 +108,8 @@ Settings Settings::from_environment() {
       std::clamp(number_from("BACKPLANE_REFERENCE_DEVICES", 1), 1.0, 64.0));
   s.latency_ns = static_cast<std::uint64_t>(
       std::clamp(number_from("BACKPLANE_REFERENCE_LATENCY_NS", 0), 0.0, 1e12));
+  s.lost_after = static_cast<std::uint64_t>(
+      std::clamp(number_from("BACKPLANE_REFERENCE_LOST_AFTER", 0), 0.0, 1e12));
   s.compile_ns = static_cast<std::uint64_t>(
       std::clamp(number_from("BACKPLANE_REFERENCE_COMPILE_NS", 0), 0.0, 1e12));
   s.bytes_per_s = number_from("BACKPLANE_REFERENCE_BANDWIDTH", 0);
@@ -193,8 +195,10 @@ std::vector<std::unique_ptr<ReferenceDevice>> ReferenceDevice::enumerate() {
 }
 
 Status ReferenceDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
-  return queues_.submit(order, true,
-                        [this, copy]() -> Status { return MinimalDevice::copy(copy, {}); });
+  return queues_.submit(order, true, [this, copy]() -> Status {
+    BP_SDK_RETURN_IF_ERROR(check_lost());
+    return MinimalDevice::copy(copy, {});
+  });
 }
 
 sdk::Result<std::unique_ptr<sdk::Executable>> ReferenceDevice::compile(
@@ -215,6 +219,7 @@ sdk::Result<std::unique_ptr<sdk::Executable>> ReferenceDevice::compile(
 Status ReferenceDevice::counters(bp_device_counters& out) {
   out.live_bytes = usage_->live.load();
   out.peak_bytes = usage_->peak.load();
+  if (is_lost_) out.health = BP_HEALTH_LOST;
   return {};
 }
 

@@ -18,6 +18,7 @@ struct Settings {
   std::uint32_t devices = 1;       // BACKPLANE_REFERENCE_DEVICES
   std::uint64_t latency_ns = 0;    // BACKPLANE_REFERENCE_LATENCY_NS, of a copy or a launch
   std::uint64_t compile_ns = 0;    // BACKPLANE_REFERENCE_COMPILE_NS, of a compile
+  std::uint64_t lost_after = 0;    // BACKPLANE_REFERENCE_LOST_AFTER, launches; 0: never
   double bytes_per_s = 0;          // BACKPLANE_REFERENCE_BANDWIDTH, of a copy; 0: unlimited
   std::uint64_t memory_bytes = 0;  // BACKPLANE_REFERENCE_MEMORY; 0: unlimited
 };
@@ -71,9 +72,16 @@ class ReferenceDevice final : public MinimalDevice {
   sdk::Worker::Work pass_launch() {
     return [this]() -> sdk::Status {
       pass_link(0);
-      return {};
+      if (settings_.lost_after != 0 && ++launches_ > settings_.lost_after) is_lost_ = true;
+      return check_lost();
     };
   }
+  sdk::Status check_lost() const {
+    if (!is_lost_) return {};
+    return {BP_DEVICE_LOST, "the simulated link broke"};
+  }
+  std::atomic<std::uint64_t> launches_{0};
+  std::atomic<bool> is_lost_{false};
   sdk::Queues queues_;
 };
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch_backplane_names
 
-from torch_backplane.errors import BackplaneDataError, BackplaneError
+from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import plugins
 from torch_backplane.reports import explain, invalidate, record, reset, stats
@@ -18,6 +18,7 @@ from torch_backplane.torch_device import device, init_device, init_from_environm
 
 __all__ = [
     "BackplaneDataError",
+    "BackplaneDeviceLostError",
     "BackplaneError",
     "Options",
     "compile",

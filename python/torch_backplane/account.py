@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch_backplane_names
 
 from torch_backplane import _C
-from torch_backplane.errors import BackplaneDataError, BackplaneError
+from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
 from torch_backplane.options import Options
 
 log = logging.getLogger("torch_backplane")
@@ -69,6 +69,12 @@ class State:
 STATE = State()
 
 
+_CLASSES: dict[str, type[BackplaneError]] = {
+    "invalid argument": BackplaneDataError,
+    "device lost": BackplaneDeviceLostError,
+}
+
+
 def setup_logging() -> None:
     """One line per event on stderr, unless the application configured logging itself."""
     if log.handlers or logging.getLogger().handlers or os.environ.get("BACKPLANE_QUIET") == "1":
@@ -83,14 +89,14 @@ def setup_logging() -> None:
 def raise_error(code: str, error: _C.StatusError) -> NoReturn:
     """Raises a failed call as BackplaneError."""
     kind, message = error.args
-    refused = code == "BP-0108" and refuses_data(error)
-    error_class = BackplaneDataError if refused else BackplaneError
+    error_class = _CLASSES.get(kind, BackplaneError) if code == "BP-0108" else BackplaneError
     raise error_class(code, message if kind == "ok" else f"{message} ({kind})") from None
 
 
-def refuses_data(error: _C.StatusError) -> bool:
-    """Whether a plugin refused what it was given to compute with, such as a bad index."""
-    return error.args[0] == "invalid argument"
+def runs_again(error: _C.StatusError) -> bool:
+    """Whether a failed call is one for PyTorch: a plugin refused what it was given to compute with, such
+    as a bad index, or lost its device."""
+    return error.args[0] in _CLASSES
 
 
 class FrameAccount:

@@ -60,6 +60,11 @@ class BackplaneError(RuntimeError):
         self.code = code
 
 
+class BackplaneDeviceLostError(BackplaneError):
+    """A device was lost while a call ran. Unless ``strict`` forbids it the call runs again with
+    PyTorch, and so do later ones."""
+
+
 class BackplaneDataError(BackplaneError, IndexError):
     """A plugin refused the data of a call: mostly an index that is out of range.
 

@@ -11,8 +11,8 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_backplane import _C, torch_device
-from torch_backplane.account import STATE, raise_error, refuses_data
-from torch_backplane.errors import BackplaneDataError, BackplaneError
+from torch_backplane.account import STATE, raise_error, runs_again
+from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
 
 if TYPE_CHECKING:
     from torch_backplane.account import FrameAccount
@@ -122,7 +122,7 @@ class RecordedFrame(Recording):
         try:
             results = self.function(*arguments)
         except _C.StatusError as error:
-            if refuses_data(error) and not self.account.options.strict:
+            if runs_again(error) and not self.account.options.strict:
                 # Nothing was changed yet, and PyTorch says better what is wrong with the data.
                 return self.account.call_eagerly(self.graph_module, arguments, error)
             raise_error("BP-0108", error)
@@ -212,10 +212,12 @@ class TracedFrame:
                 return self.account.call_eagerly(self.graph_module, arguments, reason)
         try:
             return self.compiled(*arguments)
-        except BackplaneDataError as error:
+        except (BackplaneDataError, BackplaneDeviceLostError) as error:
             if self.account.options.strict:
                 raise
-            refusal = _C.StatusError("invalid argument", str(error))
+            is_data = isinstance(error, BackplaneDataError)
+            kind = "invalid argument" if is_data else "device lost"
+            refusal = _C.StatusError(kind, str(error))
             return self.account.call_eagerly(self.graph_module, arguments, refusal)
 
 

@@ -28,7 +28,8 @@ def stats() -> dict[str, Any]:
 
     ``graphs``                  graphs compiled for a plugin; a forward and its backward are two
     ``eager_graphs``            graphs that no plugin could take at all and PyTorch runs
-    ``eager_calls``             calls that PyTorch runs because their sizes could not be recorded
+    ``eager_calls``             calls that PyTorch runs because their sizes could not be recorded,
+                                a plugin refused their data, or its device was lost
     ``aot_graphs``              captured frames that PyTorch's AOTAutograd traces, as the recorder
                                 refused them
     ``recordings``              programs recorded: once for each new set of sizes, invented ones too

@@ -1,4 +1,5 @@
-"""What ends a call, and the process, in order: Ctrl-C while a plugin compiles; plugins at exit."""
+"""What ends a call, a device and the process, in order: Ctrl-C while a plugin compiles, a device that is
+lost, plugins at exit."""
 
 from __future__ import annotations
 
@@ -49,6 +50,38 @@ def test_ctrl_c_reaches_a_plugin_that_compiles(door: str) -> None:
         program.kill()
     assert out == "interrupted\n", err
     assert program.returncode == 0, err
+
+
+LOSING = """
+import torch, torch_backplane
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+x = torch.randn(3, 4)
+f = model
+compiled = {door}
+with torch.no_grad():
+    for _ in range(5):
+        torch.testing.assert_close(compiled(x), model(x))
+stats = torch_backplane.stats()
+print(stats["transfers"]["reference:0"]["health"], stats["eager_calls"], stats["plain_calls"])
+"""
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_lost_device_is_told_once_and_the_program_goes_on(door: str) -> None:
+    if door == "own" and sys.version_info >= (3, 13):
+        pytest.skip("this Python has no front end of its own")
+    lost = {"BACKPLANE_REFERENCE_LOST_AFTER": "2"}
+    done = run_python(LOSING.format(door=DOORS[door]), lost)
+    assert done.returncode == 0, done.stderr
+    health, eager, plain = done.stdout.split()
+    assert health == "lost"
+    assert int(plain if door == "own" else eager) > 0, done.stdout
+    told = [line for line in done.stderr.splitlines() if "was lost" in line]
+    assert len(told) == 1 and "the simulated link broke" in told[0], done.stderr
+    strict = DOORS[door].replace("'report': False", "'report': False, 'strict': True")
+    done = run_python(LOSING.format(door=strict), lost)
+    assert "BackplaneDeviceLostError: BP-0108" in done.stderr, done.stderr
+    assert "the simulated link broke" in done.stderr
 
 
 def test_plugins_are_shut_down_when_nothing_of_them_is_alive() -> None:

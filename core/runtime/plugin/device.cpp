@@ -220,10 +220,17 @@ Status Device::check_process(std::string_view call) const {
               "child with spawn, or load plugins after the fork."};
 }
 
+Status Device::noted(Status status) {
+  if (status.code() == Code::kDeviceLost && !is_lost_.exchange(true))
+    log(LogLevel::kError,
+        label_ + " was lost; what can, runs with PyTorch from now on: " + status.message());
+  return status;
+}
+
 template <class Entry>
 Status Device::enter(std::string_view call, Entry&& entry) {
   const std::unique_lock<std::mutex> lock = lock_call();
-  return call_plugin(label_, std::forward<Entry>(entry), [&] { return call_text(call); });
+  return noted(call_plugin(label_, std::forward<Entry>(entry), [&] { return call_text(call); }));
 }
 
 template <class Entry>
@@ -298,9 +305,9 @@ Status Device::copy_async(const bp_range& source, const bp_range& target, CopyCa
   args.order = order;
   {
     const std::unique_lock<std::mutex> lock = lock_call();
-    BP_RETURN_IF_ERROR(call_plugin(
+    BP_RETURN_IF_ERROR(noted(call_plugin(
         label_, [&] { return api().copy(handle_, &args); },
-        [&] { return call_text("copy of ") + std::to_string(source.size_bytes) + " bytes"; }));
+        [&] { return call_text("copy of ") + std::to_string(source.size_bytes) + " bytes"; })));
   }
   if (source.size_bytes != 0) count_copy(source, target, cause);
   return {};

@@ -107,6 +107,8 @@ class Device {
   // How many objects of the device are alive: buffers, executables, and who else says so.
   void begin_use() { users_.fetch_add(1, std::memory_order_relaxed); }
   void end_use() { users_.fetch_sub(1, std::memory_order_relaxed); }
+  // Tells a loss of the device, once. Gives back what it is given.
+  Status noted(Status status);
   bool is_used() const { return users_.load(std::memory_order_relaxed) != 0; }
 
   CopyCounters& counters() { return counters_; }
@@ -145,6 +147,7 @@ class Device {
   bool has_streams_ = false;
   CopyCounters counters_;
   std::atomic<std::int64_t> users_{0};
+  std::atomic<bool> is_lost_{false};
   std::mutex queue_mutex_;  // guards queue_; not held over a plugin call
   std::unique_ptr<DeviceQueue> queue_;
   std::mutex call_mutex_;  // see lock_call

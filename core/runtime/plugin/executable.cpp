@@ -35,7 +35,8 @@ std::string cache_key(const Device& device, const ExecutableRequest& request) {
 template <class Call>
 Status guarded(Device& device, std::string_view name, Call&& call) {
   const auto serialized = device.lock_call();
-  return call_plugin(name, std::forward<Call>(call), [&] { return call_name(device, name); });
+  return device.noted(
+      call_plugin(name, std::forward<Call>(call), [&] { return call_name(device, name); }));
 }
 
 // A cached blob is the requirement's length, the requirement, the plugin's bytes.

@@ -13,9 +13,10 @@ void set_error(std::string_view code, const Status& status) {
   std::string text = status.message();
   if (status.code() != Code::kCancelled) text += " (" + std::string(code_name(status.code())) + ")";
   try {
-    const py::object kind =
-        py::module_::import("torch_backplane.errors")
-            .attr(refuses_data(status) ? "BackplaneDataError" : "BackplaneError");
+    const py::object kind = py::module_::import("torch_backplane.errors")
+                                .attr(refuses_data(status)  ? "BackplaneDataError"
+                                      : lost_device(status) ? "BackplaneDeviceLostError"
+                                                            : "BackplaneError");
     const py::object error = kind(py::str(code.data(), code.size()), py::str(text));
     PyErr_SetObject(kind.ptr(), error.ptr());
   } catch (py::error_already_set& failed) {

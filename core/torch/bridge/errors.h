@@ -12,6 +12,7 @@ namespace backplane::bridge {
 // Whether a plugin refused what it was given to compute with, such as an index out of range, while
 // all was well with the call. PyTorch has a say of its own about such data.
 inline bool refuses_data(const Status& status) { return status.code() == Code::kInvalidArgument; }
+inline bool lost_device(const Status& status) { return status.code() == Code::kDeviceLost; }
 
 // Sets the Python error torch_backplane.BackplaneError, or where the data was refused its
 // BackplaneDataError, which is an IndexError as well. With the GIL.

@@ -129,6 +129,8 @@ PyObject* Entry::run(const guards::Registers& registers) {
     if (!ran.ok()) {
       if (bridge::refuses_data(ran.status()))
         t_refusal = {this, "the plugin refused the data: " + ran.status().message()};
+      if (bridge::lost_device(ran.status()))
+        t_refusal = {this, "the device was lost: " + ran.status().message()};
       bridge::raise_error("BP-0108", ran.status());
     }
     results = std::move(*ran);
