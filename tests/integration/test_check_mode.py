@@ -52,7 +52,7 @@ def test_operators(tmp_path: pathlib.Path) -> None:
 def test_an_unknown_word_is_refused() -> None:
     code = """
 import torch, torch_backplane
-torch_backplane.compile(lambda x: x + 1, backend="reference")(torch.ones(2))
+torch.compile(lambda x: x + 1, backend="plugin:reference")(torch.ones(2))
 """
     done = run_python(code, {"BACKPLANE_CHECK": "memroy"})
     assert "BACKPLANE_CHECK is 'memroy'; it must be 'memory' or empty" in done.stderr

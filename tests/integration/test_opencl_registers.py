@@ -22,7 +22,9 @@ def rand(*dims):
 
 def check(function, *inputs):
     inputs = [t.requires_grad_() for t in inputs]
-    compiled = torch_backplane.compile(function, backend="opencl", strict=True)
+    torch._dynamo.reset()
+    options = {"report": False, "strict": True}
+    compiled = torch.compile(function, backend="plugin:opencl", fullgraph=True, options=options)
     for t, best in zip(run(compiled, inputs), run(function, [t.detach().double() for t in inputs])):
         assert (t - best).abs().max() <= 1e-4 * (1 + best.abs().max()), (function, t, best)
 
@@ -63,7 +65,7 @@ def test_products_at_each_width(floats: int, tmp_path) -> None:
 
 def test_a_width_that_is_none() -> None:
     ran = run_python(
-        "import torch_backplane; torch_backplane.compile(lambda: 1, backend='opencl')",
+        "import torch; torch.compile(torch.neg, backend='plugin:opencl')(torch.ones(2))",
         {"BACKPLANE_OPENCL_VECTOR_FLOATS": "wide"},
     )
     assert "BACKPLANE_OPENCL_VECTOR_FLOATS=wide is no number of floats" in ran.stdout + ran.stderr

@@ -14,7 +14,7 @@ from torch_backplane import cli, doctor, plugin_search, reports
 
 
 def test_stats_keys_are_documented() -> None:
-    documented = set(re.findall(r"^ +``(\w+)``  ", reports.stats.__doc__, re.MULTILINE))
+    documented = set(re.findall(r"^ *``(\w+)``  ", reports.stats.__doc__, re.MULTILINE))
     assert documented == set(torch_backplane.stats())
 
 
