@@ -119,12 +119,11 @@ class HostTensor {
     });
     return out;
   }
-  // Elements as they lie in memory.
+  // Elements as they lie in memory; those past the tensor's end are not taken.
   template <class T>
   void set_memory(const std::vector<T>& elements) {
-    if (elements.size() * sizeof(T) > bytes())
-      throw std::invalid_argument("more elements than the tensor's memory holds");
-    std::memcpy(data(), elements.data(), elements.size() * sizeof(T));
+    const std::size_t given = std::min(elements.size() * sizeof(T), bytes());
+    if (given != 0) std::memcpy(data(), elements.data(), given);
   }
   template <class T>
   std::vector<T> memory() const {

@@ -95,7 +95,15 @@ class Session {
     std::erase(buffers_, buffer);
     api().buffer_release(buffer);
   }
-  bool has_streams() const { return api().stream_create != nullptr; }
+  bool has_streams() const {
+    if (api().stream_create == nullptr) return false;
+    bp_stream* probe = nullptr;
+    const Outcome outcome = Outcome::take(api().stream_create(device_, &probe));
+    if (outcome.ok()) api().stream_release(probe);
+    if (!outcome.ok() && outcome.code != BP_UNSUPPORTED)
+      throw Failure("no stream: " + outcome.message, outcome.code);
+    return outcome.ok();
+  }
   bp_stream* stream() {
     bp_stream* out = nullptr;
     require_ok(api().stream_create(device_, &out));
