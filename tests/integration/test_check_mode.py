@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 import pytest
-from integration.helpers import PLUGINS, run_python
+from compiling import PLUGINS, run_python
 from patience import run as run_patiently
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]

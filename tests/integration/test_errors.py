@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import run_python
+from compiling import run_python
 from torch import nn
 
 PLUGINS = ("cpu_onednn", "opencl", "reference")

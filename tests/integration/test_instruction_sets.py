@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 import pytest
-from integration.helpers import run_python
+from compiling import run_python
 from patience import run as run_patiently
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import pathlib
 import subprocess
 
 import pytest
-from integration.helpers import run_python
+from compiling import run_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("BACKPLANE_BUILD", "build/dev")
@@ -25,9 +25,7 @@ def plan(text):
     os.environ["BACKPLANE_FAULTY_CL"] = text
 
 def compiled(function, **options):
-    return torch.compile(
-        function, backend="plugin:opencl", options={"report": False, **options}, dynamic=False
-    )
+    return compile_for("opencl", function, options=options, dynamic=False)
 
 def failure(call, *arguments):
     try:

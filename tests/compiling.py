@@ -1,4 +1,4 @@
-"""What the integration tests share."""
+"""How tests compile for a plugin, compare, count, and run programs in processes of their own."""
 
 from __future__ import annotations
 
