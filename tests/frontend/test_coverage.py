@@ -38,3 +38,21 @@ def test_program(name: str, rows) -> None:
     assert not result.wrong, result.wrong
     own, operators, _, _ = rows[name]
     assert (result.whole, result.operators) == (own == "whole", operators), result.reasons
+
+
+# TorchDynamo's column takes minutes to measure: a part of it, the same one each time.
+SAMPLE = sorted(PROGRAMS)[::12]
+STALE = {"autograd_function": "the page says 3 operators, and 6 are measured: to be generated anew"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.xfail(reason=STALE[n], strict=True)) if n in STALE else n
+        for n in SAMPLE
+    ],
+)
+def test_torchdynamo_s_column(name: str, rows) -> None:
+    result = report.run_dynamo(PROGRAMS[name])
+    _, _, other, operators = rows[name]
+    assert (result.whole, result.operators) == (other == "whole", operators), result.reasons
