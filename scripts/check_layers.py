@@ -74,7 +74,10 @@ EXTERNAL: list[tuple[str, list[str]]] = [
         ["core/cpython", "core/torch"],
     ),
     (r"(torch|ATen|c10|caffe2|pybind11)/.*", ["core/torch"]),
-    (r"dlfcn\.h|boost/dll(/.*|\.hpp)", ["core/runtime", "plugins", "sdk/conformance"]),
+    (
+        r"dlfcn\.h|boost/dll(/.*|\.hpp)",
+        ["core/runtime", "plugins", "sdk/conformance", "sdk/include/backplane/sdk/testing"],
+    ),
     (r"(oneapi/dnnl/.*|dnnl.*)", ["plugins/cpu_onednn"]),
     (r"CL/.*", ["plugins/opencl"]),
     (r"(cuda|cublas|cudnn|nvrtc|nvToolsExt|cooperative_groups).*", ["plugins/cuda"]),

@@ -62,19 +62,19 @@ TEST_F(ContextTest, ABinaryThatIsNotWholeIsBuiltAgain) {
   const auto named = add_one();
   first.program(named->text(), named->entry(), "first");
   ASSERT_TRUE(first.build_pending().ok());
-  ASSERT_EQ(sdk::testing::fake_cache().size(), 1U);
-  const std::string whole = sdk::testing::fake_cache().begin()->second;
+  ASSERT_EQ(sdk::testing::host_cache().size(), 1U);
+  const std::string whole = sdk::testing::host_cache().begin()->second;
   std::string flipped = whole;
   flipped[whole.size() / 2] ^= 1;
   for (const std::string& content :
        {std::string(), whole.substr(0, 4), whole.substr(0, whole.size() / 2), flipped,
         std::string("no binary of any driver"), whole + "more"}) {
-    sdk::testing::fake_cache().begin()->second = content;
+    sdk::testing::host_cache().begin()->second = content;
     Context other(facts_);
     ASSERT_TRUE(other.open().ok());
     other.program(named->text(), named->entry(), "again");
     EXPECT_TRUE(other.build_pending().ok());
-    const std::string& now = sdk::testing::fake_cache().begin()->second;
+    const std::string& now = sdk::testing::host_cache().begin()->second;
     EXPECT_NE(now, content);
     // Drivers write names of files into a binary: its size is not the same each time.
     EXPECT_NEAR(static_cast<double>(now.size()), static_cast<double>(whole.size()),
@@ -91,7 +91,7 @@ TEST_F(ContextTest, ABinaryWithOtherKernelsIsBuiltAgain) {
     first.program(kernel->text(), kernel->entry(), "alone");
     ASSERT_TRUE(first.build_pending().ok());
   }
-  auto& cache = sdk::testing::fake_cache();
+  auto& cache = sdk::testing::host_cache();
   ASSERT_EQ(cache.size(), 2U);
   std::swap(cache.begin()->second, std::next(cache.begin())->second);
   Context other(facts_);
@@ -108,7 +108,7 @@ TEST_F(ContextTest, BinariesOfADriverThatKeepsThemAreNotReadBack) {
   const auto named = add_one();
   first.program(named->text(), named->entry(), "first");
   ASSERT_TRUE(first.build_pending().ok());
-  EXPECT_TRUE(sdk::testing::fake_cache().empty());
+  EXPECT_TRUE(sdk::testing::host_cache().empty());
 }
 
 TEST_F(ContextTest, MemoryIsLimitedAndKeptBuffersGiveWay) {

@@ -1,7 +1,7 @@
 #include "plugins/reference/blob.h"
 
 #include <gtest/gtest.h>
-#include <backplane/sdk/testing.hpp>
+#include <backplane/sdk/testing/graph_builder.hpp>
 
 namespace backplane::reference {
 namespace {

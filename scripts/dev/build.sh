@@ -6,7 +6,7 @@ package_hash() {
   {
     find CMakeLists.txt CMakePresets.json cmake pyproject.toml README.md LICENSE plugin_api core \
       plugins sdk tools python -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*' \
-      -not -name '*.md' -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 -r sha256sum
+      \( -not -name '*.md' -o -path 'sdk/template/*' \) -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 -r sha256sum
     cat "$TORCH_PIN" requirements/build.txt plugins/cpu_onednn/requirements.txt
     "$PYTHON" --version
     g++ --version | head -n 1

@@ -1,7 +1,7 @@
 #include <backplane/sdk/device.hpp>
 
 #include <gtest/gtest.h>
-#include <backplane/sdk/testing.hpp>
+#include <backplane/sdk/testing/graph_builder.hpp>
 
 #include <array>
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <backplane/sdk/indexing.hpp>
-#include <backplane/sdk/testing.hpp>
+#include <backplane/sdk/testing/graph_builder.hpp>
 
 namespace backplane::sdk {
 namespace {

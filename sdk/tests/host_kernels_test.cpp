@@ -2,7 +2,8 @@
 // views.
 #include <gtest/gtest.h>
 #include <backplane/sdk/host_kernels.hpp>
-#include <backplane/sdk/testing.hpp>
+#include <backplane/sdk/testing/graph_builder.hpp>
+#include <backplane/sdk/testing/host.hpp>
 
 namespace backplane::sdk {
 namespace {
@@ -11,11 +12,11 @@ using Floats = std::vector<float>;
 
 class HostKernelsTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { detail::g_host = &testing::fake_host_api(); }
+  static void SetUpTestSuite() { detail::g_host = &testing::host_api(); }
 
   // One call of the graph at these sizes; inputs are bytes of any element type.
-  Floats run(std::vector<void*> inputs, std::size_t result_size,
-             std::vector<std::int64_t> dims = {}) {
+  Floats run(const std::vector<void*>& inputs, std::size_t result_size,
+             const std::vector<std::int64_t>& dims = {}) {
     const bp_graph arrays = builder_.graph();
     const auto program = table_.compile(GraphView(arrays));
     auto instance = program->instance(dims);

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 #include <backplane/sdk/tensor_spec.hpp>
-#include <backplane/sdk/testing.hpp>
+#include <backplane/sdk/testing/graph_builder.hpp>
 
 namespace backplane::sdk {
 namespace {

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch_backplane
+from compiling import DOORS, compile_for
 
 
 def root(x):
@@ -63,10 +64,6 @@ PROGRAMS = (
     function_that_is_not_linear,
     written,
 )
-DOORS = {
-    "own": lambda f, plugin: torch_backplane.compile(f, backend=f"plugin:{plugin}"),
-    "torch": lambda f, plugin: torch.compile(f, backend=f"plugin:{plugin}"),
-}
 
 
 def gradient(program, x, ends):
@@ -81,7 +78,7 @@ def gradient(program, x, ends):
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_gradients_of_some_outputs(program, door, plugin):
     torch._dynamo.reset()
-    compiled = DOORS[door](program, plugin)
+    compiled = compile_for(plugin, program, door)
     x = torch.tensor([0.0, 2.0, 0.5, -1.0])
     for ends in ((1,), (0, 1), (1,), (0,)):
         expected = gradient(program, x, ends)
@@ -93,7 +90,7 @@ def test_who_gets_none(door):
     def program(x, y, z):
         return (x * y).log(), (y * z).sum(), z.exp()
 
-    compiled = DOORS[door](program, "cpu_onednn")
+    compiled = compile_for("cpu_onednn", program, door)
     for end in range(3):
         for sizes in ((3,), (5,)):
             inputs = [torch.rand(sizes, requires_grad=True) for _ in range(3)]

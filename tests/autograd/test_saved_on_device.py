@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 import torch
 import torch_backplane
 from autograd.helpers import Recorded, record
-from integration.helpers import moved
+from compiling import moved, run_python
 from torch_backplane import _C
 
 PLUGIN = "reference"
@@ -200,5 +198,5 @@ def test_saved_values_are_laid_out_anew_without_the_torch_device() -> None:
         "run(x).sum().backward()\n"
         "assert x.grad.tolist() == [0.0, 0.0]\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python(code)
     assert done.returncode == 0, done.stderr

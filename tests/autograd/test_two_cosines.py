@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 
-from integration.helpers import run_python
+from compiling import run_python
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "two_cosines.md"
 

@@ -4,11 +4,7 @@ the outputs that are differentiated alone."""
 import pytest
 import torch
 import torch_backplane
-
-DOORS = {
-    "own": lambda f, plugin: torch_backplane.compile(f, backend=f"plugin:{plugin}"),
-    "torch": lambda f, plugin: torch.compile(f, backend=f"plugin:{plugin}"),
-}
+from compiling import DOORS, compile_for
 
 
 def product_and_sum(x, y):
@@ -78,7 +74,7 @@ def outcome(program, write, ends):
 @pytest.mark.parametrize("write", (write_argument, write_result))
 def test_writes_before_backward(program, write, plugin, door):
     torch._dynamo.reset()
-    compiled = DOORS[door](program, plugin)
+    compiled = compile_for(plugin, program, door)
     for ends in ((1,), (0, 1)):
         expected = outcome(program, write, ends)
         actual = outcome(compiled, write, ends)

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch_backplane
 from autograd.helpers import Recorded
+from compiling import backplane_error, compile_for, mlp
 from device.helpers import PLUGINS, close, counting
-from integration.helpers import backplane_error, compile_for, mlp
 from torch import nn
 from torch_backplane import _C
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from integration.helpers import run_python
+from compiling import run_python
 
 
 def succeeds(code: str, **environment: str) -> str:

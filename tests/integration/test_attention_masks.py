@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import PLUGINS
+from compiling import PLUGINS
 from torch import nn
 
 

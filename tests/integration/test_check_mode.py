@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 import pytest
-from integration.helpers import PLUGINS, run_python
+from compiling import PLUGINS, run_python
 from patience import run as run_patiently
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -51,7 +51,7 @@ def test_operators(tmp_path: pathlib.Path) -> None:
 
 def test_an_unknown_word_is_refused() -> None:
     code = """
-import torch
+import torch, torch_backplane
 torch.compile(lambda x: x + 1, backend="plugin:reference")(torch.ones(2))
 """
     done = run_python(code, {"BACKPLANE_CHECK": "memroy"})

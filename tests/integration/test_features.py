@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_backplane
-from integration.helpers import PLUGINS, close, compile_for, mlp
+from compiling import PLUGINS, close, compile_for, mlp
 from threads import run_in_threads
 from torch import nn
 

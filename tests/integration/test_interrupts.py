@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from integration.helpers import run_python
+from compiling import run_python
 
 DOORS = {
     "torch.compile": "torch.compile(f, backend='plugin:reference', options={'report': False})",

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from compiling import compile_for
 from models import zoo
 from models.choice import representative_names
 from torch import nn
@@ -19,7 +20,7 @@ PLUGIN = "cpu_onednn"
 
 
 def compiled(function: object, **options: object) -> object:
-    return torch.compile(function, backend=f"plugin:{PLUGIN}", options={"report": False, **options})
+    return compile_for(PLUGIN, function, options=options)
 
 
 def test_measures_what_is_allocated() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import close, run_python
+from compiling import close, compile_for, run_python
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 
@@ -20,9 +20,7 @@ print(f(torch.tensor([1.0, -1.0])).tolist())
 
 
 def compiled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    return torch.compile(
-        function, backend="plugin:opencl", options={"report": False}, dynamic=False
-    )
+    return compile_for("opencl", function, dynamic=False)
 
 
 def test_without_a_driver_the_error_says_what_to_install() -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch_backplane
-from integration.helpers import run_python
+from compiling import run_python
 
 PLUGINS = pathlib.Path(torch_backplane.__file__).parent / "plugins"
 BUILDER = "backplane-opencl-build"

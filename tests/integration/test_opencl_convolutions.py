@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from integration.helpers import compile_for
+from compiling import compile_for
 from torch.nn import functional as F
 
 

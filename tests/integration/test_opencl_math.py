@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch_backplane
+from compiling import compile_for
 from torch.nn import functional as F
 
 # Function -> bound of its error in units of float32's last place: kernelgen's own, ...
@@ -35,9 +36,7 @@ def sweep() -> torch.Tensor:
 
 
 def compiled(function: Callable[..., object]) -> Callable[..., object]:
-    return torch.compile(
-        function, backend="plugin:opencl", options={"report": False}, dynamic=False
-    )
+    return compile_for("opencl", function, dynamic=False)
 
 
 def all_functions(x: torch.Tensor) -> list[torch.Tensor]:

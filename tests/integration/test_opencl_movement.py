@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from integration.helpers import compile_for
+from compiling import compile_for
 
 
 def test_many_parts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from integration.helpers import compile_for
+from compiling import compile_for
 from torch.nn import functional as F
 
 # Depth and columns: whole vectors and tiles, ends of both, less than one vector.

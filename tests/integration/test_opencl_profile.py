@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from integration.helpers import run_python
+from compiling import run_python
 
 CALLS = 3
 PROGRAM = f"""

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import PLUGINS, backplane_error, close, compile_for, mlp, run_python
+from compiling import PLUGINS, backplane_error, close, compile_for, mlp, run_python
 from torch_backplane import errors
 
 

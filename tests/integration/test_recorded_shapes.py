@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch_backplane
 from autograd.helpers import record
-from integration.helpers import compile_for, mlp
+from compiling import compile_for, mlp
 from models import zoo
 
 COUNT = 50

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import PLUGINS
+from compiling import PLUGINS
 from torch import nn
 
 CASES = {

@@ -9,7 +9,7 @@ import re
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import PLUGINS, compile_for, mlp
+from compiling import PLUGINS, compile_for, mlp
 from torch_backplane import cli, doctor, plugin_search, reports
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import PLUGINS, close, compile_for, mlp, moved
+from compiling import PLUGINS, close, compile_for, mlp, moved
 from models import zoo
 from torch import nn
 

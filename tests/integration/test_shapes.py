@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
-from integration.helpers import PLUGINS, close, compile_for
+from compiling import PLUGINS, close, compile_for
 from models import zoo
 
 SIZES = {True: range(2, 202), None: range(2, 40)}  # by the setting of `dynamic`

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from compiling import PLUGINS, compile_for
 from fuzz.graph_check import stepped
-from integration.helpers import PLUGINS, compile_for
 
 aten = torch.ops.aten
 UNARY = [

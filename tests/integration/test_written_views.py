@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch_backplane
+from compiling import compile_for
 
 Program = Callable[[torch.Tensor], Any]
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -58,10 +58,7 @@ WRITES: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
 
 def compiled(function: Program, door: str) -> Program:
     torch._dynamo.reset()
-    options = {"report": False}
-    if door == "own":
-        return torch_backplane.compile(function, backend="reference", options=options)
-    return torch.compile(function, backend="plugin:reference", options=options)
+    return compile_for("reference", function, door)
 
 
 def run(layout: str, function: Program) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
+from compiling import compile_for
 from models import zoo
 from models.choice import representative_names
 from models.compare import BFLOAT16, FLOAT32, Tolerance, assert_as_good, to_float64
@@ -26,10 +27,6 @@ EXEMPT = re.compile(
     r"aten\.(native_dropout|bernoulli|rand|normal|uniform|multinomial|exponential|geometric"
     r"|nonzero|masked_select|unique|_unique|_local_scalar_dense|item|bincount)"
 )
-
-
-def compile_for(plugin: str, model: nn.Module) -> nn.Module:
-    return torch.compile(model, backend=f"plugin:{plugin}", options={"report": False})
 
 
 def assert_on_plugin(graphs: list[dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <backplane/kernelgen/kernel.hpp>
-#include <backplane/sdk/testing.hpp>
+#include <backplane/sdk/testing/host.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -18,8 +18,8 @@ namespace backplane::opencl {
 class ContextTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    sdk::detail::g_host = &sdk::testing::fake_host_api();
-    sdk::testing::fake_cache().clear();
+    sdk::detail::g_host = &sdk::testing::host_api();
+    sdk::testing::host_cache().clear();
     try {
       facts_ = find_devices().front();
     } catch (const std::exception& e) {

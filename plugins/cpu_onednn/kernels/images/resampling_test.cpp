@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/backward_test_support.h"
+#include "kernels/testing/run_kernel.h"
 
 namespace backplane::onednn {
 namespace {
@@ -60,12 +60,14 @@ Doubles reference(const Case& c, const Floats& x, bool backward) {
 
 Floats run(const Case& c, const Floats& x, bool backward) {
   const Shape &from = backward ? c.out : c.in, &to = backward ? c.in : c.out;
-  const auto strides = [&](const Shape& dims) { return c.last ? testing::last(dims) : Shape{}; };
+  const auto strides = [&](const Shape& dims) {
+    return c.last ? testing::channels_last(dims) : Shape{};
+  };
   OneNode node("aten." + c.op + (backward ? "_backward" : ""));
   node.in(from, x, strides(from), c.type).flag("align_corners", c.align);
   if (c.scale_h > 0) node.real("scales_h", c.scale_h);
   if (c.scale_w > 0) node.real("scales_w", c.scale_w);
-  node.out(to, strides(to), c.type).run();
+  node.out(to, strides(to), c.type).run(testing::kernel);
   return node.result(0);
 }
 
@@ -110,32 +112,32 @@ TEST(Resampling, GradientsAreTransposedSums) {
 }
 TEST(Resampling, OneDim) {
   OneNode node("aten.upsample_linear1d");
-  node.in({1, 2, 2}, {1, 3, 5, 9}).real("scales", 2).out({1, 2, 4}).run();
+  node.in({1, 2, 2}, {1, 3, 5, 9}).real("scales", 2).out({1, 2, 4}).run(testing::kernel);
   EXPECT_EQ(node.result(0), (Floats{1, 1.5, 2.5, 3, 5, 6, 8, 9}));
   OneNode back("aten.upsample_linear1d_backward");
-  back.in({1, 1, 4}, {1, 2, 3, 4}).out({1, 1, 2}).run();
+  back.in({1, 1, 4}, {1, 2, 3, 4}).out({1, 1, 2}).run(testing::kernel);
   EXPECT_EQ(back.result(0), (Floats{1 + 1.5F + 0.75F, 0.5F + 2.25F + 4}));
 }
 TEST(Resampling, ResultsInTheOtherOrderOfMemory) {
   const Case c{"upsample_bilinear2d", {2, 3, 4, 5}, {2, 3, 7, 6}};
   const Floats x = random_floats(product(c.in));
   OneNode node("aten.upsample_bilinear2d");
-  node.in(c.in, x).out(c.out, testing::last(c.out)).run();
+  node.in(c.in, x).out(c.out, testing::channels_last(c.out)).run(testing::kernel);
   EXPECT_LT(difference(node.result(0), reference(c, x, false)), 1e-5);
 }
 TEST(Resampling, NearestMovesElementsOfAnyType) {
   OneNode node("aten.upsample_nearest1d");
-  node.index({1, 1, 2}, {7, -9}).out({1, 1, 4}, {}, sdk::kInt64).run();
+  node.index({1, 1, 2}, {7, -9}).out({1, 1, 4}, {}, sdk::kInt64).run(testing::kernel);
   EXPECT_EQ(node.result(0), (Floats{7, 7, -9, -9}));
 }
 // Scales that have nothing to do with the sizes: all results read the last point, or the first.
 TEST(Resampling, ScalesThatContradictTheSizes) {
   for (const auto& [scale, at] : {std::pair{1e-30, 2}, {1e30, 0}}) {
     OneNode node("aten.upsample_nearest1d");
-    node.in({1, 1, 3}, {1, 2, 3}).real("scales", scale).out({1, 1, 4}).run();
+    node.in({1, 1, 3}, {1, 2, 3}).real("scales", scale).out({1, 1, 4}).run(testing::kernel);
     EXPECT_EQ(node.result(0)[3], static_cast<float>(at + 1));
     OneNode back("aten.upsample_nearest1d_backward");
-    back.in({1, 1, 4}, {1, 2, 3, 4}).real("scales", scale).out({1, 1, 3}).run();
+    back.in({1, 1, 4}, {1, 2, 3, 4}).real("scales", scale).out({1, 1, 3}).run(testing::kernel);
     EXPECT_EQ(back.result(0)[1], 0);
     EXPECT_GE(back.result(0)[static_cast<std::size_t>(at)], 9);
   }

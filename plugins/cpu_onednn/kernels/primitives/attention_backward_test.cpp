@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
-#include "kernels/backward_test_support.h"
+#include "kernels/testing/run_kernel.h"
 
 namespace backplane::onednn {
 namespace {
@@ -97,7 +97,7 @@ void check(const Case& k) {
   node.out(q_dims, turned(q_dims), k.type)
       .out(k_dims, turned(k_dims), k.type)
       .out(v_dims, turned(v_dims), k.type);
-  node.run();
+  node.run(testing::kernel);
   const double limit = k.type.bits == 32 ? 1e-4 : 3e-2;
   EXPECT_LT(difference(node.result(0), gq), limit);
   EXPECT_LT(difference(node.result(1), gk), limit);
@@ -131,7 +131,7 @@ Floats embedding(const Floats& g, const std::vector<std::int64_t>& index, std::i
   node.number("num_weights", rows)
       .number("padding_idx", 0)
       .flag("scale_grad_by_freq", by_frequency);
-  node.out({rows, width}, {}, type).run();
+  node.out({rows, width}, {}, type).run(testing::kernel);
   return node.result(0);
 }
 
@@ -176,7 +176,7 @@ TEST(NllLoss, MeanWithWeightsAndIgnoredTargets) {
   for (std::int64_t i = 0; i < n * inner; ++i) target.push_back(i % 4 == 1 ? -100 : i % classes);
   OneNode forward("aten.nll_loss2d_forward");
   forward.in({n, classes, 2, 2}, x).index({n, 2, 2}, target).in({classes}, w);
-  forward.number("reduction", 1).number("ignore_index", -100).out({}).out({}).run();
+  forward.number("reduction", 1).number("ignore_index", -100).out({}).out({}).run(testing::kernel);
   OneNode backward("aten.nll_loss2d_backward");
   double loss = 0, total = 0;
   Doubles slopes(x.size());
@@ -193,7 +193,10 @@ TEST(NllLoss, MeanWithWeightsAndIgnoredTargets) {
   EXPECT_NEAR(forward.result(1)[0], total, 1e-6);
   backward.in({}, {0.5F}).in({n, classes, 2, 2}, x).index({n, 2, 2}, target).in({classes}, w);
   backward.in({}, {static_cast<float>(total)});
-  backward.number("reduction", 1).number("ignore_index", -100).out({n, classes, 2, 2}).run();
+  backward.number("reduction", 1)
+      .number("ignore_index", -100)
+      .out({n, classes, 2, 2})
+      .run(testing::kernel);
   EXPECT_LT(difference(backward.result(0), slopes), 1e-6);
 }
 

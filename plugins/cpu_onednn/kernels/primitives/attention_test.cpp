@@ -1,7 +1,7 @@
 // Attention against plain loops in double.
 #include <gtest/gtest.h>
 
-#include "kernels/backward_test_support.h"
+#include "kernels/testing/run_kernel.h"
 
 namespace backplane::onednn {
 namespace {
@@ -40,7 +40,7 @@ void check(const Case& k) {
   node.flag("is_causal", k.causal);
   node.out(o_dims, turned(o_dims), k.type);
   node.out({k.batch, k.heads, k.queries}, {k.heads * k.queries, 1, k.heads});
-  node.run();
+  node.run(testing::kernel);
 
   const Floats out = node.result(0), lse = node.result(1);
   const double limit = k.type.bits == 32 ? 1e-5 : 2e-2;

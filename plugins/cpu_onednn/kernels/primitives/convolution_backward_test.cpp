@@ -1,7 +1,7 @@
 // Convolution and pooling gradients against plain loops.
 #include <gtest/gtest.h>
 
-#include "kernels/backward_test_support.h"
+#include "kernels/testing/run_kernel.h"
 
 namespace backplane::onednn {
 namespace {
@@ -35,19 +35,20 @@ void check(const Case& k) {
   OneNode node("aten.convolution_backward");
   node.in(y_dims, g,
           k.expanded ? Shape{0, 0, 0, 0}
-          : k.last   ? testing::last(y_dims)
+          : k.last   ? testing::channels_last(y_dims)
                      : Shape{},
           k.type);
-  node.in(x_dims, x, k.last ? testing::last(x_dims) : Shape{}, k.type).in(w_dims, w, {}, k.type);
+  node.in(x_dims, x, k.last ? testing::channels_last(x_dims) : Shape{}, k.type)
+      .in(w_dims, w, {}, k.type);
   node.ints("stride", {k.stride, k.stride}).ints("padding", {k.padding, k.padding});
   node.ints("dilation", {k.dilation, k.dilation}).ints("output_padding", {0, 0});
   node.flag("transposed", k.transposed).number("groups", k.groups);
   node.ints("output_mask", {k.input, k.weight, k.bias}, BP_ATTRIBUTE_BOOLS);
-  node.out(k.input ? x_dims : Shape{0}, k.input && k.last ? testing::last(x_dims) : Shape{},
-           k.type);
+  node.out(k.input ? x_dims : Shape{0},
+           k.input && k.last ? testing::channels_last(x_dims) : Shape{}, k.type);
   node.out(k.weight ? w_dims : Shape{0}, {}, k.type)
       .out(k.bias ? Shape{k.out_channels} : Shape{0}, {}, k.type);
-  node.run();
+  node.run(testing::kernel);
 
   // As a convolution from `a` to `b`; transposed, b is the input and a the result.
   const Shape& a_dims = k.transposed ? y_dims : x_dims;
@@ -133,9 +134,9 @@ TEST(MaxPoolBackward, PlanesAndChannelsLast) {
         want[i / 6 * 30 + static_cast<std::size_t>(index[i])] += g[i];
       }
       OneNode node("aten.max_pool2d_with_indices_backward");
-      node.in(out, g, last ? testing::last(out) : Shape{}, type);
-      node.in(in, {0}, last ? testing::last(in) : Shape{}, type).index(out, index);
-      node.out(in, last ? testing::last(in) : Shape{}, type).run();
+      node.in(out, g, last ? testing::channels_last(out) : Shape{}, type);
+      node.in(in, {0}, last ? testing::channels_last(in) : Shape{}, type).index(out, index);
+      node.out(in, last ? testing::channels_last(in) : Shape{}, type).run(testing::kernel);
       EXPECT_LT(difference(node.result(0), want), type.bits == 32 ? 1e-6 : 1e-2);
     }
 }
@@ -148,14 +149,14 @@ TEST(AveragePoolBackward, WindowsAndDivisors) {
         const Shape in{2, 18, size, size}, out{2, 18, result, result};
         const Floats g = random_floats(product(out), 1);
         OneNode node("aten.avg_pool2d_backward");
-        node.in(out, g, last ? testing::last(out) : Shape{})
-            .in(in, {0}, last ? testing::last(in) : Shape{});
+        node.in(out, g, last ? testing::channels_last(out) : Shape{})
+            .in(in, {0}, last ? testing::channels_last(in) : Shape{});
         node.ints("kernel_size", {kernel, kernel})
             .ints("stride", {stride})
             .ints("padding", {padding, padding});
         node.flag("count_include_pad", count);
         if (divisor != 0) node.number("divisor_override", divisor);
-        node.out(in, last ? testing::last(in) : Shape{}).run();
+        node.out(in, last ? testing::channels_last(in) : Shape{}).run(testing::kernel);
         Doubles want(static_cast<std::size_t>(product(in)));
         for (std::int64_t p = 0; p < 36; ++p)
           for (std::int64_t i = 0; i < result * result; ++i) {

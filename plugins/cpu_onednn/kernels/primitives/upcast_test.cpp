@@ -4,11 +4,11 @@
 
 #include <cstdlib>
 
-#include "kernels/backward_test_support.h"
 #include "kernels/primitives/convolution.h"
 #include "kernels/primitives/matmul.h"
 #include "kernels/simd/instruction_set.h"
 #include "kernels/simd/vector_table.h"
+#include "kernels/testing/run_kernel.h"
 
 namespace backplane::onednn {
 namespace {
@@ -57,7 +57,7 @@ TEST(Upcast, MatrixProducts) {
         OneNode node("aten.mm");
         node.in({5, 7}, a, left, sdk::kBFloat16).in({7, 9}, b, {}, sdk::kBFloat16);
         node.out({5, 9}, out, sdk::kBFloat16);
-        node.run(make);
+        node.run(testing::made_by(make));
         EXPECT_LT(difference(node.result(0), matrix_product(a, b, 5, 9, 7)), kBFloat16Error);
       }
 }
@@ -69,7 +69,7 @@ TEST(Upcast, RepeatedRows) {
   OneNode node("aten.mm");
   node.in({5, 7}, a, {0, 1}, sdk::kBFloat16).in({7, 9}, b, {}, sdk::kBFloat16);
   node.out({5, 9}, {}, sdk::kBFloat16);
-  node.run(upcast_matmul);
+  node.run(testing::made_by(upcast_matmul));
   EXPECT_LT(difference(node.result(0), matrix_product(a, b, 5, 9, 7)), kBFloat16Error);
 }
 
@@ -89,12 +89,12 @@ TEST(Upcast, ConvolutionsOfChannelsLastImages) {
   for (const auto make : {convolution, upcast_convolution})
     for (const bool last : {false, true}) {
       OneNode node("aten.convolution");
-      node.in(image, x, last ? testing::last(image) : Shape{}, sdk::kBFloat16);
+      node.in(image, x, last ? testing::channels_last(image) : Shape{}, sdk::kBFloat16);
       node.in({8, 16, 1, 1}, w, {}, sdk::kBFloat16).none();
       node.ints("stride", {1, 1}).ints("padding", {0, 0}).ints("dilation", {1, 1});
       node.flag("transposed", false).number("groups", 1);
-      node.out({2, 8, 6, 6}, last ? testing::last({2, 8, 6, 6}) : Shape{}, sdk::kBFloat16);
-      node.run(make);
+      node.out({2, 8, 6, 6}, last ? testing::channels_last({2, 8, 6, 6}) : Shape{}, sdk::kBFloat16);
+      node.run(testing::made_by(make));
       EXPECT_LT(difference(node.result(0), want), kBFloat16Error) << "channels last: " << last;
     }
 }
@@ -128,7 +128,7 @@ TEST(Matmul, AddedMatricesOfAnyStrides) {
         }
     OneNode node("aten.baddbmm");
     node.memory(added.dims, d, added.strides).in({3, 4, 5}, b).in({3, 5, 6}, c).out({3, 4, 6});
-    node.run(matmul);
+    node.run(testing::made_by(matmul));
     EXPECT_LT(difference(node.result(0), want), 1e-5);
   }
 }
@@ -140,7 +140,7 @@ TEST(Matmul, OverlappingWindowsAreFactors) {
     for (std::size_t j = 0; j < 4; ++j) windows.push_back(d[2 * i + j]);
   OneNode node("aten.mm");
   node.memory({6, 4}, d, {2, 1}).in({4, 5}, w).out({6, 5});
-  node.run(matmul);
+  node.run(testing::made_by(matmul));
   EXPECT_LT(difference(node.result(0), matrix_product(windows, w, 6, 5, 4)), 1e-5);
 }
 
@@ -158,7 +158,7 @@ TEST(Convolution, BiasOfAnyStride) {
     node.in({1, 4, 3, 3}, x).in({3, 4, 1, 1}, w).memory({3}, d, {step});
     node.ints("stride", {1, 1}).ints("padding", {0, 0}).ints("dilation", {1, 1});
     node.flag("transposed", false).number("groups", 1).out({1, 3, 3, 3});
-    node.run(convolution);
+    node.run(testing::made_by(convolution));
     EXPECT_LT(difference(node.result(0), want), 1e-5) << "step " << step;
   }
 }

@@ -3,9 +3,9 @@
 
 #include <tuple>
 
-#include "kernels/backward_test_support.h"
 #include "kernels/simd/row_loops.h"
 #include "kernels/simd/vector_table.h"
+#include "kernels/testing/run_kernel.h"
 
 namespace backplane::onednn {
 namespace {
@@ -58,7 +58,7 @@ TEST(LayerNormBackward, RowsOfAnyLength) {
         .in({n}, w)
         .none();
     node.ints("normalized_shape", {n}).mask(true, true, true);
-    node.out({2, 3, n}).out({n}).out({n}).run();
+    node.out({2, 3, n}).out({n}).out({n}).run(testing::kernel);
     const auto width = static_cast<std::size_t>(n);
     const Gradients want = reference(
         g, x, mean, rstd, w, true, [&](std::size_t i) { return i / width; },
@@ -77,7 +77,7 @@ TEST(LayerNormBackward, StridedBfloat16WithoutWeight) {
   node.in({rows, n}, g, {1, rows}, sdk::kBFloat16).in({rows, n}, x, {n + 3, 1}, sdk::kBFloat16);
   node.in({rows, 1}, mean).in({rows, 1}, rstd).none().none();
   node.ints("normalized_shape", {n}).mask(true, false, false);
-  node.out({rows, n}, {1, rows}, sdk::kBFloat16).out({0}).out({0}).run();
+  node.out({rows, n}, {1, rows}, sdk::kBFloat16).out({0}).out({0}).run(testing::kernel);
   const Gradients want = reference(
       g, x, mean, rstd, Floats(n, 1.0F), true, [&](std::size_t i) { return i / n; },
       [&](std::size_t i) { return i % n; });
@@ -101,7 +101,7 @@ TEST(BatchNormBackward, PlanesAndRowsOfChannels) {
       rstd[i] = 1.5F + rstd[i];
       variance[i] = 1 / (rstd[i] * rstd[i]) - 1e-3F;
     }
-    const Shape strides = last ? testing::last(dims) : Shape{};
+    const Shape strides = last ? testing::channels_last(dims) : Shape{};
     OneNode node("aten.native_batch_norm_backward");
     node.in(dims, g, strides, type).in(dims, x, strides, type).in({c}, w);
     if (training)
@@ -109,7 +109,7 @@ TEST(BatchNormBackward, PlanesAndRowsOfChannels) {
     else
       node.in({c}, mean).in({c}, variance).none().none();
     node.flag("train", training).real("eps", 1e-3).mask(true, true, true);
-    node.out(dims, strides, type).out({c}).out({c}).run();
+    node.out(dims, strides, type).out({c}).out({c}).run(testing::kernel);
     const auto area = static_cast<std::size_t>(dims[2] * dims[3]),
                channels = static_cast<std::size_t>(c);
     const auto channel = [&](std::size_t i) { return i / area % channels; };
@@ -136,7 +136,7 @@ TEST(GroupNormBackward, GroupsOfChannels) {
       .number("HxW", area)
       .number("group", groups)
       .mask(true, true, true);
-  node.out({n, c, 5, 7}).out({c}).out({c}).run();
+  node.out({n, c, 5, 7}).out({c}).out({c}).run(testing::kernel);
   const Gradients want = reference(
       g, x, mean, rstd, w, true, [](std::size_t i) { return i / (2 * 35); },
       [](std::size_t i) { return i / 35 % 6; });

@@ -1,4 +1,4 @@
-"""What the integration tests share."""
+"""How tests compile for a plugin, compare, count, and run programs in processes of their own."""
 
 from __future__ import annotations
 
@@ -27,10 +27,17 @@ def moved(device: str = "reference:0") -> dict[str, int]:
     }
 
 
-def compile_for(plugin: str, target: Callable[..., Any], **settings: Any) -> Any:
-    """torch.compile for a plugin, without the coverage line. `options` go to the plugin."""
+DOORS = ("torch", "own")
+
+
+def compile_for(
+    plugin: str, target: Callable[..., Any], door: str = "torch", **settings: Any
+) -> Any:
+    """A program compiled for a plugin by one of both doors, without the coverage line. ``options`` go
+    to the plugin."""
     options = {"report": False, **settings.pop("options", {})}
-    return torch.compile(target, backend=f"plugin:{plugin}", options=options, **settings)
+    compile = {"torch": torch.compile, "own": torch_backplane.compile}[door]
+    return compile(target, backend=f"plugin:{plugin}", options=options, **settings)
 
 
 def backplane_error(error: BaseException | None) -> torch_backplane.BackplaneError:

@@ -1,99 +1,15 @@
-// For a plugin's own tests, without a host: its services, and graphs written by hand.
+// A bp_graph written by hand: its arrays, grown value by value and node by node.
 #pragma once
 
-#include <backplane/plugin.h>
+#include <backplane/graph.h>
 
 #include <deque>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace backplane::sdk::testing {
 
-struct FakeError {
-  bp_code code;
-  std::string message;
-  int count = 1;
-};
-inline FakeError* fake(bp_error* e) { return reinterpret_cast<FakeError*>(e); }
-// What plugins keep between processes, by key.
-inline std::map<std::string, std::string>& fake_cache() {
-  static std::map<std::string, std::string> entries;
-  return entries;
-}
-inline std::string* fake_bytes(const bp_byte_sink* sink) {
-  return reinterpret_cast<std::string*>(const_cast<bp_byte_sink*>(sink));
-}
-
-struct FakeClaims {
-  std::vector<std::uint32_t> claimed;
-  std::vector<std::string> refused;
-};
-
-inline const bp_host_api& fake_host_api() {
-  static const bp_host_api api = [] {
-    bp_host_api h{};
-    h.struct_size = sizeof h;
-    h.version = BP_ABI_VERSION;
-    h.error_create = [](bp_host*, const bp_error_args* a) {
-      return reinterpret_cast<bp_error*>(
-          new FakeError{a->code, std::string(a->message.data, a->message.size)});
-    };
-    h.error_retain = [](bp_host*, bp_error* e) { __atomic_add_fetch(&fake(e)->count, 1, 5); };
-    h.error_release = [](bp_host*, bp_error* e) {
-      if (e && __atomic_sub_fetch(&fake(e)->count, 1, 5) == 0) delete fake(e);
-    };
-    h.error_code = [](bp_host*, const bp_error* e) -> bp_code {
-      return e ? reinterpret_cast<const FakeError*>(e)->code : bp_code{BP_OK};
-    };
-    h.error_message = [](bp_host*, const bp_error* e) {
-      const std::string& m = reinterpret_cast<const FakeError*>(e)->message;
-      return bp_string{m.data(), m.size()};
-    };
-    h.log = [](bp_host*, std::uint32_t, bp_string) {};
-    h.thread_count = [](bp_host*) { return std::uint32_t{1}; };
-    h.parallel_for = [](bp_host*, std::size_t n, std::size_t, void* user,
-                        bp_error* (*body)(void*, std::size_t, std::size_t)) {
-      return body(user, 0, n);
-    };
-    h.clock_ns = [](bp_host*) { return std::uint64_t{0}; };
-    h.span_begin = [](bp_host*, bp_string) { return std::uint64_t{0}; };
-    h.span_end = [](bp_host*, std::uint64_t) {};
-    h.is_cancelled = [](const bp_cancel*) { return std::int32_t{0}; };
-    h.claim_add = [](bp_claim_sink* s, const bp_claim* c) -> bp_error* {
-      auto& out = *reinterpret_cast<FakeClaims*>(s);
-      out.claimed.insert(out.claimed.end(), c->node_ids, c->node_ids + c->node_count);
-      return nullptr;
-    };
-    h.refuse_add = [](bp_claim_sink* s, std::uint32_t, bp_refusal, bp_string text) -> bp_error* {
-      reinterpret_cast<FakeClaims*>(s)->refused.emplace_back(text.data, text.size);
-      return nullptr;
-    };
-    h.bytes_write = [](bp_byte_sink* s, const void* data, std::size_t n) -> bp_error* {
-      fake_bytes(s)->append(static_cast<const char*>(data), n);
-      return nullptr;
-    };
-    h.bytes_create = [](bp_host*) { return reinterpret_cast<bp_byte_sink*>(new std::string); };
-    h.bytes_view = [](const bp_byte_sink* s) {
-      return bp_string{fake_bytes(s)->data(), fake_bytes(s)->size()};
-    };
-    h.bytes_release = [](bp_byte_sink* s) { delete fake_bytes(s); };
-    h.cache_get = [](bp_host*, bp_string key, bp_byte_sink* sink) -> std::int32_t {
-      const auto found = fake_cache().find(std::string(key.data, key.size));
-      if (found == fake_cache().end()) return 0;
-      *fake_bytes(sink) = found->second;
-      return 1;
-    };
-    h.cache_put = [](bp_host*, bp_string key, const void* data, std::size_t size) {
-      fake_cache()[std::string(key.data, key.size)] =
-          std::string(static_cast<const char*>(data), size);
-    };
-    return h;
-  }();
-  return api;
-}
-
-// Arrays of a bp_graph, grown value by value and node by node.
 class GraphBuilder {
  public:
   using Dims = std::vector<std::int64_t>;
