@@ -161,7 +161,6 @@ class Npu final : public bp::Device {
     bp::DeviceInfo info;
     info.name = "Example NPU";
     info.architecture = "npu-example-1";
-    info.driver = "1";
     info.memory_bytes = kMemoryBytes;
     info.memory_bytes_per_s = 20e9;
     info.to_device_bytes_per_s = info.from_device_bytes_per_s = 8e9;
@@ -200,7 +199,21 @@ class Npu final : public bp::Device {
           const std::uint64_t id = tiles_for(node, operand, turned);
           return id != 0 && int8 ? id | Tiles::kInt8 : id;
         });
-    return std::make_unique<bp::QueuedProgram>(queues_, table_.compile(graph, std::move(layouts)));
+    auto program = table_.compile(graph, std::move(layouts));
+    BP_SDK_RETURN_IF_ERROR(program->use_device_memory({
+        [this](const void* data, std::size_t bytes) -> Result<std::shared_ptr<std::byte>> {
+          auto made = allocate(bytes);
+          if (!made.ok()) return made.status();
+          auto memory = std::make_shared<bp::Buffer>(std::move(*made));
+          std::memcpy(memory->data(), data, bytes);
+          return std::shared_ptr<std::byte>(memory, memory->data());
+        },
+        [](std::byte* to, const void* from, std::size_t bytes) -> Status {
+          std::memcpy(to, from, bytes);
+          return {};
+        },
+    }));
+    return std::make_unique<bp::QueuedProgram>(queues_, std::move(program));
   }
 
   Result<std::unique_ptr<bp::Stream>> create_stream() override { return queues_.create_stream(); }

@@ -3,9 +3,13 @@
 
 #include <backplane/sdk/step.hpp>
 
+#include <memory>
 #include <string>
 
 namespace backplane::sdk {
+
+// Memory of constants by value; empty: they are read where the graph has them.
+using Constants = std::vector<std::shared_ptr<std::byte>>;
 
 class Instance {
  public:
@@ -16,11 +20,12 @@ class Instance {
                                                       std::span<const Step> steps,
                                                       std::span<const bp_layout> input_layouts,
                                                       Dims dims, const KernelFactory& factory,
-                                                      const Relayout& relayout = {}) {
+                                                      const Relayout& relayout = {},
+                                                      const Constants& constants = {}) {
     auto instance = std::make_shared<Instance>();
     instance->resolve(graph, input_layouts, dims);
     if (relayout) relayout(graph, instance->specs_);
-    instance->place(graph, dims);
+    instance->place(graph, dims, constants);
     BP_SDK_RETURN_IF_ERROR(instance->prepare(graph, steps, dims, factory));
     instance->plan_workspace(graph);
     instance->find_lifetimes(graph);
@@ -220,7 +225,7 @@ class Instance {
     return static_cast<std::uint32_t>(storages_.size() - 1);
   }
 
-  void place(const GraphView& graph, const Dims& dims) {
+  void place(const GraphView& graph, const Dims& dims, const Constants& constants) {
     homes_.assign(graph.value_count(), {});
     for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
       Storage s;
@@ -233,7 +238,9 @@ class Instance {
       if ((v.flags & BP_VALUE_CONSTANT) == 0 || v.producer != BP_NONE) continue;
       Storage s;
       s.place = Place::kConstant;
-      s.constant = static_cast<std::byte*>(const_cast<void*>(v.data));  // kernels only read it
+      // Kernels only read it.
+      s.constant = constants.empty() ? static_cast<std::byte*>(const_cast<void*>(v.data))
+                                     : constants[i].get();
       homes_[i] = {new_storage(s), 0};
     }
     for (std::size_t n = 0; n < graph.size(); ++n) {

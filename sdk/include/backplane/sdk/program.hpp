@@ -16,6 +16,14 @@
 
 namespace backplane::sdk {
 
+// How what lies with the host gets to the device, where kernels cannot read the host's memory.
+struct DeviceMemory {
+  // A copy on the device, for as long as the answer lives.
+  std::function<Result<std::shared_ptr<std::byte>>(const void* data, std::size_t bytes)> keep;
+  // Done on return; called where kernels run, between them.
+  std::function<Status(std::byte* to, const void* from, std::size_t bytes)> write;
+};
+
 class ProgramExecutable : public Executable {
  public:
   static constexpr std::size_t kInstanceLimit = 256;  // sets of sizes kept, least recently used out
@@ -45,11 +53,29 @@ class ProgramExecutable : public Executable {
   // error.
   void bring_workspace() { brings_workspace_ = true; }
 
+  // Constants and numbers that are bound by value are brought to the device, the former now and the
+  // latter in each call. Before the first call.
+  Status use_device_memory(DeviceMemory memory) {
+    constants_.resize(view_.value_count());
+    for (std::uint32_t i = 0; i < constants_.size(); ++i) {
+      const bp_value& v = view_.value(i).raw();
+      if ((v.flags & BP_VALUE_CONSTANT) == 0 || v.producer != BP_NONE || v.data_bytes == 0)
+        continue;
+      auto kept = memory.keep(v.data, static_cast<std::size_t>(v.data_bytes));
+      if (!kept.ok()) return kept.status();
+      constants_[i] = std::move(*kept);
+    }
+    for (std::size_t i = 0; i < view_.inputs().size(); ++i)
+      if (view_.value(view_.inputs()[i]).has(BP_VALUE_HOST_SCALAR)) numbers_.push_back(i);
+    write_ = std::move(memory.write);
+    return {};
+  }
+
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
     if (lends_each()) return std::uint64_t{0};
     auto found = instance(dims);
     if (!found.ok()) return found.status();
-    return (*found)->workspace_bytes();
+    return (*found)->workspace_bytes() + number_bytes();
   }
 
   Status execute(const Execution& call) override {
@@ -69,14 +95,20 @@ class ProgramExecutable : public Executable {
     std::byte* workspace = call.workspace().data();
     const bool lent = lends_each() && call.lending();
     std::unique_ptr<std::byte[]> own;
-    if (!lent && (*found)->workspace_bytes() > call.workspace().bytes()) {
+    const std::uint64_t needed = (*found)->workspace_bytes() + number_bytes();
+    if (!lent && needed > call.workspace().bytes()) {
       if (!brings_workspace_)
-        return {BP_INVALID_ARGUMENT,
-                "the workspace has " + std::to_string(call.workspace().bytes()) +
-                    " bytes, needed are " + std::to_string((*found)->workspace_bytes())};
-      own.reset(new std::byte[(*found)->workspace_bytes() + Instance::kAlignment]);
+        return {BP_INVALID_ARGUMENT, "the workspace has " +
+                                         std::to_string(call.workspace().bytes()) +
+                                         " bytes, needed are " + std::to_string(needed)};
+      own.reset(new std::byte[needed + Instance::kAlignment]);
       const auto base = reinterpret_cast<std::uintptr_t>(own.get());
       workspace = own.get() + (Instance::kAlignment - base % Instance::kAlignment);
+    }
+    std::byte* number = workspace + (*found)->workspace_bytes();
+    for (const std::size_t i : numbers_) {
+      BP_SDK_RETURN_IF_ERROR(write_(number, call.input(i).scalar, sizeof(bp_binding::scalar)));
+      at[i] = std::exchange(number, number + Instance::kAlignment);
     }
     return (*found)->run({at, inputs.size()}, {at + inputs.size(), outputs.size()}, workspace,
                          call.lending());
@@ -100,7 +132,8 @@ class ProgramExecutable : public Executable {
         return instances_.front().instance;
       }
     }
-    auto made = Instance::make(view_, steps_, layouts_, Dims(dims), factory_, relayout_);
+    auto made =
+        Instance::make(view_, steps_, layouts_, Dims(dims), factory_, relayout_, constants_);
     if (!made.ok()) return made.status();
     const std::lock_guard lock(mutex_);
     instances_.push_front({{dims.begin(), dims.end()}, wanted, *made});
@@ -136,6 +169,11 @@ class ProgramExecutable : public Executable {
   KernelFactory factory_;
   std::vector<bp_layout> layouts_;
   Relayout relayout_;
+  std::uint64_t number_bytes() const { return numbers_.size() * Instance::kAlignment; }
+
+  Constants constants_;               // on the device, by value
+  std::vector<std::size_t> numbers_;  // inputs that are brought there in each call
+  std::function<Status(std::byte* to, const void* from, std::size_t bytes)> write_;
   bool lends_intermediates_ = false, brings_workspace_ = false;
   std::mutex mutex_;
   std::list<Entry> instances_;

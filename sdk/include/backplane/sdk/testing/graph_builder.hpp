@@ -37,6 +37,13 @@ class GraphBuilder {
     inputs_.push_back(value(dtype, std::move(dims), std::move(strides), flags));
     return inputs_.back();
   }
+  // Known at compile time; `data` outlives the graph.
+  std::uint32_t constant(bp_dtype dtype, Dims dims, const void* data, std::uint64_t bytes) {
+    const std::uint32_t v = value(dtype, std::move(dims), {}, BP_VALUE_CONSTANT);
+    values_[v].data = data;
+    values_[v].data_bytes = bytes;
+    return v;
+  }
   std::uint32_t dim_class(std::int64_t min, std::int64_t max, std::int64_t hint) {
     classes_.push_back({min, max, 1, hint, text("s"), {nullptr, 0}});
     return static_cast<std::uint32_t>(classes_.size() - 1);
