@@ -29,15 +29,23 @@ def trained(compile: object, model: torch.nn.Module, x: torch.Tensor) -> list[to
     return [result.detach(), *gradients]
 
 
-def check_new_plugin(model: torch.nn.Module, x: torch.Tensor) -> None:
+MODEL = """import torch
+model, example_inputs = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()), (torch.ones(2, 8),)
+"""
+
+
+def check_new_plugin() -> None:
     """A vendor's project, made and built with the wheel alone."""
     scripts = str(pathlib.Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "model.py").write_text(MODEL)
+        environment["BACKPLANE_PLUGIN_PATH"] = f"{folder}/acme/build"
         for command in (
             "backplane new acme",
             "cmake --preset dev -S acme",
             "cmake --build acme/build",
+            "backplane explain model.py --plugin acme",
         ):
             done = subprocess.run(
                 command.split(),
@@ -49,10 +57,7 @@ def check_new_plugin(model: torch.nn.Module, x: torch.Tensor) -> None:
             )
             print(done.stderr if done.returncode else "", end="")
             check(command, done.returncode == 0)
-        torch_backplane._C.add_plugin_path(f"{folder}/acme/build", "smoke test")
-        before = torch_backplane.stats()["plugin_nodes"]
-        torch_backplane.explain(model, "acme")(x)
-        check("the new plugin runs a model", torch_backplane.stats()["plugin_nodes"] > before)
+        check("the new plugin runs a model", "acme:0" in done.stdout)
 
 
 def main() -> None:
@@ -78,7 +83,7 @@ def main() -> None:
     for tool in ("backplane-opt", "backplane-run"):
         done = subprocess.run([package / "bin" / tool, "--help"], capture_output=True, check=False)
         check(tool, done.returncode == 0)
-    check_new_plugin(model, x)
+    check_new_plugin()
     doctor = [pathlib.Path(sys.executable).parent / "backplane", "doctor"]
     check(
         "backplane doctor", subprocess.run(doctor, capture_output=True, check=False).returncode == 0
