@@ -3,7 +3,6 @@
 // events.
 #include <backplane/sdk.hpp>
 
-#include <cstdlib>
 #include <cstring>
 
 namespace hello {
@@ -12,8 +11,6 @@ namespace bp = backplane::sdk;
 using bp::Result;
 using bp::Status;
 using Made = Result<std::unique_ptr<bp::Kernel>>;
-
-constexpr std::size_t kAlignment = 64;
 
 // y = x[m, k] w[n, k]^T + b[n]
 class Linear final : public bp::Kernel {
@@ -74,12 +71,7 @@ std::optional<bp::Refusal> refuse_broadcast(const bp::NodeView& node) {
 class Device final : public bp::Device {
  public:
   bp::DeviceInfo info() const override { return {.name = "Hello"}; }
-  Result<bp::Buffer> allocate(std::size_t bytes) override {
-    void* const memory =
-        std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
-    if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "out of memory");
-    return bp::Buffer(memory, bytes, [](void* at) { std::free(at); });
-  }
+  Result<bp::Buffer> allocate(std::size_t bytes) override { return bp::host_buffer(bytes); }
   Status copy(const bp::Copy& copy, const bp::Order&) override {
     if (copy.bytes() != 0) std::memmove(copy.target.data(), copy.source.data(), copy.bytes());
     return {};

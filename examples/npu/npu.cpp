@@ -16,8 +16,6 @@ using bp::Result;
 using bp::Status;
 using Shape = std::vector<std::int64_t>;
 
-constexpr std::size_t kAlignment = 64;
-
 // ---- Weights in tiles ---------------------------------------------------------------------------
 //
 // The right factor of a product has `depth` rows and `columns` columns. A tile holds kWidth
@@ -174,13 +172,9 @@ class Npu final : public bp::Device {
       live_->fetch_sub(bytes);
       return Status(BP_OUT_OF_MEMORY, "the NPU has " + std::to_string(kMemoryBytes) + " bytes");
     }
-    void* const memory =
-        std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
-    if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "no memory for the NPU's");
-    return bp::Buffer(memory, bytes, [bytes, live = live_](void* at) {
-      live->fetch_sub(bytes);
-      std::free(at);
-    });
+    auto memory = bp::host_buffer(bytes, [bytes, live = live_] { live->fetch_sub(bytes); });
+    if (!memory.ok()) live_->fetch_sub(bytes);
+    return memory;
   }
   Status copy(const bp::Copy& copy, const bp::Order& order) override {
     return queues_.submit(order, true, [copy]() -> Status {

@@ -48,7 +48,7 @@ def stats() -> dict[str, Any]:
                                 ``device_to_host`` as ``{cause: (bytes, count)}`` with the causes
                                 input, output, weight, fallback, saved and other; ``live_bytes`` and
                                 ``peak_bytes`` of device memory; and what the plugin says:
-                                ``health`` ("ok", "degraded", "lost"), ``internal_bytes`` that
+                                ``health`` ("ok", "degraded", "lost", "unknown"), ``internal_bytes`` that
                                 nobody asked it for, ``hidden_copy_bytes`` and
                                 ``hidden_copy_count``
     ``resident_weight_bytes``   weights that devices keep now, in their own layouts

@@ -1,10 +1,8 @@
 #include "core/runtime/host/host_services.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>

@@ -39,7 +39,6 @@ struct Residence {
 
 struct CompileOptions {
   Role role = Role::kInference;
-  std::uint64_t pair_id = 0;
   bool pack_weights = true;  // static inputs may take opaque layouts
   Residence residence;
   partition::Options partition;

@@ -209,29 +209,16 @@ class ScriptedExecutable final : public sdk::Executable {
     BP_SDK_RETURN_IF_ERROR(one_call.check());
     if (asked("execute_fails")) return {BP_INTERNAL, "asked to fail"};
     if (asked("full") && allocated_bytes > 1024) return {BP_OUT_OF_MEMORY, "the device is full"};
-    struct Kept {
-      std::vector<bp_binding> bindings;
-      std::vector<std::int64_t> dims;
-      bp_execute_args args = sdk::make<bp_execute_args>();
-    };
-    auto kept = std::make_shared<Kept>();
-    for (std::size_t i = 0; i < inputs.size(); ++i) kept->bindings.push_back(call.input(i));
-    for (std::size_t i = 0; i < outputs.size(); ++i) kept->bindings.push_back(call.output(i));
-    for (const bp_binding& binding : kept->bindings)
+    auto kept = std::make_shared<sdk::KeptExecution>(call, inputs.size(), outputs.size(),
+                                                     program_->graph().dim_class_count());
+    for (const bp_binding& binding : kept->bindings())
       BP_SDK_RETURN_IF_ERROR(check_range(binding.range));
-    const std::size_t classes = program_->graph().dim_class_count();
-    if (classes != 0) kept->dims.assign(call.dims(), call.dims() + classes);
-    kept->args.inputs = kept->bindings.data();
-    kept->args.outputs = kept->bindings.data() + inputs.size();
-    kept->args.binding_stride = sizeof(bp_binding);
-    kept->args.workspace = call.raw().workspace;
-    kept->args.dims = kept->dims.data();
-    kept->args.lending = call.raw().lending;
-    if (asked("gives_back_early") && kept->args.lending != nullptr)
-      for (std::uint32_t i = 0; i < inputs.size(); ++i)
-        kept->args.lending->input_done(kept->args.lending->user, i);
+    const bp_lending* const lending = call.raw().lending;  // in host memory: nothing is queued then
+    kept->args().lending = lending;
+    if (asked("gives_back_early") && lending != nullptr)
+      for (std::uint32_t i = 0; i < inputs.size(); ++i) lending->input_done(lending->user, i);
     return submit(call.order(), false, [kept, program = program_]() -> Status {
-      return program->execute(sdk::Execution(kept->args));
+      return program->execute(kept->call());
     });
   }
 
@@ -252,13 +239,10 @@ class ScriptedDevice final : public sdk::Device {
   }
   sdk::Result<sdk::Buffer> allocate(std::size_t bytes) override {
     SCRIPTED_ENTER();
-    void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
-    if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "out of memory");
     allocated_bytes += bytes;
-    return sdk::Buffer(memory, bytes, [bytes](void* at) {
-      allocated_bytes -= bytes;
-      std::free(at);
-    });
+    auto buffer = sdk::host_buffer(bytes, [bytes] { allocated_bytes -= bytes; });
+    if (!buffer.ok()) allocated_bytes -= bytes;
+    return buffer;
   }
   Status copy(const sdk::Copy& copy, const sdk::Order& order) override {
     SCRIPTED_ENTER();

@@ -125,8 +125,11 @@ py::dict device_counters(runtime::Device& device) {
   out["device_to_host_bytes"] = from_total;
   out["live_bytes"] = counters.live_bytes.load();
   out["peak_bytes"] = counters.peak_bytes.load();
-  const bp_device_counters theirs = unwrap(device.plugin_counters());
-  out["health"] = theirs.health == BP_HEALTH_OK     ? "ok"
+  // What it cannot say fails no report: a lost device, a child of fork().
+  const Result<bp_device_counters> said = device.plugin_counters();
+  const bp_device_counters theirs = said.ok() ? *said : bp_device_counters{};
+  out["health"] = !said.ok()                        ? "unknown"
+                  : theirs.health == BP_HEALTH_OK   ? "ok"
                   : theirs.health == BP_HEALTH_LOST ? "lost"
                                                     : "degraded";
   out["internal_bytes"] = theirs.internal_bytes;

@@ -5,7 +5,6 @@
 // speed.
 #include <backplane/sdk.hpp>
 #include <backplane/sdk/host_kernels.hpp>
-#include <cstdlib>
 #include <cstring>
 
 namespace plugin {
@@ -13,8 +12,6 @@ namespace plugin {
 namespace bp = backplane::sdk;
 using bp::Result;
 using bp::Status;
-
-constexpr std::size_t kAlignment = 64;
 
 // A kernel of your own: made once for each set of sizes, run in every call, by several threads at
 // once. Its tensors are row-major and without gaps; the SDK copies those that lie otherwise.
@@ -54,12 +51,7 @@ class Device final : public bp::Device {
     return info;
   }
 
-  Result<bp::Buffer> allocate(std::size_t bytes) override {
-    void* const memory =
-        std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
-    if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "the device is full");
-    return bp::Buffer(memory, bytes, [](void* at) { std::free(at); });
-  }
+  Result<bp::Buffer> allocate(std::size_t bytes) override { return bp::host_buffer(bytes); }
   // To, from, or on the device; at most one end lies in the host's memory.
   Status copy(const bp::Copy& copy, const bp::Order& order) override {
     return queues_.submit(order, true, [copy]() -> Status {

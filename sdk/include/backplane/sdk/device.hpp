@@ -3,6 +3,7 @@
 
 #include <backplane/sdk/graph.hpp>
 
+#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -45,6 +46,19 @@ class Buffer {
   std::unique_ptr<void, std::function<void(void*)>> data_;
   std::size_t bytes_;
 };
+
+// Memory of the host's, for a device that works there or pretends to have its own. `freed` hears of
+// its end.
+inline Result<Buffer> host_buffer(std::size_t bytes, std::function<void()> freed = {}) {
+  constexpr std::size_t kAlignment = 64;
+  void* const memory =
+      std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
+  if (memory == nullptr) return Status(BP_OUT_OF_MEMORY, "out of host memory");
+  return Buffer(memory, bytes, [freed = std::move(freed)](void* at) {
+    if (freed) freed();
+    std::free(at);
+  });
+}
 
 // A bound stretch of a buffer or of host memory. A value: it may outlive the call's arguments.
 class Range {
@@ -238,6 +252,37 @@ class Execution {
 
  private:
   const bp_execute_args& args_;
+};
+
+// A copy of a call's arguments, for work that runs after execute has returned: without its order,
+// which whoever queues it has read, and without lending, which ends with the call.
+class KeptExecution {
+ public:
+  KeptExecution(const Execution& call, std::size_t inputs, std::size_t outputs,
+                std::size_t dim_classes)
+      : args_(make<bp_execute_args>()) {
+    bindings_.reserve(inputs + outputs);
+    for (std::size_t i = 0; i < inputs; ++i) bindings_.push_back(call.input(i));
+    for (std::size_t i = 0; i < outputs; ++i) bindings_.push_back(call.output(i));
+    if (dim_classes != 0) dims_.assign(call.dims(), call.dims() + dim_classes);
+    args_.inputs = bindings_.data();
+    args_.outputs = bindings_.data() + inputs;
+    args_.binding_stride = sizeof(bp_binding);
+    args_.workspace = call.raw().workspace;
+    args_.dims = dims_.data();
+    args_.call_id = call.call_id();
+  }
+  KeptExecution(const KeptExecution&) = delete;
+  KeptExecution& operator=(const KeptExecution&) = delete;
+
+  std::span<const bp_binding> bindings() const { return bindings_; }
+  bp_execute_args& args() { return args_; }
+  Execution call() const { return Execution(args_); }
+
+ private:
+  std::vector<bp_binding> bindings_;
+  std::vector<std::int64_t> dims_;
+  bp_execute_args args_;
 };
 
 class Executable {

@@ -22,26 +22,12 @@ class QueuedProgram : public Executable {
   }
 
   Status execute(const Execution& call) override {
-    struct Kept {
-      std::vector<bp_binding> bindings;
-      std::vector<std::int64_t> dims;
-      bp_execute_args args = make<bp_execute_args>();
-    };
-    auto kept = std::make_shared<Kept>();
-    for (std::size_t i = 0; i < inputs.size(); ++i) kept->bindings.push_back(call.input(i));
-    for (std::size_t i = 0; i < outputs.size(); ++i) kept->bindings.push_back(call.output(i));
-    const std::size_t classes = program_->graph().dim_class_count();
-    if (classes != 0) kept->dims.assign(call.dims(), call.dims() + classes);
-    kept->args.inputs = kept->bindings.data();
-    kept->args.outputs = kept->bindings.data() + inputs.size();
-    kept->args.binding_stride = sizeof(bp_binding);
-    kept->args.workspace = call.raw().workspace;
-    kept->args.dims = kept->dims.data();
-    kept->args.call_id = call.call_id();
+    auto kept = std::make_shared<KeptExecution>(call, inputs.size(), outputs.size(),
+                                                program_->graph().dim_class_count());
     return queues_.submit(call.order(), false,
                           [kept, program = program_, before = before_]() -> Status {
                             if (before) BP_SDK_RETURN_IF_ERROR(before());
-                            return program->execute(Execution(kept->args));
+                            return program->execute(kept->call());
                           });
   }
 
