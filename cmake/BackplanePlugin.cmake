@@ -21,6 +21,15 @@ if(NOT TARGET backplane_sdk)
   endif()
 endif()
 
+# backplane_use_kernels(): generated kernels for devices with a C-like kernel language, built with
+# the plugin; link backplane_kernels.
+function(backplane_use_kernels)
+  get_filename_component(root "${BACKPLANE_PLUGIN_MODULE_DIR}/.." ABSOLUTE)
+  if(NOT TARGET backplane_kernels)
+    add_subdirectory("${root}/sdk/kernels" "${CMAKE_CURRENT_BINARY_DIR}/backplane_kernels")
+  endif()
+endfunction()
+
 function(backplane_add_plugin name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OBJECTS;LIBRARIES;INCLUDES;DEFINITIONS;TESTS")
   if(NOT arg_SOURCES)

@@ -49,13 +49,14 @@ LAYERS: dict[str, list[str]] = {
     **{room: [*_RUNTIME, *_CPYTHON, *_TORCH[:index]] for index, room in enumerate(_TORCH)},
     "sdk/include": ["plugin_api"],
     "sdk/kernelgen": ["plugin_api"],
+    "sdk/kernels": ["plugin_api", "sdk/include", "sdk/kernelgen"],
     "sdk/template": ["plugin_api", "sdk/include"],
     "sdk/conformance": [*_RUNTIME, "sdk/include"],
     "sdk/tests": ["plugin_api", "sdk/include", "sdk/kernelgen"],
     "plugins/reference": ["plugin_api", "sdk/include", "sdk/kernelgen"],
     "plugins/cpu_onednn": ["plugin_api", "sdk/include", "sdk/kernelgen"],
-    "plugins/opencl": ["plugin_api", "sdk/include", "sdk/kernelgen"],
-    "plugins/cuda": ["plugin_api", "sdk/include", "sdk/kernelgen"],
+    "plugins/opencl": ["plugin_api", "sdk/include", "sdk/kernelgen", "sdk/kernels"],
+    "plugins/cuda": ["plugin_api", "sdk/include", "sdk/kernelgen", "sdk/kernels"],
     "tools": _RUNTIME,
     "tests": [*_RUNTIME, "sdk/include"],
     "benchmarks": [*_RUNTIME, "sdk/include"],
@@ -84,7 +85,12 @@ EXTERNAL: list[tuple[str, list[str]]] = [
 ]
 
 # `#include <backplane/...>` is searched here, in this order.
-INCLUDE_ROOTS = ["plugin_api/include", "sdk/include", "sdk/kernelgen/include"]
+INCLUDE_ROOTS = [
+    "plugin_api/include",
+    "sdk/include",
+    "sdk/kernelgen/include",
+    "sdk/kernels/include",
+]
 
 PACKAGE = "torch_backplane"
 

@@ -43,15 +43,15 @@ Status Context::open() {
   if (is_open()) return {};
   const SignalGuard signals;
   const cl_context_properties properties[] = {
-      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(facts_.platform), 0};
+      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(device_.platform), 0};
   cl_int code = CL_SUCCESS;
   if (context_ == nullptr)
-    context_ = clCreateContext(properties, 1, &facts_.device, nullptr, nullptr, &code);
+    context_ = clCreateContext(properties, 1, &device_.device, nullptr, nullptr, &code);
   BP_CL_RETURN_IF_ERROR("clCreateContext", code);
   auto queue = create_queue();
   if (!queue.ok()) return queue.status();
-  pool_ = std::make_shared<Pool>(context_, facts_.memory_bytes);
-  faults_ = std::make_shared<FaultPool>(context_, facts_.binds_host_memory);
+  pool_ = std::make_shared<Pool>(context_, device_.memory_bytes);
+  faults_ = std::make_shared<FaultPool>(context_, device_.binds_host_memory);
   queue_ = *queue;
   return {};
 }
@@ -59,7 +59,7 @@ Status Context::open() {
 Result<cl_command_queue> Context::create_queue(bool profiled) {
   cl_int code = CL_SUCCESS;
   cl_command_queue queue = clCreateCommandQueue(
-      context_, facts_.device,
+      context_, device_.device,
       profiled ? CL_QUEUE_PROFILING_ENABLE : cl_command_queue_properties{0}, &code);
   if (code != CL_SUCCESS) return driver_error("clCreateCommandQueue", code);
   const std::lock_guard lock(queue_mutex_);
@@ -91,7 +91,7 @@ void Context::finish_queues() {
 Status Context::check() const {
   if (!lost_.load(std::memory_order_acquire)) [[likely]]
     return {};
-  return {BP_DEVICE_LOST, "the device " + facts_.name + " was lost (" + lost_with_ +
+  return {BP_DEVICE_LOST, "the device " + device_.name + " was lost (" + lost_with_ +
                               "); start the program anew to use it"};
 }
 
@@ -119,7 +119,7 @@ Status Context::failure(const char* call, cl_int code) {
 
 cl_int Context::wait(cl_event event) const {
   using std::chrono::microseconds;
-  const microseconds look(!facts_.is_cpu ? 0 : facts_.spares_a_core ? 1000 : 100);
+  const microseconds look(!device_.is_cpu ? 0 : device_.spares_a_core ? 1000 : 100);
   const auto until = std::chrono::steady_clock::now() + look;
   cl_int state = CL_QUEUED;
   while (std::chrono::steady_clock::now() < until) {
@@ -143,7 +143,7 @@ Status Context::begin_profile() {
 }
 Status Context::end_profile(bp_profile_sink* sink) {
   if (!is_profiling()) return {BP_INVALID_ARGUMENT, "no profile was begun"};
-  return profile_.end(profiled_queue_, facts_.index, sink);
+  return profile_.end(profiled_queue_, device_.index, sink);
 }
 
 Result<std::unique_ptr<Memory>> Context::wrap_host(void* data, std::uint64_t bytes) {
@@ -157,7 +157,7 @@ Result<std::unique_ptr<Memory>> Context::wrap_host(void* data, std::uint64_t byt
   return std::make_unique<Memory>(memory, bytes);
 }
 
-Result<std::shared_ptr<Memory>> Context::constant(const void* data, std::uint64_t bytes) {
+Result<std::shared_ptr<std::byte>> Context::constant(const void* data, std::uint64_t bytes) {
   auto memory = pool_->take(std::max<std::uint64_t>(bytes, 1));
   if (!memory.ok()) return memory.status();
   const cl_int code = retried(queue(), [&] {
@@ -165,8 +165,9 @@ Result<std::shared_ptr<Memory>> Context::constant(const void* data, std::uint64_
                                 nullptr);
   });
   if (code != CL_SUCCESS) return failure("clEnqueueWriteBuffer", code);
-  return std::shared_ptr<Memory>(
+  const std::shared_ptr<Memory> kept(
       (*memory).release(), [pool = pool_](Memory* m) { pool->give(std::unique_ptr<Memory>(m)); });
+  return std::shared_ptr<std::byte>(kept, kept->address());
 }
 
 }  // namespace backplane::opencl

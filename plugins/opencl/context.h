@@ -1,6 +1,8 @@
 // One OpenCL device: context, memory, programs.
 #pragma once
 
+#include <backplane/kernels/target.hpp>
+
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -22,13 +24,13 @@ namespace backplane::opencl {
 
 // One kernel; built together with others, because the compiler's start costs more than a kernel.
 // Kernel objects carry their arguments, so every launch in preparation has its own.
-class Program {
+class ClProgram final : public kernels::Program {
  public:
-  Program(std::string text, std::string entry, std::string label)
+  ClProgram(std::string text, std::string entry, std::string label)
       : text_(std::move(text)), entry_(std::move(entry)), label_(std::move(label)) {}
-  ~Program();
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ~ClProgram() override;
+  ClProgram(const ClProgram&) = delete;
+  ClProgram& operator=(const ClProgram&) = delete;
   const std::string& text() const { return text_; }
   const std::string& entry() const { return entry_; }
   const std::string& label() const { return label_; }
@@ -46,16 +48,17 @@ class Program {
   mutable std::vector<cl_kernel> free_;
 };
 
-using Kernels = std::vector<std::shared_ptr<Program>>;
+using Kernels = std::vector<std::shared_ptr<ClProgram>>;
 
-class Context {
+class Context final : public kernels::Target {
  public:
-  explicit Context(DeviceFacts facts) : facts_(std::move(facts)), builders_(facts_.index) {}
-  ~Context();
+  explicit Context(DeviceFacts facts)
+      : Target(facts.kernels), device_(std::move(facts)), builders_(device_.index) {}
+  ~Context() override;
   Status open();
   bool is_open() const { return queue_ != nullptr; }
 
-  const DeviceFacts& facts() const { return facts_; }
+  const DeviceFacts& device() const { return device_; }
   cl_context get() const { return context_; }
   cl_command_queue queue() const { return is_profiling() ? profiled_queue_ : queue_; }
   Pool& pool() { return *pool_; }
@@ -90,28 +93,30 @@ class Context {
   Status begin_profile();
   Status end_profile(bp_profile_sink* sink);
 
-  // Known already, or to be built by the next build_pending. `label` names the nodes in messages.
-  std::shared_ptr<const Program> program(const std::string& text, const std::string& entry,
-                                         const std::string& label);
+  std::shared_ptr<const kernels::Program> program(const std::string& text, const std::string& entry,
+                                                  const std::string& label) override;
   // Builds what was asked for since the last time, or finds it in the host's cache.
-  Status build_pending();
+  Status build_pending() override;
   // Host memory as a buffer, without a copy. It may be given up as soon as its last use is queued.
   Result<std::unique_ptr<Memory>> wrap_host(void* data, std::uint64_t bytes);
-  // A buffer with this content; the copy is done when it returns.
-  Result<std::shared_ptr<Memory>> constant(const void* data, std::uint64_t bytes);
+  // The copy is done when it returns.
+  Result<std::shared_ptr<std::byte>> constant(const void* data, std::uint64_t bytes) override;
+  std::uint32_t fault_number(const std::string& label) override {
+    return faults_->number_of(label);
+  }
 
  private:
   bool answers() const;
   void finish_queues();
   void build_ahead(std::span<const Kernels> parts);
   Status build_together(const Kernels& kernels);
-  Result<cl_program> find_or_build(std::span<const std::shared_ptr<Program>> kernels);
+  Result<cl_program> find_or_build(std::span<const std::shared_ptr<ClProgram>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
-  cl_program load_binary(const std::string& key, std::span<const std::shared_ptr<Program>> kernels);
+  cl_program load_binary(const std::string& key, std::span<const std::shared_ptr<ClProgram>> kernels);
   void save_binary(const std::string& key, cl_program program);
   std::string cache_key(const std::string& source) const;
 
-  DeviceFacts facts_;
+  DeviceFacts device_;
   Builders builders_;
   cl_context context_ = nullptr;
   cl_command_queue queue_ = nullptr, profiled_queue_ = nullptr;
@@ -123,7 +128,7 @@ class Context {
   std::mutex open_mutex_, program_mutex_;
   std::atomic<bool> lost_{false};
   std::string lost_with_;                                               // written before lost_
-  std::unordered_map<std::string, std::shared_ptr<Program>> programs_;  // by text
+  std::unordered_map<std::string, std::shared_ptr<ClProgram>> programs_;  // by text
   Kernels pending_;
 };
 

@@ -26,9 +26,9 @@ TEST_F(ContextTest, KernelsRunOnOffsetsAndOnHostMemory) {
   float data[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   auto memory = context_->constant(data, sizeof data);
   ASSERT_TRUE(memory.ok());
-  ASSERT_TRUE(run(program, (*memory)->address() + 4 * sizeof(float)).ok());
+  ASSERT_TRUE(run(program, memory->get() + 4 * sizeof(float)).ok());
   float out[8];
-  ASSERT_EQ(clEnqueueReadBuffer(context_->queue(), (*memory)->get(), CL_TRUE, 0, sizeof out, out, 0,
+  ASSERT_EQ(clEnqueueReadBuffer(context_->queue(), place_of(memory->get()).memory, CL_TRUE, 0, sizeof out, out, 0,
                                 nullptr, nullptr),
             CL_SUCCESS);
   EXPECT_EQ(out[3], 3);
@@ -98,7 +98,7 @@ TEST_F(ContextTest, ABinaryWithOtherKernelsIsBuiltAgain) {
   ASSERT_TRUE(other.open().ok());
   auto program = other.program(one->text(), one->entry(), "again");
   ASSERT_TRUE(other.build_pending().ok());
-  EXPECT_TRUE(program->take().ok());
+  EXPECT_TRUE(static_cast<const ClProgram&>(*program).take().ok());
 }
 
 TEST_F(ContextTest, BinariesOfADriverThatKeepsThemAreNotReadBack) {

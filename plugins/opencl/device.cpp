@@ -1,20 +1,15 @@
 #include "device.h"
 
+#include <backplane/kernels/panels.hpp>
+#include <backplane/kernels/program.hpp>
+
 #include <algorithm>
 
-#include "grouping.h"
-#include "kernels/point_group.h"
-#include "kernels/register_tiles.h"
-#include "kernels/registry.h"
-#include "launch.h"
-#include "packing.h"
-#include "sharing.h"
+#include "recorder.h"
 #include "streams.h"
 
 namespace backplane::opencl {
 namespace {
-
-using sdk::NodeView;
 
 // Hands `event` (owned) to the order's signal, or waits for it where the order has none and
 // `blocking`.
@@ -41,39 +36,6 @@ Status complete(Context& context, const sdk::Order& order, cl_event event, bool 
 
 cl_command_queue queue_of(const Context& context, const sdk::Order& order) {
   return order.stream() ? static_cast<ClStream*>(order.stream())->queue() : context.queue();
-}
-
-std::optional<sdk::Refusal> refuse(const DeviceFacts& facts, const NodeView& node) {
-  const std::string op(node.op());
-  // Attention draws only where it drops, which its own check refuses.
-  const bool attention = op.starts_with("aten._scaled_dot_product");
-  if ((node.raw().effects & ~(attention ? BP_EFFECT_RANDOM : 0)) != 0)
-    return refusal(BP_REFUSED_OP, op + " has effects");
-  const auto check = [&](const sdk::ValueView& v) -> std::optional<sdk::Refusal> {
-    if (is_absent(v)) return std::nullopt;
-    const auto storage = storage_of(v.dtype());
-    if (!storage) return refusal(BP_REFUSED_DTYPE, "element type not supported");
-    if (*storage == Storage::kF64 && !facts.has_fp64)
-      return refusal(BP_REFUSED_DTYPE, "the device has no float64");
-    if (v.rank() > 12) return refusal(BP_REFUSED_SHAPE, "more than 12 dims");
-    if (*storage == Storage::kF16 && v.has(BP_VALUE_HOST_SCALAR))
-      return refusal(BP_REFUSED_DTYPE, "a float16 number bound by value");
-    return std::nullopt;
-  };
-  for (std::size_t i = 0; i < node.operand_count(); ++i)
-    if (node.has_operand(i))
-      if (auto no = check(node.operand(i))) return no;
-  for (std::size_t i = 0; i < node.result_count(); ++i)
-    if (node.result_index(i) != BP_NONE)
-      if (auto no = check(node.result(i))) return no;
-  if (node.is_view()) {
-    if (op == "aten.view_as_complex" || op == "aten.view_as_real")
-      return refusal(BP_REFUSED_DTYPE, "no complex numbers");
-    return std::nullopt;
-  }
-  if (const KernelRow* row = find_kernel(op)) return row->refuse ? row->refuse(node) : std::nullopt;
-  if (is_point_op(node)) return refuse_point_op(node);
-  return refusal(BP_REFUSED_OP, "no kernel for " + op);
 }
 
 // The bindings of a call, with buffers around what lies in host memory.
@@ -115,55 +77,26 @@ class HostBindings {
 };
 
 // A program whose kernels are queued: execute returns before they have run.
-class ClExecutable final : public sdk::ProgramExecutable {
+class ClExecutable final : public kernels::GeneratedProgram {
  public:
-  ClExecutable(std::shared_ptr<Context> context, const sdk::Subgraph& graph,
-               std::vector<sdk::Step> steps, sdk::KernelFactory factory,
-               std::vector<bp_layout> layouts, std::shared_ptr<SharedKernels> shared)
-      : ProgramExecutable(graph, std::move(steps), std::move(factory), std::move(layouts)),
-        context_(std::move(context)),
-        shared_(std::move(shared)) {}
-
-  Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
-    auto bytes = ProgramExecutable::workspace_bytes(dims);
-    if (bytes.ok()) BP_SDK_RETURN_IF_ERROR(build());
-    return bytes;
-  }
+  ClExecutable(const std::shared_ptr<Context>& context, const sdk::Subgraph& graph,
+               const sdk::CompileOptions& options)
+      : GeneratedProgram(context, graph, options), context_(context) {}
 
   Status execute(const sdk::Execution& call) override {
     BP_SDK_RETURN_IF_ERROR(context_->check());
-    // Prepared before anything waits: building kernels at the first call takes long.
-    auto ready = instance({call.dims(), graph().dim_class_count()});
-    if (!ready.ok()) return ready.status();
-    BP_SDK_RETURN_IF_ERROR(build());
+    BP_SDK_RETURN_IF_ERROR(prepare(call));  // before anything waits
     const sdk::Order order = call.order();
     HostBindings bound(call, inputs.size(), outputs.size());
     BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
     Recorder recorder(*context_, queue_of(*context_, order), waits_of(order), call.call_id());
-    Recorder::current() = &recorder;
-    Status status = ProgramExecutable::execute(sdk::Execution(bound.args()));
-    Recorder::current() = nullptr;
-    // What was queued before a failure still runs; it must not outlive the call's buffers.
-    auto event = recorder.finish();
-    if (!status.ok()) {
-      if (event.ok()) {
-        clWaitForEvents(1, &*event);
-        clReleaseEvent(*event);
-      }
-      return status;
-    }
+    auto event = recorder.finish(run(sdk::Execution(bound.args()), &recorder));
     if (!event.ok()) return event.status();
     return complete(*context_, order, *event, order.stream() == nullptr, recorder.take_fault());
   }
 
  private:
-  Status build() {
-    if (shared_ != nullptr) shared_->resolve(*context_);
-    return context_->build_pending();
-  }
-
   std::shared_ptr<Context> context_;
-  std::shared_ptr<SharedKernels> shared_;  // null: launches have their programs
 };
 
 }  // namespace
@@ -176,7 +109,7 @@ std::vector<std::unique_ptr<ClDevice>> ClDevice::enumerate() {
 }
 
 sdk::DeviceInfo ClDevice::info() const {
-  const DeviceFacts& f = context_->facts();
+  const DeviceFacts& f = context_->device();
   sdk::DeviceInfo info;
   info.name = f.name;
   info.kind = f.is_cpu ? BP_DEVICE_CPU : BP_DEVICE_GPU;
@@ -248,49 +181,20 @@ Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
 }
 
 sdk::Claims ClDevice::claims(const sdk::GraphView& graph) {
-  return sdk::claim_where(graph,
-                          [&](const NodeView& node) { return refuse(context_->facts(), node); });
+  return kernels::claims(context_->facts(), graph);
 }
 
 Result<std::unique_ptr<sdk::Executable>> ClDevice::compile(const sdk::Subgraph& graph,
                                                            const sdk::CompileOptions& options) {
   BP_SDK_RETURN_IF_ERROR(context_->open());
   BP_SDK_RETURN_IF_ERROR(context_->check());
-  for (std::size_t i = 0; i < graph.size(); ++i)
-    if (auto no = refuse(context_->facts(), graph[i])) return Status(BP_UNSUPPORTED, no->text);
-  if (options.cancelled()) return Status(BP_CANCELLED, "compile was cancelled");
-  const bool panels = !context_->facts().gpu_schedule;  // what its products read
-  std::int64_t panel_columns = 0;
-  if (panels) panel_columns = 16 * usual_vectors(context_->facts().product_sums);
-  Grouping made = group_nodes(
-      graph, [&](std::size_t i) { return panels && options.wants_any_input(i); }, panel_columns);
-  const auto is_packed = [](const bp_layout& layout) { return layout.kind == BP_LAYOUT_OPAQUE; };
-  if (std::ranges::any_of(made.layouts, is_packed)) want_packing(*context_);
-  auto groups = std::make_shared<std::vector<Group>>(std::move(made.groups));
-  auto owner = std::make_shared<std::vector<std::size_t>>(graph.size(), SIZE_MAX);
-  for (std::size_t g = 0; g < groups->size(); ++g)
-    for (const std::uint32_t n : (*groups)[g].nodes) (*owner)[n] = g;
-  std::shared_ptr<KernelFamilies> families;
-  if (graph.dim_class_count() != 0) families = std::make_shared<KernelFamilies>();
-  std::shared_ptr<SharedKernels> shared;
-  if (families == nullptr && panels) shared = std::make_shared<SharedKernels>();
-  auto factory = [groups, owner, families, shared, context = context_](
-                     const sdk::StepContext& step) -> Result<std::unique_ptr<sdk::Kernel>> {
-    Builder builder(*context, step, families.get(), shared.get());
-    if (step.step().is_copy()) return make_copy(builder);
-    if ((*groups)[(*owner)[step.step().nodes[0]]].kind == Group::kPoints)
-      return make_point_group(builder);
-    BP_SDK_RETURN_IF_ERROR(find_kernel(step.node().op())->build(builder));
-    return std::unique_ptr<sdk::Kernel>(builder.take());
-  };
-  return std::unique_ptr<sdk::Executable>(std::make_unique<ClExecutable>(
-      context_, graph, std::move(made.steps), factory, std::move(made.layouts), std::move(shared)));
+  BP_SDK_RETURN_IF_ERROR(kernels::GeneratedProgram::check(context_->facts(), graph, options));
+  return std::unique_ptr<sdk::Executable>(std::make_unique<ClExecutable>(context_, graph, options));
 }
 
 Result<std::uint64_t> ClDevice::layout_bytes(const sdk::TensorDesc& desc) {
-  const auto layout = PanelLayout::parse(desc.layout.layout_id);
-  if (!layout || desc.dims.size() != 2 || !(desc.dtype == sdk::kFloat32))
-    return Status(BP_DATA_CORRUPT, "an unknown layout");
+  auto layout = kernels::panel_layout(desc);
+  if (!layout.ok()) return layout.status();
   return layout->bytes(desc.dims);
 }
 
@@ -299,12 +203,11 @@ Status ClDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::R
                                 const sdk::Order& order) {
   const bool packs = target_desc.layout.kind == BP_LAYOUT_OPAQUE;
   const sdk::TensorDesc& plain = packs ? source_desc : target_desc;
-  const auto layout = PanelLayout::parse((packs ? target_desc : source_desc).layout.layout_id);
-  if (!layout || plain.dims.size() != 2 || !(plain.dtype == sdk::kFloat32))
-    return {BP_DATA_CORRUPT, "an unknown layout"};
+  auto layout = kernels::panel_layout(packs ? target_desc : source_desc);
+  if (!layout.ok()) return layout.status();
   BP_SDK_RETURN_IF_ERROR(context_->check());
   std::unique_ptr<Memory> wrapped[2];  // queued work keeps the buffers
-  Place places[2];
+  std::byte* addresses[2];
   const sdk::Range* ranges[] = {&source, &target};
   for (std::size_t i = 0; i < 2; ++i) {
     if (ranges[i]->buffer() == nullptr) {
@@ -312,11 +215,12 @@ Status ClDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::R
       if (!memory.ok()) return memory.status();
       wrapped[i] = std::move(*memory);
     }
-    places[i] = place_of(wrapped[i] ? wrapped[i]->address() : ranges[i]->data());
+    addresses[i] = wrapped[i] ? wrapped[i]->address() : ranges[i]->data();
   }
-  auto event =
-      convert_panels(*context_, queue_of(*context_, order), *layout, plain.dims, plain.strides,
-                     places[packs ? 0 : 1], places[packs ? 1 : 0], packs, waits_of(order));
+  Recorder recorder(*context_, queue_of(*context_, order), waits_of(order));
+  auto event = recorder.finish(kernels::convert_panels(*context_, recorder, *layout, plain,
+                                                       addresses[packs ? 0 : 1],
+                                                       addresses[packs ? 1 : 0], packs));
   if (!event.ok()) return event.status();
   return complete(*context_, order, *event, true);
 }
@@ -331,7 +235,7 @@ Status ClDevice::counters(bp_device_counters& out) {
 
 Result<std::unique_ptr<sdk::Stream>> ClDevice::create_stream() {
   // On the host's own memory a call is over when it returns: nothing is copied, nobody is woken.
-  if (context_->facts().binds_host_memory)
+  if (context_->device().binds_host_memory)
     return Status(BP_UNSUPPORTED, "the device works on the host's memory");
   auto queue = context_->create_queue();
   if (!queue.ok()) return queue.status();

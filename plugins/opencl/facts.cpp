@@ -49,7 +49,7 @@ std::string device_text(cl_device_id device, cl_device_info what) {
 // Those of PoCL for its CPU devices are found by what they are built for, which is known of the
 // schedule for CPUs alone: groups of one work-item.
 std::size_t builders(const DeviceFacts& f) {
-  if (!f.is_cpu || !f.driver_caches || f.gpu_schedule) return 1;
+  if (!f.is_cpu || !f.driver_caches || f.kernels.gpu) return 1;
   if (const char* count = std::getenv("BACKPLANE_OPENCL_BUILDERS");
       count != nullptr && *count != 0) {
     if (!is_number(count))
@@ -78,11 +78,11 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   f.driver_caches = f.platform_name.starts_with("Portable Computing Language") &&
                     (pocl_cache == nullptr || std::string_view(pocl_cache) != "0");
   const std::string extensions = device_text(device, CL_DEVICE_EXTENSIONS);
-  f.has_fp64 = extensions.find("cl_khr_fp64") != std::string::npos;
+  f.kernels.has_fp64 = extensions.find("cl_khr_fp64") != std::string::npos;
   f.has_fp16 = extensions.find("cl_khr_fp16") != std::string::npos;
   f.is_cpu = (device_fact<cl_device_type>(device, CL_DEVICE_TYPE, 0) & CL_DEVICE_TYPE_CPU) != 0;
   const char* schedule = std::getenv("BACKPLANE_OPENCL_SCHEDULE");
-  f.gpu_schedule =
+  f.kernels.gpu =
       schedule != nullptr && *schedule != 0 ? std::string_view(schedule) == "gpu" : !f.is_cpu;
   f.builders = builders(f);
   const char* zero_copy = std::getenv("BACKPLANE_OPENCL_ZERO_COPY");
@@ -101,7 +101,7 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
   f.compute_units = device_fact<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS, 1);
   f.spares_a_core = f.is_cpu && f.compute_units < std::thread::hardware_concurrency();
   if (f.is_cpu)
-    f.stream_bytes = std::max<std::uint64_t>(
+    f.kernels.stream_bytes = std::max<std::uint64_t>(
         device_fact<cl_ulong>(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, 0) / 4, kStreamBytes);
   std::int64_t vector_floats =
       device_fact<cl_uint>(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 16);
@@ -112,9 +112,9 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
                                " is no number of floats");
     vector_floats = std::atoll(width);
   }
-  f.product_sums = product_sums(vector_floats);
+  f.kernels.product_sums = product_sums(vector_floats);
   f.clock_mhz = device_fact<cl_uint>(device, CL_DEVICE_MAX_CLOCK_FREQUENCY, 1000);
-  f.group_limit = device_fact<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
+  f.kernels.group_limit = device_fact<std::size_t>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 1);
   return f;
 }
 

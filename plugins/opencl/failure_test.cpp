@@ -32,7 +32,7 @@ class FailureTest : public ContextTest {
   void TearDown() override { plan(""); }
   static void plan(const char* text) { ::setenv("BACKPLANE_FAULTY_CL", text, 1); }
 
-  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const ClProgram> program_;
   std::unique_ptr<Memory> memory_;
 };
 

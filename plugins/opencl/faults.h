@@ -20,7 +20,7 @@ class Fault {
   static Result<std::unique_ptr<Fault>> make(cl_context context, bool on_host);
 
   bool on_host() const { return on_host_; }
-  cl_mem memory() const { return memory_->get(); }
+  const Memory& memory() const { return *memory_; }
   std::uint32_t* word() { return word_; }
 
  private:

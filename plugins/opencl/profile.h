@@ -1,6 +1,8 @@
 // When the device did what: the timestamps of its events, on the host's clock.
 #pragma once
 
+#include <backplane/kernels/target.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -13,11 +15,7 @@
 
 namespace backplane::opencl {
 
-// What a launch or a copy is for.
-struct Work {
-  std::string name;
-  std::vector<std::uint32_t> nodes;  // ids
-};
+using kernels::Work;
 
 class Profile {
  public:

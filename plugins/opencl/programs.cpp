@@ -22,7 +22,7 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-bool has_kernels(cl_program program, std::span<const std::shared_ptr<Program>> kernels) {
+bool has_kernels(cl_program program, std::span<const std::shared_ptr<ClProgram>> kernels) {
   std::size_t size = 0;
   if (clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, 0, nullptr, &size) != CL_SUCCESS)
     return false;
@@ -59,7 +59,7 @@ std::string failing_line(const std::string& log, const std::string& source) {
   return {};
 }
 
-std::string source_of(std::span<const std::shared_ptr<Program>> kernels) {
+std::string source_of(std::span<const std::shared_ptr<ClProgram>> kernels) {
   std::string source(kBeginText);
   source += kernelgen::print_library(kernelgen::Dialect::kOpenCL, kLanes);
   for (const auto& kernel : kernels) source += kernel->text();
@@ -86,11 +86,11 @@ std::vector<Kernels> deal(Kernels kernels, std::size_t builders) {
 
 }  // namespace
 
-Program::~Program() {
+ClProgram::~ClProgram() {
   for (cl_kernel kernel : free_) clReleaseKernel(kernel);
   if (program_ != nullptr) clReleaseProgram(program_);
 }
-Result<cl_kernel> Program::take() const {
+Result<cl_kernel> ClProgram::take() const {
   {
     std::unique_lock lock(mutex_);
     built_.wait(lock, [&] { return program_ != nullptr || !failure_.empty(); });
@@ -106,7 +106,7 @@ Result<cl_kernel> Program::take() const {
   if (code != CL_SUCCESS) return driver_error("clCreateKernel", code);
   return kernel;
 }
-void Program::finish(cl_program program, const Status& status) {
+void ClProgram::finish(cl_program program, const Status& status) {
   {
     const std::lock_guard lock(mutex_);
     if (program != nullptr) clRetainProgram(program);
@@ -115,14 +115,14 @@ void Program::finish(cl_program program, const Status& status) {
   }
   built_.notify_all();
 }
-void Program::give(cl_kernel kernel) const {
+void ClProgram::give(cl_kernel kernel) const {
   const std::lock_guard lock(mutex_);
   free_.push_back(kernel);
 }
 
 std::string Context::cache_key(const std::string& source) const {
-  const std::string text = source + '\0' + facts_.name + '\0' + facts_.version + '\0' +
-                           facts_.driver + '\0' + std::string(kBuildOptions);
+  const std::string text = source + '\0' + device_.name + '\0' + device_.version + '\0' +
+                           device_.driver + '\0' + std::string(kBuildOptions);
   // Two independent hashes: the host's cache compares keys alone.
   return "cl-" + std::to_string(kernelgen::hash_text(text)) + "-" +
          std::to_string(kernelgen::hash_text(text + "second")) + "-" + std::to_string(text.size());
@@ -130,16 +130,16 @@ std::string Context::cache_key(const std::string& source) const {
 
 // Null where there is none that is whole and has the kernels: built again then.
 cl_program Context::load_binary(const std::string& key,
-                                std::span<const std::shared_ptr<Program>> kernels) {
+                                std::span<const std::shared_ptr<ClProgram>> kernels) {
   const std::string binary = get_sealed(key);  // drivers trust what they are given
   if (binary.empty()) return nullptr;
   const auto* data = reinterpret_cast<const unsigned char*>(binary.data());
   const std::size_t size = binary.size();
   cl_int status = CL_SUCCESS, code = CL_SUCCESS;
   cl_program program =
-      clCreateProgramWithBinary(context_, 1, &facts_.device, &size, &data, &status, &code);
+      clCreateProgramWithBinary(context_, 1, &device_.device, &size, &data, &status, &code);
   if (code == CL_SUCCESS && status == CL_SUCCESS &&
-      clBuildProgram(program, 1, &facts_.device, kBuildOptions.data(), nullptr, nullptr) ==
+      clBuildProgram(program, 1, &device_.device, kBuildOptions.data(), nullptr, nullptr) ==
           CL_SUCCESS &&
       has_kernels(program, kernels))
     return program;
@@ -167,35 +167,36 @@ Result<cl_program> Context::build(const std::string& source, const std::string& 
   cl_int code = CL_SUCCESS;
   cl_program program = clCreateProgramWithSource(context_, 1, &text, &size, &code);
   if (code != CL_SUCCESS) return driver_error("clCreateProgramWithSource", code);
-  code = clBuildProgram(program, 1, &facts_.device, kBuildOptions.data(), nullptr, nullptr);
+  code = clBuildProgram(program, 1, &device_.device, kBuildOptions.data(), nullptr, nullptr);
   if (code == CL_SUCCESS) return program;
   std::size_t length = 0;
-  clGetProgramBuildInfo(program, facts_.device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &length);
+  clGetProgramBuildInfo(program, device_.device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &length);
   std::string log(length, 0);
-  clGetProgramBuildInfo(program, facts_.device, CL_PROGRAM_BUILD_LOG, length, log.data(), nullptr);
+  clGetProgramBuildInfo(program, device_.device, CL_PROGRAM_BUILD_LOG, length, log.data(), nullptr);
   clReleaseProgram(program);
   while (!log.empty() && (log.back() == 0 || log.back() == '\n')) log.pop_back();
-  return Status(BP_INTERNAL, "the kernel of " + label + " does not build on " + facts_.name +
+  return Status(BP_INTERNAL, "the kernel of " + label + " does not build on " + device_.name +
                                  failing_line(log, source) + "; log: " + log.substr(0, 2000));
 }
 
-std::shared_ptr<const Program> Context::program(const std::string& text, const std::string& entry,
-                                                const std::string& label) {
+std::shared_ptr<const kernels::Program> Context::program(const std::string& text,
+                                                         const std::string& entry,
+                                                         const std::string& label) {
   const std::lock_guard lock(program_mutex_);
   auto& known = programs_[text];
   if (known == nullptr) {
-    known = std::make_shared<Program>(text, entry, label);
+    known = std::make_shared<ClProgram>(text, entry, label);
     pending_.push_back(known);
   }
   return known;
 }
 
-Result<cl_program> Context::find_or_build(std::span<const std::shared_ptr<Program>> kernels) {
+Result<cl_program> Context::find_or_build(std::span<const std::shared_ptr<ClProgram>> kernels) {
   const std::string source = source_of(kernels);
   std::string labels;
   for (const auto& kernel : kernels)
     if (labels.size() < 200) labels += (labels.empty() ? "" : ", ") + kernel->label();
-  if (facts_.driver_caches) return build(source, labels);
+  if (device_.driver_caches) return build(source, labels);
   const std::string key = cache_key(source);
   if (cl_program loaded = load_binary(key, kernels)) return loaded;
   auto built = build(source, labels);
@@ -211,7 +212,7 @@ Status Context::build_pending() {
   }
   if (kernels.empty()) return {};
   const SignalGuard signals;
-  const std::vector<Kernels> parts = deal(std::move(kernels), facts_.builders);
+  const std::vector<Kernels> parts = deal(std::move(kernels), device_.builders);
   // One that runs already has the compiler in memory, this process need not load it.
   if (parts.size() > 1 || builders_.are_running()) build_ahead(parts);
   Status first;

@@ -533,8 +533,9 @@ def _meshgrid(graph: Graph) -> str:
 
 @rule("_int_mm")
 def _int_mm(graph: Graph) -> str:
-    right = graph.input((16, 8), torch.int8, layout="plain").name  # eager misreads repeated rows
-    return f"{graph.input((32, 16), torch.int8).name}, {right}"
+    # eager misreads repeated rows, and what lies with gaps
+    left, right = (graph.input(s, torch.int8, layout="plain").name for s in ((32, 16), (16, 8)))
+    return f"{left}, {right}"
 
 
 @rule("conv_tbc")

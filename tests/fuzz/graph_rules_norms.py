@@ -51,7 +51,7 @@ rule("_native_batch_norm_legit_functional")(_legit(1.0))
 def _group_norm(graph: Graph) -> str:
     image = _image(graph, graph.rng.choice((1, 2)), 4)
     sizes = list(image.tensor.shape)
-    pixels = image.tensor[0, 0].numel()
+    pixels = " * ".join(map(graph.text, sizes[2:])) or "1"
     weight, bias = _optional(graph, (4,)), _optional(graph, (4,))
     return f"{image.name}, {weight}, {bias}, {sizes[0]}, 4, {pixels}, {graph.rng.choice((1, 2, 4))}, 1e-3"
 

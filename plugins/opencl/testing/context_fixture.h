@@ -11,7 +11,7 @@
 #include <string>
 
 #include "context.h"
-#include "launch.h"
+#include "recorder.h"
 
 namespace backplane::opencl {
 
@@ -37,23 +37,21 @@ class ContextTest : public ::testing::Test {
            (std::filesystem::exists(drivers, none) && !std::filesystem::is_empty(drivers, none));
   }
   // Adds one to four floats.
-  std::shared_ptr<const Program> add_one(const std::string& expression = "t[i] + 1.0f") {
+  std::shared_ptr<const ClProgram> add_one(const std::string& expression = "t[i] + 1.0f") {
     const kernelgen::Printed named = kernelgen::name_entry(
-        "BP_KERNEL BP_ENTRY(BP_GLOBAL uchar* b, ulong o) {\n  BP_BEGIN\n"
-        "  BP_GLOBAL float* t = (BP_GLOBAL float*)(b + o);\n  int i = (int)get_global_id(0);\n"
+        "BP_KERNEL BP_ENTRY(BP_ITEM BP_GLOBAL uchar* b, ulong o) {\n  BP_BEGIN\n"
+        "  BP_GLOBAL float* t = (BP_GLOBAL float*)(b + o);\n  int i = (int)BP_ID(0);\n"
         "  t[i] = " +
         expression + ";\n}\n");
-    return context_->program(named.text, named.entry, "aten.add.Scalar (node 7)");
+    return std::static_pointer_cast<const ClProgram>(
+        context_->program(named.text, named.entry, "aten.add.Scalar (node 7)"));
   }
-  Status run(std::shared_ptr<const Program> program, std::byte* address) {
-    LaunchList list(std::make_shared<const Work>(Work{program->label(), {7}}));
-    list.add({std::move(program), {Argument::operand(0)}, {4, 1, 1}, {1, 1, 1}, 0});
+  Status run(const std::shared_ptr<const ClProgram>& program, std::byte* address) {
+    const std::array<kernels::Bound, 1> arguments = {kernels::Bound{address, 0, true}};
     Recorder recorder(*context_, context_->queue(), {});
-    Recorder::current() = &recorder;
-    std::byte* operands[] = {address};
-    Status status = list.run({operands, nullptr, nullptr});
-    Recorder::current() = nullptr;
-    auto event = recorder.finish();
+    Status status = recorder.launch(*program, arguments, {4, 1, 1}, {1, 1, 1},
+                                    std::make_shared<const Work>(Work{program->label(), {7}}));
+    auto event = recorder.finish(status);
     cl_int state = CL_COMPLETE;
     if (event.ok()) {
       clWaitForEvents(1, &*event);

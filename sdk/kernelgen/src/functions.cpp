@@ -223,6 +223,18 @@ constexpr std::string_view kOpenClPrelude = R"(
 #define BP_FN
 #define BP_GLOBAL __global
 #define BP_KERNEL __kernel void
+#define BP_ITEM
+#define BP_ID(d) get_global_id(d)
+#define BP_GROUP_ID get_group_id(0)
+#define BP_LOCAL_ID get_local_id(0)
+#define BP_LOCAL_SIZE get_local_size(0)
+#define BP_LOCAL __local
+#define BP_LOCAL_AS __local
+#define BP_RESTRICT restrict
+#define BP_ALIGNED __attribute__((aligned(64)))
+#define BP_BARRIER barrier(CLK_LOCAL_MEM_FENCE)
+#define BP_MIN(a, b) min(a, b)
+#define BP_MAX(a, b) max(a, b)
 #define BP_INFINITY INFINITY
 #define BP_NAN NAN
 #define BP_AI_1(x) as_int(x)
@@ -305,6 +317,7 @@ BP_FN void bp_stream_16(float16 v, BP_GLOBAL float* p) {
 )";
 constexpr std::string_view kC11Prelude = R"(
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -316,6 +329,13 @@ typedef unsigned long ulong;
 #define BP_FN static inline
 #define BP_GLOBAL
 #define BP_KERNEL void
+#define BP_ITEM const size_t* bp_item,
+#define BP_ID(d) bp_item[d]
+#define BP_RESTRICT restrict
+#define BP_ALIGNED
+#define BP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define BP_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define BP_STREAMED
 #define BP_INFINITY INFINITY
 #define BP_NAN NAN
 static inline int bp_as_int(float x) { int y; memcpy(&y, &x, 4); return y; }
@@ -333,6 +353,7 @@ static inline double bp_as_double(ulong x) { double y; memcpy(&y, &x, 8); return
 #define BP_F16_STORE(p, i, v) ((p)[i] = (_Float16)(v))
 #define BP_BITS_F32(s) bp_as_float((int)(s))
 #define BP_BITS_F64(s) bp_as_double(s)
+#define BP_FMA(a, b, c) fmaf(a, b, c)
 typedef _Float16 bp_half;
 )";
 // Taken apart, because the layer check reads this file as C++.
@@ -347,6 +368,22 @@ typedef unsigned long ulong;
 #define BP_FN __device__ inline
 #define BP_GLOBAL
 #define BP_KERNEL extern "C" __global__ void
+#define BP_ITEM
+#define BP_ID_0 (blockIdx.x * (size_t)blockDim.x + threadIdx.x)
+#define BP_ID_1 (blockIdx.y * (size_t)blockDim.y + threadIdx.y)
+#define BP_ID_2 (blockIdx.z * (size_t)blockDim.z + threadIdx.z)
+#define BP_ID(d) BP_ID_##d
+#define BP_GROUP_ID blockIdx.x
+#define BP_LOCAL_ID threadIdx.x
+#define BP_LOCAL_SIZE blockDim.x
+#define BP_LOCAL __shared__
+#define BP_LOCAL_AS
+#define BP_RESTRICT __restrict__
+#define BP_ALIGNED
+#define BP_BARRIER __syncthreads()
+#define BP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define BP_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define BP_STREAMED
 #define BP_INFINITY __int_as_float(0x7f800000)
 #define BP_NAN __int_as_float(0x7fc00000)
 #define BP_AI_1(x) __float_as_int(x)
@@ -361,6 +398,7 @@ typedef unsigned long ulong;
 #define BP_F16_STORE(p, i, v) ((p)[i] = __float2half_rn(v))
 #define BP_BITS_F32(s) __int_as_float((int)(s))
 #define BP_BITS_F64(s) __longlong_as_double((long long)(s))
+#define BP_FMA(a, b, c) fmaf(a, b, c)
 typedef __half bp_half;
 )";
 // Rounds to the nearest bfloat16, ties to even; NaN stays NaN.

@@ -120,7 +120,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   if (points == 0) return out;
   const bool has_loops = extents.size() > outer;
   const bool grouped = schedule.gpu && has_loops && row >= 64 && points < 65536 &&
-                       dialect == Dialect::kOpenCL && !is_serial(kernel);
+                       dialect != Dialect::kC11 && !is_serial(kernel);
   const bool vectors = !schedule.gpu && schedule.lanes > 1 && dialect == Dialect::kOpenCL;
   const std::size_t lane_axis =
       vectors ? choose_lane_axis(kernel, schedule.lanes) : PointPrinter::kNoAxis;
@@ -131,14 +131,12 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     out.group = static_cast<std::uint64_t>(schedule.group_size);
     if (grouped) {
       out.items = static_cast<std::uint64_t>(points) * out.group;
-      body += "  __local long shared[" + number(schedule.group_size) + "];\n";
-      body += decode(kernel, outer, "(" + type + ")get_group_id(0)", type);
+      body += "  BP_LOCAL long shared[" + number(schedule.group_size) + "];\n";
+      body += decode(kernel, outer, "(" + type + ")BP_GROUP_ID", type);
     } else {
       const auto group = static_cast<std::int64_t>(out.group);
       out.items = static_cast<std::uint64_t>((points + group - 1) / group * group);
-      const std::string id = dialect == Dialect::kCuda
-                                 ? "(" + type + ")(blockIdx.x * (size_t)blockDim.x + threadIdx.x)"
-                                 : "(" + type + ")get_global_id(0)";
+      const std::string id = "(" + type + ")BP_ID(0)";
       body += "  if (" + id + " >= " + number(points) + ") return;\n";
       body += decode(kernel, outer, id, type);
     }
@@ -157,18 +155,14 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     const std::int64_t tiles = (length + tile - 1) / tile;
     const std::int64_t rows_per_item = split ? 1 : std::max<std::int64_t>(tile_points / length, 1);
     out.items = static_cast<std::uint64_t>((rows + rows_per_item - 1) / rows_per_item * tiles);
-    const std::string id = dialect == Dialect::kC11 ? "item" : "(" + type + ")get_global_id(0)";
+    const std::string id = "(" + type + ")BP_ID(0)";
     body += "  const " + type + " tile = " + id + " % " + number(tiles) + ";\n";
     body += "  const " + type + " first = " + id + " / " + number(tiles) + " * " +
             number(rows_per_item) + ";\n";
-    const std::string limit = rows_per_item > 1 ? "min(first + " + number(rows_per_item) + ", (" +
-                                                      type + ")" + number(rows) + ")"
-                                                : "first + 1";
-    const std::string bounded = dialect == Dialect::kOpenCL || rows_per_item == 1
-                                    ? limit
-                                    : "(first + " + number(rows_per_item) + " < " + number(rows) +
-                                          " ? first + " + number(rows_per_item) + " : " +
-                                          number(rows) + ")";
+    const std::string bounded =
+        rows_per_item > 1
+            ? "BP_MIN(first + " + number(rows_per_item) + ", (" + type + ")" + number(rows) + ")"
+            : "first + 1";
     body += "  for (" + type + " row = first; row < " + bounded + "; ++row) {\n";
     if (outer > 1) body += decode(kernel, outer - 1, "row", type);
     if (outer > 0) {
@@ -195,10 +189,8 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     if (printer.streams()) body += "  BP_STREAMED;\n";
   }
   std::string text =
-      "BP_KERNEL BP_ENTRY(" + std::string(dialect == Dialect::kC11 ? "size_t item_index, " : "") +
-      print_parameters(kernel) + ") {\n  BP_BEGIN\n" + print_declarations(kernel) +
-      (dialect == Dialect::kC11 ? "  const " + type + " item = (" + type + ")item_index;\n" : "") +
-      body + "}\n";
+      "BP_KERNEL BP_ENTRY(BP_ITEM " + print_parameters(kernel) + ") {\n  BP_BEGIN\n" +
+      print_declarations(kernel) + body + "}\n";
   Printed named = name_entry(std::move(text));
   out.text = std::move(named.text);
   out.entry = std::move(named.entry);
@@ -217,12 +209,13 @@ Printed name_entry(std::string text) {
   return out;
 }
 
-Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_t lanes) {
+Fragment print_fragment(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
+                        std::int64_t lanes) {
   Fragment out;
   Schedule schedule;
   schedule.lanes = lanes;
   schedule.unroll = false;
-  PointPrinter printer(kernel, Dialect::kOpenCL, lane_axis, schedule, false);
+  PointPrinter printer(kernel, dialect, lane_axis, schedule, false);
   if (lanes > 1) out.wide = printer.point(true);
   out.narrow = printer.point(false);
   return out;

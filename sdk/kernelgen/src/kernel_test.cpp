@@ -13,8 +13,8 @@ namespace {
 std::string program(const Printed& k, const std::string& arrays, const std::string& arguments,
                     const std::string& print) {
   return print_library(Dialect::kC11, 1) + k.text + "#include <stdio.h>\n" + arrays +
-         "int main(void) {\n  for (size_t i = 0; i < " + std::to_string(k.items) + "; ++i) " +
-         k.entry + "(i, " + arguments + ");\n" + print + "  return 0;\n}\n";
+         "int main(void) {\n  for (size_t item[3] = {0}; item[0] < " + std::to_string(k.items) +
+         "; ++item[0]) " + k.entry + "(item, " + arguments + ");\n" + print + "  return 0;\n}\n";
 }
 Kernel two_axes(std::int64_t rows, std::int64_t columns, std::size_t outer) {
   Kernel k;
@@ -175,7 +175,7 @@ TEST(Kernel, GpuScheduleSharesARow) {
   gpu.gpu = true;
   const Printed p = print(k, Dialect::kOpenCL, gpu);
   EXPECT_EQ(p.items, 8 * p.group);
-  EXPECT_NE(p.text.find("__local"), std::string::npos);
+  EXPECT_NE(p.text.find("BP_LOCAL long"), std::string::npos);
 }
 
 TEST(Expressions, IndexArithmeticFolds) {

@@ -202,9 +202,9 @@ void PointPrinter::loops(const std::function<void(bool, std::int64_t)>& body, bo
     end_block();
     line("}");
   } else {
-    const std::string start = grouped_ ? "(" + std::string(index) + ")get_local_id(0)" : "0";
+    const std::string start = grouped_ ? "(" + std::string(index) + ")BP_LOCAL_ID" : "0";
     const std::string step =
-        grouped_ ? name + " += (" + std::string(index) + ")get_local_size(0)" : "++" + name;
+        grouped_ ? name + " += (" + std::string(index) + ")BP_LOCAL_SIZE" : "++" + name;
     open("for (" + declared + " = " + start + "; " + name + " < " + limit + "; " + step + ")");
     body(wide_outside, 0);
     close();
@@ -309,7 +309,7 @@ std::string PointPrinter::point(bool wide) {
   for (std::size_t i = 0; i < kept_.size(); ++i)
     if (kept_[i] != 0 && vectors_ == 0)
       line("float " + variable("k", static_cast<std::int64_t>(i)) + "[" +
-           number(e_.extents().back()) + "] __attribute__((aligned(64)));");
+           number(e_.extents().back()) + "] BP_ALIGNED;");
     else if (kept_[i] != 0)
       for (vector_ = 0; vector_ < vectors_; ++vector_)
         line(type_name(Type::kF32, lanes_) + " " + kept_name(static_cast<Expr>(i)) + ";");
@@ -323,10 +323,11 @@ std::string PointPrinter::point(bool wide) {
   pass_ = deepest + 1;
   bool rows = false;
   for (const Store& s : kernel_.stores) {
+    if (s.mode == Store::kNonZero && has_empty_loop()) continue;  // nothing is read that may be wrong
     if (is_walked(s)) {
       rows = true;
     } else if (grouped_) {
-      open("if (get_local_id(0) == 0)");
+      open("if (BP_LOCAL_ID == 0)");
       store(s, false);
       close();
     } else {

@@ -128,17 +128,17 @@ void PointPrinter::join_group(Expr r) {
   const Node& n = e_.node(r);
   const auto how = static_cast<Reduction>(n.index);
   const std::string name = variable("r", r), type = type_name(n.type, 1);
-  const std::string shared = "((__local " + type + "*)shared)";
-  line("barrier(CLK_LOCAL_MEM_FENCE);");
-  line(shared + "[get_local_id(0)] = " + name + ";");
-  open("for (int half_size = (int)get_local_size(0) / 2; half_size > 0; half_size /= 2)");
-  line("barrier(CLK_LOCAL_MEM_FENCE);");
-  open("if ((int)get_local_id(0) < half_size)");
-  const std::string a = shared + "[get_local_id(0)]", b = shared + "[get_local_id(0) + half_size]";
+  const std::string shared = "((BP_LOCAL_AS " + type + "*)shared)";
+  line("BP_BARRIER;");
+  line(shared + "[BP_LOCAL_ID] = " + name + ";");
+  open("for (int half_size = (int)BP_LOCAL_SIZE / 2; half_size > 0; half_size /= 2)");
+  line("BP_BARRIER;");
+  open("if ((int)BP_LOCAL_ID < half_size)");
+  const std::string a = shared + "[BP_LOCAL_ID]", b = shared + "[BP_LOCAL_ID + half_size]";
   line(a + " = " + combine(how, n.type, a, b, false) + ";");
   close();
   close();
-  line("barrier(CLK_LOCAL_MEM_FENCE);");
+  line("BP_BARRIER;");
   line(name + " = " + shared + "[0];");
 }
 

@@ -221,8 +221,18 @@ std::string PointPrinter::text_binary(const Node& n, bool wide) {
       return infix(" << ");
     case Op::kShr:
       return infix(" >> ");
-    default:
-      return std::string(library_function(n.op, n.type, dialect_)) + "(" + a + ", " + b + ")";
+    default: {
+      const std::string name(library_function(n.op, n.type, dialect_));
+      // PoCL's pow and fmod of a double16 are wrong in all lanes, or never end, where one of them
+      // is zero or not finite.
+      if (!wide || of != Type::kF64) return name + "(" + a + ", " + b + ")";
+      std::string all;
+      for (std::int64_t i = 0; i < lanes_; ++i) {
+        const std::string lane = std::string(".s") + kLaneDigits[i];
+        all += (i ? ", " : "") + name + "(" + a + lane + ", " + b + lane + ")";
+      }
+      return splat(n.type, all);
+    }
   }
 }
 

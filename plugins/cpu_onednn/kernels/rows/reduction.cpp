@@ -302,7 +302,7 @@ struct Variance : Base {
     if (mean) return n == 0 ? std::numeric_limits<double>::quiet_NaN() : s.mean;
     // Of nothing it is NaN, whatever the correction.
     const double left = n == 0 ? 0 : static_cast<double>(n) - correction;
-    const double v = s.squares / std::max(left, 0.0);
+    const double v = s.squares / (left > 0 ? left : 0);  // a correction may be NaN
     return root ? std::sqrt(v) : v;
   }
 };

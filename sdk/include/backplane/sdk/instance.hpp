@@ -39,7 +39,8 @@ class Instance {
   // Where memory is lent, outputs without an address come when they are first written, and without
   // a workspace so do intermediates.
   Status run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs,
-             std::byte* workspace, const Lending& lending = Lending(nullptr)) const {
+             std::byte* workspace, const Lending& lending = Lending(nullptr),
+             CallContext* context = nullptr) const {
     thread_local std::vector<std::byte*> addresses;  // grows to the largest program, then stays
     addresses.resize(pointer_count_);
     for (std::size_t i = 0; i < bound_.size(); ++i) {
@@ -74,7 +75,7 @@ class Instance {
       }
       std::byte* const* first = addresses.data() + p.first;
       const std::uint64_t span = host().span_begin(host().host, raw(p.name));
-      BP_SDK_RETURN_IF_ERROR(p.kernel->run({first, first + p.operand_count, scratch}));
+      BP_SDK_RETURN_IF_ERROR(p.kernel->run({first, first + p.operand_count, scratch, context}));
       if (span != 0) host().span_end(host().host, span);
       if (!lending) continue;
       for (const std::uint32_t input : p.last_read) lending.input_done(input);

@@ -78,7 +78,10 @@ class ProgramExecutable : public Executable {
     return (*found)->workspace_bytes() + number_bytes();
   }
 
-  Status execute(const Execution& call) override {
+  Status execute(const Execution& call) override { return run(call, nullptr); }
+
+  // As execute; kernels of the call get `context`.
+  Status run(const Execution& call, CallContext* context) {
     auto found = instance({call.dims(), view_.dim_class_count()});
     if (!found.ok()) return found.status();
     std::array<std::byte*, 64> small;
@@ -111,7 +114,7 @@ class ProgramExecutable : public Executable {
       at[i] = std::exchange(number, number + Instance::kAlignment);
     }
     return (*found)->run({at, inputs.size()}, {at + inputs.size(), outputs.size()}, workspace,
-                         call.lending());
+                         call.lending(), context);
   }
 
   const GraphView& graph() const { return view_; }

@@ -19,10 +19,17 @@ struct Step {
   bool is_copy() const { return nodes.empty(); }
 };
 
+// What the kernels of one call share beside its memory, where the device has such: its stream, say.
+class CallContext {
+ protected:
+  ~CallContext() = default;
+};
+
 struct KernelCall {
   std::byte* const* operands;  // null where absent or empty; views are already applied
   std::byte* const* results;
   std::byte* scratch;  // scratch_bytes() of memory of this call
+  CallContext* context = nullptr;  // as given to ProgramExecutable::run
 };
 // Prepared for one set of sizes. Immutable: run may be called by several threads at once.
 class Kernel {

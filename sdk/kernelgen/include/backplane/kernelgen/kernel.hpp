@@ -57,8 +57,11 @@ struct Printed {
 
 Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule);
 
-// What kernels' texts rely on: types, memory access, mathematical functions. It goes before them;
-// any number of texts may follow it in one program. Kernels begin with the macro BP_BEGIN, which is
+// What kernels' texts rely on: types, memory access, mathematical functions, and for texts written
+// by hand the words of the dialect: BP_ITEM before the parameters (in C a kernel gets the item that
+// it computes, `const size_t* bp_item` of three), BP_ID(d), BP_GROUP_ID, BP_LOCAL_ID and
+// BP_LOCAL_SIZE of dim 0, BP_GLOBAL, BP_LOCAL, BP_RESTRICT, BP_BARRIER, BP_MIN, BP_MAX. It goes
+// before them; any number of texts may follow it in one program. Kernels begin with the macro BP_BEGIN, which is
 // empty unless it is defined before.
 std::string print_library(Dialect dialect, std::int64_t lanes);
 // The text with its entry named after its hash. `text` says "BP_ENTRY" for the name.
@@ -70,7 +73,8 @@ struct Fragment {
   std::string wide;    // along `lane_axis`, `lanes` points; externals are vectors
   std::string narrow;  // one point
 };
-Fragment print_fragment(const Kernel& kernel, std::size_t lane_axis, std::int64_t lanes);
+Fragment print_fragment(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
+                        std::int64_t lanes);
 // Parameters and the declarations of t0, t1, … and values, as print writes them.
 std::string print_parameters(const Kernel& kernel);
 std::string print_declarations(const Kernel& kernel);

@@ -1,0 +1,60 @@
+#include "launch.hpp"
+
+#include <cstring>
+
+namespace backplane::kernels {
+namespace {
+
+Result<Bound> bind(const Argument& a, const sdk::KernelCall& call, Launcher& launcher,
+                   const std::shared_ptr<const Work>& work) {
+  std::byte* address = nullptr;
+  switch (a.kind) {
+    case Argument::kBits:
+      return Bound{nullptr, a.offset, false};
+    case Argument::kOperandValue: {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, call.operands[a.index], sizeof bits);
+      return Bound{nullptr, bits, false};
+    }
+    case Argument::kFault: {
+      auto word = launcher.fault_word(work);
+      if (!word.ok()) return word.status();
+      return Bound{*word, 0, true};
+    }
+    case Argument::kOperand:
+      address = call.operands[a.index];
+      break;
+    case Argument::kResult:
+      address = call.results[a.index];
+      break;
+    case Argument::kScratch:
+      address = call.scratch;
+      break;
+    case Argument::kConstant:
+      address = a.constant.get();
+      break;
+  }
+  return Bound{address == nullptr ? nullptr : address + a.offset, 0, true};
+}
+
+}  // namespace
+
+Status LaunchList::run(const sdk::KernelCall& call) const {
+  auto& launcher = static_cast<Launcher&>(*call.context);
+  thread_local std::vector<Bound> bound;  // grows to the longest list of arguments, then stays
+  for (const Launch& launch : *launches_) {
+    bound.clear();
+    for (const Argument& a : launch.arguments) {
+      auto one = bind(a, call, launcher, work_);
+      if (!one.ok()) return one.status();
+      bound.push_back(*one);
+    }
+    BP_SDK_RETURN_IF_ERROR(
+        launch.program == nullptr
+            ? launcher.fill_zero(bound[0].address, launch.fill_bytes, work_)
+            : launcher.launch(*launch.program, bound, launch.items, launch.group, work_));
+  }
+  return {};
+}
+
+}  // namespace backplane::kernels
