@@ -73,13 +73,16 @@ class Target final : public gen::Target {
     source.close();
     const std::string base = folder / "kernels";
     // Integers wrap around as PyTorch's do; products and sums are rounded one by one.
-    const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 -w -fwrapv -ffp-contract=off"
-                                " -shared -fPIC -o " + base + ".so " + base + ".c -lm";
+    const std::string command =
+        "cc -std=c11 -D_GNU_SOURCE -O1 -w -fwrapv -ffp-contract=off"
+        " -shared -fPIC -o " +
+        base + ".so " + base + ".c -lm";
     void* library = nullptr;
     if (std::system(command.c_str()) == 0)
       library = ::dlopen((base + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr)
-      return {BP_INTERNAL, "the kernels of " + pending_[0]->label + " do not build: " + base + ".c"};
+      return {BP_INTERNAL,
+              "the kernels of " + pending_[0]->label + " do not build: " + base + ".c"};
     for (const auto& program : pending_)
       program->run =
           reinterpret_cast<Program::Run>(::dlsym(library, (program->entry + "_run").c_str()));
@@ -89,7 +92,8 @@ class Target final : public gen::Target {
   }
 
   Result<std::shared_ptr<std::byte>> constant(const void* data, std::uint64_t bytes) override {
-    const std::shared_ptr<std::byte> copy(new std::byte[bytes + 1], std::default_delete<std::byte[]>());
+    const std::shared_ptr<std::byte> copy(new std::byte[bytes + 1],
+                                          std::default_delete<std::byte[]>());
     std::memcpy(copy.get(), data, bytes);
     return copy;
   }

@@ -112,7 +112,8 @@ class Context final : public kernels::Target {
   Status build_together(const Kernels& kernels);
   Result<cl_program> find_or_build(std::span<const std::shared_ptr<ClProgram>> kernels);
   Result<cl_program> build(const std::string& source, const std::string& label);
-  cl_program load_binary(const std::string& key, std::span<const std::shared_ptr<ClProgram>> kernels);
+  cl_program load_binary(const std::string& key,
+                         std::span<const std::shared_ptr<ClProgram>> kernels);
   void save_binary(const std::string& key, cl_program program);
   std::string cache_key(const std::string& source) const;
 
@@ -127,7 +128,7 @@ class Context final : public kernels::Target {
   Profile profile_;
   std::mutex open_mutex_, program_mutex_;
   std::atomic<bool> lost_{false};
-  std::string lost_with_;                                               // written before lost_
+  std::string lost_with_;                                                 // written before lost_
   std::unordered_map<std::string, std::shared_ptr<ClProgram>> programs_;  // by text
   Kernels pending_;
 };

@@ -28,8 +28,8 @@ TEST_F(ContextTest, KernelsRunOnOffsetsAndOnHostMemory) {
   ASSERT_TRUE(memory.ok());
   ASSERT_TRUE(run(program, memory->get() + 4 * sizeof(float)).ok());
   float out[8];
-  ASSERT_EQ(clEnqueueReadBuffer(context_->queue(), place_of(memory->get()).memory, CL_TRUE, 0, sizeof out, out, 0,
-                                nullptr, nullptr),
+  ASSERT_EQ(clEnqueueReadBuffer(context_->queue(), place_of(memory->get()).memory, CL_TRUE, 0,
+                                sizeof out, out, 0, nullptr, nullptr),
             CL_SUCCESS);
   EXPECT_EQ(out[3], 3);
   EXPECT_EQ(out[7], 8);

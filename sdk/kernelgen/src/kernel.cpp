@@ -159,10 +159,9 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     body += "  const " + type + " tile = " + id + " % " + number(tiles) + ";\n";
     body += "  const " + type + " first = " + id + " / " + number(tiles) + " * " +
             number(rows_per_item) + ";\n";
-    const std::string bounded =
-        rows_per_item > 1
-            ? "BP_MIN(first + " + number(rows_per_item) + ", (" + type + ")" + number(rows) + ")"
-            : "first + 1";
+    const std::string bounded = rows_per_item > 1 ? "BP_MIN(first + " + number(rows_per_item) +
+                                                        ", (" + type + ")" + number(rows) + ")"
+                                                  : "first + 1";
     body += "  for (" + type + " row = first; row < " + bounded + "; ++row) {\n";
     if (outer > 1) body += decode(kernel, outer - 1, "row", type);
     if (outer > 0) {
@@ -188,9 +187,8 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
     body += "  }\n";
     if (printer.streams()) body += "  BP_STREAMED;\n";
   }
-  std::string text =
-      "BP_KERNEL BP_ENTRY(BP_ITEM " + print_parameters(kernel) + ") {\n  BP_BEGIN\n" +
-      print_declarations(kernel) + body + "}\n";
+  std::string text = "BP_KERNEL BP_ENTRY(BP_ITEM " + print_parameters(kernel) +
+                     ") {\n  BP_BEGIN\n" + print_declarations(kernel) + body + "}\n";
   Printed named = name_entry(std::move(text));
   out.text = std::move(named.text);
   out.entry = std::move(named.entry);

@@ -33,8 +33,7 @@ Builder::Builder(Target& target, const sdk::StepContext& step, KernelFamilies* f
   schedule_.lanes = facts.lanes;
   schedule_.unroll = families == nullptr;  // else each length of a row would build a kernel
   schedule_.stream_bytes = static_cast<std::int64_t>(facts.stream_bytes);
-  schedule_.group_size =
-      static_cast<std::int64_t>(std::min<std::size_t>(256, facts.group_limit));
+  schedule_.group_size = static_cast<std::int64_t>(std::min<std::size_t>(256, facts.group_limit));
   Work work;
   for (const std::uint32_t n : step.step().nodes) {
     const sdk::NodeView node = step.node_at(n);
@@ -190,8 +189,7 @@ Status Draft::finish() {
           kernelgen::Store::kNonZero);
   }
   if (kernel_.stores.empty()) return {};
-  const kernelgen::Printed printed =
-      print(kernel_, builder_.facts().dialect, builder_.schedule());
+  const kernelgen::Printed printed = print(kernel_, builder_.facts().dialect, builder_.schedule());
   if (printed.items == 0) return {};
   builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1});
   return {};

@@ -64,8 +64,8 @@ class Builder {
   TensorView scratch(Storage storage, Shape dims);
 
   // Launches a printed kernel.
-  void launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments,
-              Extent items, Extent group = {1, 1, 1});
+  void launch(const kernelgen::Printed& kernel, std::vector<Argument> arguments, Extent items,
+              Extent group = {1, 1, 1});
   Status fill_zero(const TensorView& dense);
 
  private:

@@ -33,8 +33,8 @@ class Text {
     s += "  const int begin = (int)BP_ID(0) / " + number(panels_) + " * " + number(rows_) +
          ", x0 = (int)BP_ID(0) % " + number(panels_) + " * " + number(kLanes) +
          ", a2 = (int)BP_ID(1);\n";
-    s += "  const int a1 = (int)BP_ID(2) % " + number(p_.groups) +
-         ", a0 = (int)BP_ID(2) / " + number(p_.groups) + ";\n";
+    s += "  const int a1 = (int)BP_ID(2) % " + number(p_.groups) + ", a0 = (int)BP_ID(2) / " +
+         number(p_.groups) + ";\n";
     // The last block overlaps the one before it rather than to read beyond the image.
     s += "  const int y0 = min(begin, " + number(p_.out[0] - rows_) + ");\n";
     s += "  BP_GLOBAL const float* pa = (BP_GLOBAL const float*)(base_a + offset_a) + (long)a1 * " +
@@ -84,7 +84,8 @@ class Text {
     return s;
   }
   std::string stores() const {
-    const auto store = kernelgen::print_fragment(epilogue_.kernel(), epilogue_.dialect(), 4, kLanes);
+    const auto store =
+        kernelgen::print_fragment(epilogue_.kernel(), epilogue_.dialect(), 4, kLanes);
     std::string s = "  float16 tile[" + number(rows_) + "];\n";
     for (std::int64_t r = 0; r < rows_; ++r)
       s += "  tile[" + number(r) + "] = c" + number(r) + ";\n";

@@ -238,10 +238,9 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   arguments.push_back(a.tensor->argument);
   arguments.push_back(right->argument);
   const std::int64_t beside = right->side_by_side ? g.batch[0] : 1;
-  const Extent items = {
-      static_cast<std::size_t>(ceil_div(m, tile.rows)),
-      static_cast<std::size_t>(ceil_div(beside * g.columns, tile.columns())),
-      static_cast<std::size_t>(product(g.batch) / beside)};
+  const Extent items = {static_cast<std::size_t>(ceil_div(m, tile.rows)),
+                        static_cast<std::size_t>(ceil_div(beside * g.columns, tile.columns())),
+                        static_cast<std::size_t>(product(g.batch) / beside)};
   if (!builder.facts().gpu) {
     builder.launch(product_text, std::move(arguments), items);
     return {};

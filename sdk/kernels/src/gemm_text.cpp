@@ -40,7 +40,8 @@ std::string right_pointer(const Gemm& g, const Tile& t, const RightFactor& right
   const std::int64_t apart = right.kind == RightFactor::kPanels ? g.depth * t.columns()
                              : right.kind == RightFactor::kRows ? t.columns()
                                                                 : t.columns() * right.stride;
-  return "  BP_GLOBAL const float* BP_RESTRICT pb = (BP_GLOBAL const float*)(base_b + offset_b) + (" +
+  return "  BP_GLOBAL const float* BP_RESTRICT pb = (BP_GLOBAL const float*)(base_b + offset_b) + "
+         "(" +
          batch_offset(right.batch_strides) + ") + (ulong)j * " + number(apart) + "UL;\n";
 }
 
@@ -58,8 +59,7 @@ std::string sum_by_rows(const Gemm& g, const Tile& t, const Factor& a, const Rig
   const std::string at =
       a.column_stride == 1 ? "k" : "(ulong)k * " + number(a.column_stride) + "UL";
   for (std::int64_t r = 0; r < t.rows; ++r) {
-    s += "    { const float a = " +
-         load_element(a.tensor->storage, "p" + number(r), at) + ";";
+    s += "    { const float a = " + load_element(a.tensor->storage, "p" + number(r), at) + ";";
     for (std::int64_t v = 0; v < t.vectors; ++v) {
       const std::string c = "c" + number(r) + "_" + number(v);
       s.append(" ").append(c).append(" = BP_FMA((").append(vector).append(")(a), b");
@@ -89,7 +89,9 @@ std::string sum_by_columns(const Gemm& g, const Tile& t, const RightFactor& righ
   const std::string last = number(g.columns - 1), stride = number(right.stride) + "UL";
   for (std::int64_t i = 0; i < at_once; ++i) {
     const std::string n = number(i);
-    s.append("    BP_GLOBAL const float* BP_RESTRICT q").append(n).append(" = pb + (ulong)(BP_MIN(");
+    s.append("    BP_GLOBAL const float* BP_RESTRICT q")
+        .append(n)
+        .append(" = pb + (ulong)(BP_MIN(");
     s.append(tile).append(" + c + ").append(n).append(", ").append(last).append(") - ");
     s.append(tile).append(") * ").append(stride).append(";\n");
     for (std::int64_t r = 0; r < t.rows; ++r)
@@ -162,21 +164,21 @@ kernelgen::Printed print_product(const Gemm& g, const Tile& t, const Factor& a,
                                  std::int64_t lane_axis) {
   const std::int64_t m = product(g.rows);
   const std::string lanes = number(t.lanes), vector = t.lanes > 1 ? "float" + lanes : "float";
-  const auto store =
-      kernelgen::print_fragment(epilogue.kernel(), epilogue.dialect(), static_cast<std::size_t>(lane_axis), t.lanes);
+  const auto store = kernelgen::print_fragment(epilogue.kernel(), epilogue.dialect(),
+                                               static_cast<std::size_t>(lane_axis), t.lanes);
   const std::string element(kernelgen::element_type(a.tensor->storage));
   const std::string column = "a" + number(lane_axis);
   std::string s = open_kernel(epilogue.kernel());
-  s += "  const int i0 = (int)BP_ID(0) * " + number(t.rows) +
-       ", j = (int)BP_ID(1);\n";
+  s += "  const int i0 = (int)BP_ID(0) * " + number(t.rows) + ", j = (int)BP_ID(1);\n";
   s += "  if (i0 >= " + number(m) + ") return;\n";
   if (!right.side_by_side) s += split(g.batch, 0, "(int)BP_ID(2)", "rest_batch");
   s += "  BP_GLOBAL const " + element + "* BP_RESTRICT pa = (BP_GLOBAL const " + element +
        "*)(base_a + offset_a) + (" + batch_offset(a.batch_strides) + ");\n";
   s += right_pointer(g, t, right);
   for (std::int64_t r = 0; r < t.rows; ++r)
-    s += "  BP_GLOBAL const " + element + "* BP_RESTRICT p" + number(r) + " = pa + (ulong)BP_MIN(i0 + " +
-         number(r) + ", " + number(m - 1) + ") * " + number(a.row_stride) + "UL;\n";
+    s += "  BP_GLOBAL const " + element + "* BP_RESTRICT p" + number(r) +
+         " = pa + (ulong)BP_MIN(i0 + " + number(r) + ", " + number(m - 1) + ") * " +
+         number(a.row_stride) + "UL;\n";
   s += right.kind == RightFactor::kColumns ? sum_by_columns(g, t, right)
                                            : sum_by_rows(g, t, a, right);
   s += "  for (int r = 0; r < " + number(t.rows) + " && i0 + r < " + number(m) + "; ++r) {\n";

@@ -92,13 +92,12 @@ class Lines {
     const auto group = static_cast<std::size_t>(
         builder_.facts().gpu ? std::min<std::int64_t>(builder_.schedule().group_size, 64) : 1);
     const auto items = (static_cast<std::size_t>(count()) + group - 1) / group * group;
-    builder_.launch(
-        kernelgen::name_entry(
-            "BP_KERNEL BP_ENTRY(BP_ITEM " + parameters +
-            ") {\n  BP_BEGIN\n  const long line = (long)BP_ID(0);\n  if (line >= " +
-            number(count()) + ") return;\n" + declarations + "  long rest = line;\n" + decode +
-            body + "}\n"),
-        std::move(arguments), {items, 1, 1}, {group, 1, 1});
+    builder_.launch(kernelgen::name_entry(
+                        "BP_KERNEL BP_ENTRY(BP_ITEM " + parameters +
+                        ") {\n  BP_BEGIN\n  const long line = (long)BP_ID(0);\n  if (line >= " +
+                        number(count()) + ") return;\n" + declarations + "  long rest = line;\n" +
+                        decode + body + "}\n"),
+                    std::move(arguments), {items, 1, 1}, {group, 1, 1});
   }
 
  private:

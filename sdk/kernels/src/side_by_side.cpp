@@ -32,7 +32,8 @@ RightFactor pack_side_by_side(Builder& builder, const Gemm& g, std::int64_t widt
   const std::string lanes = number(kLanes), matrix = number(g.b.batch_strides[0]),
                     row = number(g.b.row_stride), each = number(g.columns), depth = number(g.depth);
   const std::string text =
-      "BP_KERNEL BP_ENTRY(BP_ITEM BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* base_b, "
+      "BP_KERNEL BP_ENTRY(BP_ITEM BP_GLOBAL uchar* base_a, ulong offset_a, BP_GLOBAL uchar* "
+      "base_b, "
       "ulong offset_b) {\n  BP_BEGIN\n"
       "  const int first = (int)BP_ID(0) * " +
       lanes + ", k0 = (int)BP_ID(1) * " + number(kDepth) + ", n = first / " + each +

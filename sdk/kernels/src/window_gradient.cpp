@@ -63,10 +63,9 @@ class Text {
  private:
   std::string head() const {
     std::string s = open_kernel(epilogue_.kernel());
-    s += "  const int i0 = (int)BP_ID(0) * " + number(sums_.rows) +
-         ", chunk = (int)BP_ID(1) % " + number(sums_.chunks) +
-         ", j0 = (int)BP_ID(1) / " + number(sums_.chunks) + " * " + number(sums_.channels) +
-         ", a0 = (int)BP_ID(2);\n";
+    s += "  const int i0 = (int)BP_ID(0) * " + number(sums_.rows) + ", chunk = (int)BP_ID(1) % " +
+         number(sums_.chunks) + ", j0 = (int)BP_ID(1) / " + number(sums_.chunks) + " * " +
+         number(sums_.channels) + ", a0 = (int)BP_ID(2);\n";
     s +=
         "  BP_GLOBAL const float* pa = (BP_GLOBAL const float*)(base_a + offset_a) + (ulong)a0 * " +
         number(out_width_ * gradient_.channel) + "UL;\n";
@@ -215,8 +214,7 @@ Status add_window_gradient(Builder& b, const WindowGradient& p) {
   Draft epilogue(b, {p.groups, results / p.groups, channels / p.groups, product(p.window.kernel)});
   BP_SDK_RETURN_IF_ERROR(
       p.store(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
-  const Text text(b.facts().product_sums, p, planes, gradient, image, runs, length,
-                  epilogue);
+  const Text text(b.facts().product_sums, p, planes, gradient, image, runs, length, epilogue);
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(gradient.view.argument);
   arguments.push_back(image.view.argument);

@@ -89,10 +89,10 @@ class Text {
  private:
   std::string head() const {
     std::string s = open_kernel(epilogue_.kernel());
-    s += "  const int i0 = (int)BP_ID(0) * " + number(rows_) +
-         ", begin = (int)BP_ID(1) * " + number(tiles_.columns()) + ";\n";
-    s += "  const int a1 = (int)BP_ID(2) % " + number(p_.groups) +
-         ", lead = (int)BP_ID(2) / " + number(p_.groups) + ";\n";
+    s += "  const int i0 = (int)BP_ID(0) * " + number(rows_) + ", begin = (int)BP_ID(1) * " +
+         number(tiles_.columns()) + ";\n";
+    s += "  const int a1 = (int)BP_ID(2) % " + number(p_.groups) + ", lead = (int)BP_ID(2) / " +
+         number(p_.groups) + ";\n";
     // The last panel overlaps the one before it rather than to read beyond the image.
     s += "  const int q0 = max(min(begin, " + number(columns_) + " - " + number(tiles_.columns()) +
          "), 0);\n";
@@ -144,7 +144,8 @@ class Text {
     return s + "    pb += " + number(planes_.channel) + ";\n  }\n";
   }
   std::string stores() const {
-    const auto store = kernelgen::print_fragment(epilogue_.kernel(), epilogue_.dialect(), 4, kLanes);
+    const auto store =
+        kernelgen::print_fragment(epilogue_.kernel(), epilogue_.dialect(), 4, kLanes);
     const std::string lanes = number(kLanes), pitch = number(planes_.pitch),
                       width = number(p_.out[1]);
     const std::string next_image =

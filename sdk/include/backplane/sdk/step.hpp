@@ -28,7 +28,7 @@ class CallContext {
 struct KernelCall {
   std::byte* const* operands;  // null where absent or empty; views are already applied
   std::byte* const* results;
-  std::byte* scratch;  // scratch_bytes() of memory of this call
+  std::byte* scratch;              // scratch_bytes() of memory of this call
   CallContext* context = nullptr;  // as given to ProgramExecutable::run
 };
 // Prepared for one set of sizes. Immutable: run may be called by several threads at once.

@@ -61,8 +61,8 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule);
 // by hand the words of the dialect: BP_ITEM before the parameters (in C a kernel gets the item that
 // it computes, `const size_t* bp_item` of three), BP_ID(d), BP_GROUP_ID, BP_LOCAL_ID and
 // BP_LOCAL_SIZE of dim 0, BP_GLOBAL, BP_LOCAL, BP_RESTRICT, BP_BARRIER, BP_MIN, BP_MAX. It goes
-// before them; any number of texts may follow it in one program. Kernels begin with the macro BP_BEGIN, which is
-// empty unless it is defined before.
+// before them; any number of texts may follow it in one program. Kernels begin with the macro
+// BP_BEGIN, which is empty unless it is defined before.
 std::string print_library(Dialect dialect, std::int64_t lanes);
 // The text with its entry named after its hash. `text` says "BP_ENTRY" for the name.
 Printed name_entry(std::string text);
