@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -77,9 +77,10 @@ class Target final : public gen::Target {
         "cc -std=c11 -D_GNU_SOURCE -O1 -w -fwrapv -ffp-contract=off"
         " -shared -fPIC -o " +
         base + ".so " + base + ".c -lm";
-    void* library = nullptr;
-    if (std::system(command.c_str()) == 0)
-      library = ::dlopen((base + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* library = nullptr;  // not std::system, which changes signal handlers
+    if (FILE* compiler = ::popen(command.c_str(), "r"); compiler != nullptr)
+      if (::pclose(compiler) == 0)
+        library = ::dlopen((base + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr)
       return {BP_INTERNAL,
               "the kernels of " + pending_[0]->label + " do not build: " + base + ".c"};

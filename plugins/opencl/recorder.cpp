@@ -48,8 +48,10 @@ Status Recorder::launch(const kernels::Program& program, std::span<const Bound> 
     code |= clSetKernelArg(*kernel, at++, sizeof(cl_mem), &place.memory);
     code |= clSetKernelArg(*kernel, at++, sizeof place.offset, &place.offset);
   }
-  Status status = driver_error("clSetKernelArg", code);
-  if (code == CL_SUCCESS)
+  Status status;
+  if (code != CL_SUCCESS)
+    status = driver_error("clSetKernelArg", code);
+  else
     status = enqueue("clEnqueueNDRangeKernel", work, [&](cl_event* event) {
       return clEnqueueNDRangeKernel(queue_, *kernel, 3, nullptr, items.data(), group.data(),
                                     wait_count(), waits(), event);

@@ -117,3 +117,37 @@ def test_halves_that_the_compiler_knows_go_to_any_address(width: int) -> None:
     compiled = torch.compile(program, backend="plugin:opencl")
     for actual, expected in zip(compiled(x), program(x), strict=True):
         assert torch.equal(actual, expected)
+
+
+BINARY = ("pow", "atan2", "fmod", "remainder", "hypot", "floor_divide", "logaddexp", "xlogy")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
+def test_lanes_do_not_disturb_each_other(dtype: torch.dtype) -> None:
+    """Zeros and what is not finite beside ordinary numbers of one vector: drivers' functions of vectors
+    branch for all lanes. PoCL's fmod of doubles never ended, its pow was wrong."""
+    generator = torch.Generator().manual_seed(0)
+    info, count = torch.finfo(dtype), 1 << 12
+
+    def random() -> torch.Tensor:
+        exponents = torch.rand(count, generator=generator) * 6 - 3
+        return (10**exponents * torch.randn(count, generator=generator).sign()).to(dtype)
+
+    special = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1.0, 1e4]
+    special += [info.max, -info.max, info.tiny, info.tiny / 4]
+    values = torch.tensor(special, dtype=dtype)
+    x, y = random(), random()
+    beside = torch.rand(count, generator=generator) < 0.1
+    drawn = [values[torch.randint(len(values), (count,), generator=generator)] for _ in range(2)]
+    unary = [name for name in BOUNDS if name != "floor"]
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        results = [getattr(torch, name)(x) for name in unary]
+        return results + [getattr(torch, name)(x, y) for name in BINARY]
+
+    run = compiled(function)
+    plain = run(*(torch.where(beside, torch.ones_like(v), v) for v in (x, y)))
+    mixed = run(*(torch.where(beside, s, v) for s, v in zip(drawn, (x, y), strict=True)))
+    for name, expected, actual in zip((*unary, *BINARY), plain, mixed, strict=True):
+        same = (actual == expected) | (actual.isnan() & expected.isnan()) | beside
+        assert same.all(), (name, x[~same][:3], y[~same][:3], actual[~same][:3])

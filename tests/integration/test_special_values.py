@@ -342,3 +342,28 @@ def test_signs_of_zero() -> None:
     x = torch.full((33,), -0.0)
     for actual in compile_for("cpu_onednn", f)(x):
         assert bool(torch.signbit(actual).all())
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_correction_that_is_no_number(plugin: str) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [aten.var.correction(x, c, correction=torch.nan) for c in (None, [1])]
+
+    x = torch.randn(3, 5)
+    for actual, expected in zip(compile_for(plugin, function)(x), function(x), strict=True):
+        torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_indices_that_do_not_exist_are_not_read(plugin: str) -> None:
+    """None of them, but a stride of 0: what reads the first for all reads nothing."""
+    index = torch.empty_strided((0,), (0,), dtype=torch.int64)
+    x, rows = torch.randn(5, 7), torch.empty_strided((0, 7), (0, 1))
+
+    def function(x: torch.Tensor, rows: torch.Tensor) -> list[torch.Tensor]:
+        return [x.index_add(0, index, rows), x.index_copy(0, index, rows), x[index]]
+
+    for actual, expected in zip(
+        compile_for(plugin, function)(x, rows), function(x, rows), strict=True
+    ):
+        torch.testing.assert_close(actual, expected)

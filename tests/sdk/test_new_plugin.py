@@ -117,23 +117,51 @@ def test_the_code_of_the_guide_compiles(tmp_path: pathlib.Path) -> None:
     run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", f"-I{include}", "guide.cpp"], tmp_path)
 
 
+def build_example(example: str, where: pathlib.Path) -> dict[str, str]:
+    """Outside of the tree; the environment that finds it."""
+    sdk = run(["backplane", "sdk", "--cmake-dir"], where).strip()
+    configure = ["cmake", "-S", str(EXAMPLES / example), "-B", "build", f"-DBackplane_DIR={sdk}"]
+    run([*configure, "-DCMAKE_BUILD_TYPE=Release"], where)
+    run(["cmake", "--build", "build", "-j", "2"], where)
+    return {"BACKPLANE_PLUGIN_PATH": str(where / "build")}
+
+
 @pytest.mark.parametrize("example", ["hello", "npu"])
 def test_examples(example: str, tmp_path: pathlib.Path) -> None:
-    sdk = run(["backplane", "sdk", "--cmake-dir"], tmp_path).strip()
-    configure = ["cmake", "-S", str(EXAMPLES / example), "-B", "build", f"-DBackplane_DIR={sdk}"]
-    run([*configure, "-DCMAKE_BUILD_TYPE=Release"], tmp_path)
-    run(["cmake", "--build", "build"], tmp_path)
-    folder = {"BACKPLANE_PLUGIN_PATH": str(tmp_path / "build")}
+    folder = build_example(example, tmp_path)
     run_program(example, tmp_path, **folder)
     run_program(example, tmp_path, BACKPLANE_CHECK="memory", **folder)
     if example == "npu":
         run_program(example, tmp_path, tolerance=0.05, NPU_INT8="1", **folder)
 
 
+def test_generated_kernels_in_another_language(tmp_path: pathlib.Path) -> None:
+    """Whoever brings a C-like language has the operators of sdk/kernels, and none of them is wrong."""
+    folder = build_example("ckernels", tmp_path)
+    run_program("ckernels", tmp_path, **folder)
+    run_program("ckernels", tmp_path, BACKPLANE_CHECK="memory", **folder)
+    samples = [
+        sys.executable,
+        str(ROOT / "scripts/opinfo.py"),
+        "--plugin",
+        "ckernels",
+        "--no-backward",
+    ]
+    share = re.search(
+        r"ckernels: ([0-9.]+)% of", run(samples, tmp_path, BACKPLANE_QUIET="1", **folder)
+    )
+    assert share is not None
+    assert float(share[1]) >= 60
+
+
 def test_the_examples_are_short() -> None:
-    lines = {e: len((EXAMPLES / e / f"{e}.cpp").read_text().splitlines()) for e in ("hello", "npu")}
+    lines = {
+        e: len((EXAMPLES / e / f"{e}.cpp").read_text().splitlines())
+        for e in ("hello", "npu", "ckernels")
+    }
     assert lines["hello"] <= 120
     assert lines["npu"] <= 250
+    assert lines["ckernels"] <= 250
 
 
 @pytest.mark.parametrize(

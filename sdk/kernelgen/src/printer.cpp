@@ -323,8 +323,8 @@ std::string PointPrinter::point(bool wide) {
   pass_ = deepest + 1;
   bool rows = false;
   for (const Store& s : kernel_.stores) {
-    if (s.mode == Store::kNonZero && has_empty_loop())
-      continue;  // nothing is read that may be wrong
+    // One after the other over the points of the loops: over none of them.
+    if (s.mode != Store::kPlain && has_empty_loop()) continue;
     if (is_walked(s)) {
       rows = true;
     } else if (grouped_) {

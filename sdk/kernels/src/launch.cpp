@@ -5,21 +5,14 @@
 namespace backplane::kernels {
 namespace {
 
-Result<Bound> bind(const Argument& a, const sdk::KernelCall& call, Launcher& launcher,
-                   const std::shared_ptr<const Work>& work) {
+// Of all kinds but kFault, which may fail.
+Bound bind(const Argument& a, const sdk::KernelCall& call) {
   std::byte* address = nullptr;
   switch (a.kind) {
-    case Argument::kBits:
-      return Bound{nullptr, a.offset, false};
     case Argument::kOperandValue: {
       std::uint64_t bits = 0;
       std::memcpy(&bits, call.operands[a.index], sizeof bits);
-      return Bound{nullptr, bits, false};
-    }
-    case Argument::kFault: {
-      auto word = launcher.fault_word(work);
-      if (!word.ok()) return word.status();
-      return Bound{*word, 0, true};
+      return {nullptr, bits, false};
     }
     case Argument::kOperand:
       address = call.operands[a.index];
@@ -33,8 +26,10 @@ Result<Bound> bind(const Argument& a, const sdk::KernelCall& call, Launcher& lau
     case Argument::kConstant:
       address = a.constant.get();
       break;
+    default:
+      return {nullptr, a.offset, false};
   }
-  return Bound{address == nullptr ? nullptr : address + a.offset, 0, true};
+  return {address == nullptr ? nullptr : address + a.offset, 0, true};
 }
 
 }  // namespace
@@ -45,9 +40,13 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
   for (const Launch& launch : *launches_) {
     bound.clear();
     for (const Argument& a : launch.arguments) {
-      auto one = bind(a, call, launcher, work_);
-      if (!one.ok()) return one.status();
-      bound.push_back(*one);
+      if (a.kind != Argument::kFault) {
+        bound.push_back(bind(a, call));
+        continue;
+      }
+      auto word = launcher.fault_word(work_);
+      if (!word.ok()) return word.status();
+      bound.push_back({*word, 0, true});
     }
     BP_SDK_RETURN_IF_ERROR(
         launch.program == nullptr
