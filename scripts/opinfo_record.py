@@ -21,7 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import torch
-from opinfo import entries, recording
+from opinfo import recording
+from torch_backplane.opinfo import entries
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

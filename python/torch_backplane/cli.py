@@ -67,6 +67,34 @@ def load_model(path: pathlib.Path) -> tuple[Any, tuple[Any, ...], dict[str, Any]
     return model, tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,), {}
 
 
+def _ops(arguments: argparse.Namespace) -> int:
+    from torch_backplane import operators, plugin_search
+    from torch_backplane.errors import BackplaneError
+
+    if arguments.what.endswith(".py"):
+        try:
+            plugin_search.find_plugin(arguments.plugin)
+            model, args, kwargs = load_model(pathlib.Path(arguments.what))
+            uses = operators.uses(model, arguments.plugin, arguments.train)(*args, **kwargs)
+        except (BackplaneError, UsageError) as error:
+            print(f"backplane: {error}", file=sys.stderr)
+            return 2
+        print(json.dumps(uses.as_dict(), indent=2) if arguments.json else uses)
+        return 0
+    rows = operators.table(arguments.what)
+    if not rows:
+        print(
+            f"backplane: no operator is named {arguments.what!r}; try '*{arguments.what}*'",
+            file=sys.stderr,
+        )
+        return 2
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        print("\n".join(map(operators.table_line, rows)))
+    return 0
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     from torch_backplane import plugin_search, reports
     from torch_backplane.errors import BackplaneError
@@ -81,6 +109,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     except (BackplaneError, UsageError) as error:
         print(f"backplane: {error}", file=sys.stderr)
         return 2
+    if arguments.node is not None:
+        return _explain_node(explanation, arguments)
     if arguments.json:
         found = explanation.as_dict()
         if training is not None:
@@ -90,6 +120,21 @@ def _explain(arguments: argparse.Namespace) -> int:
         print(explanation)
         if training is not None:
             print(f"{training}\nas a picture: {arguments.svg}")
+    return 0
+
+
+def _explain_node(explanation: Any, arguments: argparse.Namespace) -> int:
+    from torch_backplane import operators
+
+    by_name = {r["name"]: r["function"] for r in explanation.reports if r.get("function")}
+    graph, _, number = arguments.node.rpartition(":")
+    wanted = graph or next(iter(by_name), "")
+    count = len(by_name[wanted].nodes()) if wanted in by_name else 0
+    if not number.isdigit() or int(number) >= count:
+        there = ", ".join(f"{name} (0 to {len(f.nodes()) - 1})" for name, f in by_name.items())
+        print(f"backplane: no node {arguments.node}; there are: {there}", file=sys.stderr)
+        return 2
+    print("\n".join(operators.describe_node(by_name[wanted], int(number))))
     return 0
 
 
@@ -143,10 +188,21 @@ def _run_tool(name: str, arguments: list[str]) -> int:
     return subprocess.run([tool, *arguments], env=environment, check=False).returncode
 
 
+def _opinfo(given: list[str]) -> int:
+    try:
+        from torch_backplane.opinfo import command
+    except ImportError as error:  # PyTorch's testing package wants more than PyTorch does
+        print(f"backplane: opinfo needs a package that is missing: {error}", file=sys.stderr)
+        return 2
+    return command.main(given)
+
+
 def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     if given and given[0] in TOOLS:  # whose options are their own
         return _run_tool(given[0], given[1:])
+    if given and given[0] == "opinfo":
+        return _opinfo(given[1:])
     parser = argparse.ArgumentParser(prog="backplane", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -173,7 +229,22 @@ def main(argv: list[str] | None = None) -> int:
         default=pathlib.Path("memory.svg"),
         help="where --train writes memory over time as a picture",
     )
+    three.add_argument(
+        "--node", metavar="[GRAPH:]N", help="say of one node where it runs, why, and what crosses"
+    )
     three.set_defaults(run=_explain)
+    ops = commands.add_parser(
+        "ops", help="operators that reach plugins: of the table, or of a model"
+    )
+    ops.add_argument(
+        "what",
+        nargs="?",
+        default="*",
+        help="a pattern of names ('*softmax*'), or a Python file as for explain",
+    )
+    ops.add_argument("--plugin", default="reference", help="that is asked to run the model")
+    ops.add_argument("--train", action="store_true", help="the model's gradients as well")
+    ops.set_defaults(run=_ops)
     four = commands.add_parser("new", help="make a project for a plugin of your own")
     four.add_argument("name", help="of the plugin, as in torch.compile(backend='plugin:NAME')")
     four.add_argument("--into", type=pathlib.Path, help="the folder to make; default: ./NAME")
@@ -184,9 +255,10 @@ def main(argv: list[str] | None = None) -> int:
     which.add_argument("--cmake-dir", action="store_true", help="for -DBackplane_DIR=")
     which.add_argument("--include-dir", action="store_true", help="of the headers")
     five.set_defaults(run=_sdk)
+    commands.add_parser("opinfo", help="PyTorch's operator samples on a plugin, beside eager mode")
     for name, what in TOOLS.items():
         commands.add_parser(name, help=what)  # see above
-    for command in (one, two, three):
+    for command in (one, two, three, ops):
         command.add_argument("--json", action="store_true", help="print JSON instead of text")
 
     arguments = parser.parse_args(given)

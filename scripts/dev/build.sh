@@ -95,9 +95,8 @@ run_bench() {
 }
 
 run_opinfo() {
-  [ -f scripts/opinfo.py ] || die "scripts/opinfo.py does not exist" 2
   build_package --no-cpp-tests test
-  "$PYTHON" scripts/opinfo.py "$@"
+  "$PYTHON" -m torch_backplane.cli opinfo "$@"
 }
 
 run_clean() {

@@ -58,7 +58,7 @@ test_opencl() {
   else
     run_pytest tests/integration/test_opencl.py tests/integration/test_opencl_math.py \
       tests/integration/test_opencl_profile.py
-    "$PYTHON" scripts/opinfo.py --plugin opencl || test_status=1
+    "$PYTHON" -m torch_backplane.cli opinfo --plugin opencl || test_status=1
   fi
 }
 

@@ -1,1 +1,1 @@
-"""PyTorch's operator database as a conformance suite for plugins; scripts/opinfo.py is its command."""
+"""Tests of, and with, torch_backplane.opinfo."""

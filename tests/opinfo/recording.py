@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from autograd.helpers import Recorded, differences, run_once
 from record import helpers
-
-from opinfo import entries
+from torch_backplane.opinfo import entries
 
 STATUSES = ("wrong", "error", "refused", "excluded", "served")
 ENTRY_SECONDS = 120.0

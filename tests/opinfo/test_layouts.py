@@ -12,9 +12,8 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch_backplane
-
-from opinfo import entries
-from opinfo.entries import Case, Sample
+from torch_backplane.opinfo import entries
+from torch_backplane.opinfo.entries import Case, Sample
 
 View = Callable[[torch.Tensor], torch.Tensor]
 SAMPLES = 2

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.slow
 
 
 def run(folder: Path, plugins: str, *options: str) -> dict[str, Any]:
-    """What scripts/opinfo.py says: in a process of its own, because it forks."""
+    """What `backplane opinfo` says: in a process of its own, because it forks."""
     path = folder / "opinfo.json"
-    command = [sys.executable, str(ROOT / "scripts" / "opinfo.py"), "--plugin", plugins, *options]
+    command = [sys.executable, "-m", "torch_backplane.cli", "opinfo", "--plugin", plugins, *options]
     done = run_patiently([*command, "--json", str(path)])
     assert path.exists(), done.stderr
     return json.loads(path.read_text())

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 from patience import run as run_patiently
-
-from opinfo import check, compare, entries, report, tracing, watched
-from opinfo.check import Problem, Result
-from opinfo.entries import Case
+from torch_backplane.opinfo import check, compare, entries, report, tracing, watched
+from torch_backplane.opinfo.check import Problem, Result
+from torch_backplane.opinfo.entries import Case
 
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = compare.tolerances({})
 FLOAT = Case("float", torch.float32)
 BACKWARD = Case("backward", torch.float32)
+
+OPINFO = [sys.executable, "-m", "torch_backplane.cli", "opinfo"]
 
 
 def problem(name: str, case: Case = FLOAT) -> Problem:
@@ -142,9 +143,7 @@ import os, sys, time
 sys.argv = ["opinfo", "--plugin", "none", "--jobs", "2", "--no-backward", "--dtype", "float32",
             "--op", "add", "--op", "sub", "--op", "mul", "--op", "div.no_rounding_mode",
             "--op", "neg", "--op", "abs", "--step-seconds", "5", "--verbose"]
-import runpy
-sys.path.insert(0, "tests")
-from opinfo import check
+from torch_backplane.opinfo import check
 original = check.run_on_plugin
 def replaced(problem, plugin, result):
     name = problem.sample.entry.name
@@ -160,7 +159,8 @@ def replaced(problem, plugin, result):
         problem.exact = list
     original(problem, plugin, result)
 check.run_on_plugin = replaced
-runpy.run_path("scripts/opinfo.py", run_name="__main__")
+from torch_backplane.opinfo import command
+sys.exit(command.main(sys.argv[1:]))
 """
 
 
@@ -180,18 +180,15 @@ def test_what_happens_to_one_entry_spares_the_others() -> None:
 
 
 def test_a_plugin_that_is_not_there() -> None:
-    script = str(ROOT / "scripts" / "opinfo.py")
-    done = run_patiently([sys.executable, script, "--plugin", "absent", "--op", "add"])
+    done = run_patiently([*OPINFO, "--plugin", "absent", "--op", "add"])
     assert done.returncode == 2
     assert "absent" in done.stderr
 
 
 def test_kernels_can_be_watched() -> None:
-    script = str(ROOT / "scripts" / "opinfo.py")
     done = run_patiently(
         [
-            sys.executable,
-            script,
+            *OPINFO,
             *["--plugin", "opencl", "--oclgrind", "--jobs", "1", "--op", "cumsum"],
             *["--no-backward", "--dtype", "float32", "--verbose"],
         ]
@@ -208,6 +205,5 @@ def test_what_oclgrind_finds_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_only_opencl_can_be_watched() -> None:
-    script = str(ROOT / "scripts" / "opinfo.py")
-    done = run_patiently([sys.executable, script, "--plugin", "reference", "--oclgrind"])
+    done = run_patiently([*OPINFO, "--plugin", "reference", "--oclgrind"])
     assert done.returncode == 2 and "--plugin opencl" in done.stderr

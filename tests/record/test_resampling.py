@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_backplane
-from opinfo import entries
 from record import helpers
+from torch_backplane.opinfo import entries
 
 MODES = ("bilinear", "nearest", "nearest-exact")
 PLUGINS = ("cpu_onednn", "opencl")

@@ -142,7 +142,9 @@ def test_generated_kernels_in_another_language(tmp_path: pathlib.Path) -> None:
     run_program("ckernels", tmp_path, BACKPLANE_CHECK="memory", **folder)
     samples = [
         sys.executable,
-        str(ROOT / "scripts/opinfo.py"),
+        "-m",
+        "torch_backplane.cli",
+        "opinfo",
         "--plugin",
         "ckernels",
         "--no-backward",

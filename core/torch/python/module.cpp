@@ -53,6 +53,57 @@ py::list call_graph(compiler::CompiledFunction& function, const py::list& tensor
   return out;
 }
 
+// By node: the partition that has it, or none.
+std::vector<std::optional<std::size_t>> partition_of_nodes(const runtime::CompiledGraph& graph) {
+  std::vector<std::optional<std::size_t>> out(graph.graph().nodes.size());
+  for (std::size_t p = 0; p < graph.partitions().size(); ++p)
+    for (const ir::NodeId n : graph.partitions()[p]->nodes) out[n] = p;
+  return out;
+}
+
+// Why no plugin has the node; empty where none was asked.
+std::string refusal_of(const runtime::CompiledGraph& graph, ir::NodeId n) {
+  const ir::Node& node = graph.graph().nodes[n];
+  std::string reason = node.op->known ? node.host_reason : "not in the op table";
+  for (const auto& r : graph.refusals())
+    if (r.node == n) reason += (reason.empty() ? "" : "; ") + r.device + ": " + r.text;
+  return reason;
+}
+
+// What plugins were asked to run: each node with its text, the types and bytes (at the hints of
+// sizes) of what it reads and makes, and where it runs.
+py::list nodes(const compiler::CompiledFunction& function) {
+  const runtime::CompiledGraph& compiled = function.graph();
+  const ir::Graph& graph = compiled.graph();
+  const auto partitions = partition_of_nodes(compiled);
+  const auto describe = [&](const std::vector<ir::ValueId>& values) {
+    py::list out;
+    for (const ir::ValueId v : values)
+      if (v == ir::kNone)
+        out.append(py::none());
+      else
+        out.append(py::make_tuple(ir::print_type(graph, graph.values[v].type), graph.hint_bytes(v),
+                                  graph.values[v].producer));
+    return out;
+  };
+  py::list out;
+  for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
+    const ir::Node& node = graph.nodes[n];
+    py::dict one;
+    one["op"] = std::string(node.op->name);
+    one["text"] = ir::print_node(graph, n);
+    one["operands"] = describe(node.operands);
+    one["results"] = describe(node.results);
+    one["is_view"] = node.op->op_class == ir::OpClass::kView;
+    one["location"] = node.location;
+    one["partition"] = partitions[n] ? py::object(py::int_(*partitions[n])) : py::none();
+    one["device"] = partitions[n] ? compiled.partitions()[*partitions[n]]->device : std::string();
+    one["reason"] = partitions[n] ? std::string() : refusal_of(compiled, n);
+    out.append(one);
+  }
+  return out;
+}
+
 py::dict report(const compiler::CompiledFunction& function) {
   const runtime::CompiledGraph& graph = function.graph();
   py::dict out;
@@ -84,9 +135,7 @@ py::dict report(const compiler::CompiledFunction& function) {
   for (const auto& part : function.parts()) parts.append(report(*part));
   out["parts"] = parts;
   py::list fallback;
-  std::vector<bool> on_plugin(graph.graph().nodes.size(), false);
-  for (const auto& p : graph.partitions())
-    for (const ir::NodeId n : p->nodes) on_plugin[n] = true;
+  const auto on_plugin = partition_of_nodes(graph);
   for (ir::NodeId n = 0; n < graph.graph().nodes.size(); ++n) {
     const ir::Node& node = graph.graph().nodes[n];
     if (on_plugin[n] || node.op->op_class == ir::OpClass::kView) continue;
@@ -94,10 +143,7 @@ py::dict report(const compiler::CompiledFunction& function) {
     one["node"] = n;
     one["op"] = std::string(node.op->name);
     one["location"] = node.location;
-    std::string reason = node.op->known ? "" : "not in the op table";
-    for (const auto& r : graph.refusals())
-      if (r.node == n) reason += (reason.empty() ? "" : "; ") + r.device + ": " + r.text;
-    one["reason"] = reason;
+    one["reason"] = refusal_of(graph, n);
     fallback.append(one);
   }
   out["fallback"] = fallback;
@@ -204,6 +250,7 @@ PYBIND11_MODULE(_C, m) {
       // ATen's errors keep their Python types (IndexError, ...).
       .def("__call__", torch::wrap_pybind_function(call_graph), py::arg("tensors"))
       .def("report", report)
+      .def("nodes", nodes)
       .def("set_timing", [](compiler::CompiledFunction& f, bool on) { f.graph().set_timing(on); })
       .def("print_graph",
            [](const compiler::CompiledFunction& f) { return ir::print(f.graph().graph()); })

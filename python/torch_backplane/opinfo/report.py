@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from opinfo.check import BUGS, STATUSES, Result
+from torch_backplane.opinfo.check import BUGS, STATUSES, Result
 
 COLUMNS = ("float", "int", "backward")
 # Fallback operators that a page lists.
@@ -191,7 +191,7 @@ def bugs(results: Iterable[Result]) -> list[str]:
     return [
         f"{r.status}: {r.plugin}: {r.entry} {r.column} {r.dtype} sample {r.sample}: {r.reason}"
         + (f"\n    inputs: {r.inputs}" if r.inputs else "")
-        + f"\n    again: scripts/opinfo.py --plugin {r.plugin} --op {r.entry} --show"
+        + f"\n    again: backplane opinfo --plugin {r.plugin} --op {r.entry} --show"
         for r in results
         if r.status in BUGS
     ]

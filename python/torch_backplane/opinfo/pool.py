@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from opinfo import check, entries, watched
-from opinfo.check import Request, Result, Step
+from torch_backplane.opinfo import check, entries, watched
+from torch_backplane.opinfo.check import Request, Result, Step
 
 STEP_SECONDS = 60.0
 ATTEMPTS = 20  # workers that may die over one entry

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Runs PyTorch's operator samples on plugins and compares every result with eager PyTorch.
 
-    scripts/opinfo.py --plugin reference                    one sample of each entry
-    scripts/opinfo.py --plugin cpu_onednn --op cumsum --all --show
+    backplane opinfo --plugin reference                    one sample of each entry
+    backplane opinfo --plugin cpu_onednn --op cumsum --all --show
 
 Exits with 1 when a result is wrong or a check fails. docs/op_support.md says how it works.
 """
@@ -17,14 +16,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 import torch
-from opinfo import check, entries, pool, report, watched
+
+from torch_backplane.opinfo import check, entries, pool, report, watched
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="backplane opinfo", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--plugin",
         default="reference",
@@ -147,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
         text = json.dumps(report.as_json(results, request.plugins), indent=1)
         options.json.write_text(text + "\n")
     if options.markdown:
-        how = f"./dev opinfo --plugin {{}}{' --all' if options.all else ''} --markdown {{}}"
+        how = f"backplane opinfo --plugin {{}}{' --all' if options.all else ''} --markdown {{}}"
         for plugin in request.plugins:
             page = options.markdown
             if page.suffix != ".md":
@@ -160,7 +158,3 @@ def run(options: argparse.Namespace) -> int:
         print(f"{plugin}: {report.summary(report.by_entry(results, plugin))}")
     print(f"{time.monotonic() - started:.0f} seconds")
     return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from opinfo import compare, entries, tracing
-from opinfo.entries import Case, Sample
+from torch_backplane.opinfo import compare, entries, tracing
+from torch_backplane.opinfo.entries import Case, Sample
 
 # From bad to good; an entry has the worst status of its checks.
 STATUSES = (
