@@ -188,6 +188,24 @@ def _run_tool(name: str, arguments: list[str]) -> int:
     return subprocess.run([tool, *arguments], env=environment, check=False).returncode
 
 
+def _replay(arguments: argparse.Namespace) -> int:
+    """A file that BACKPLANE_REPLAY kept begins with the device and what it said."""
+    if not arguments.file.is_file():
+        print(f"backplane: {arguments.file}: no such file", file=sys.stderr)
+        return 2
+    with arguments.file.open() as file:
+        head = file.readline().strip()
+    device, _, said = head.removeprefix("//").strip().partition(": ")
+    plugin = arguments.plugin or (device if head.startswith("//") and said else "")
+    if not plugin:
+        print(f"backplane: {arguments.file} names no device; give --plugin", file=sys.stderr)
+        return 2
+    print(f"it failed on {device} with: {said}" if said else "", flush=True)
+    return _run_tool(
+        "run", [str(arguments.file), "--plugin", plugin, "--compare", arguments.compare]
+    )
+
+
 def _opinfo(given: list[str]) -> int:
     try:
         from torch_backplane.opinfo import command
@@ -255,6 +273,13 @@ def main(argv: list[str] | None = None) -> int:
     which.add_argument("--cmake-dir", action="store_true", help="for -DBackplane_DIR=")
     which.add_argument("--include-dir", action="store_true", help="of the headers")
     five.set_defaults(run=_sdk)
+    replay = commands.add_parser(
+        "replay", help="run a partition that failed, kept by BACKPLANE_REPLAY=<folder>, by itself"
+    )
+    replay.add_argument("file", type=pathlib.Path)
+    replay.add_argument("--plugin", help="another than the one it failed on")
+    replay.add_argument("--compare", default="reference", help="what its results are compared with")
+    replay.set_defaults(run=_replay)
     commands.add_parser("opinfo", help="PyTorch's operator samples on a plugin, beside eager mode")
     for name, what in TOOLS.items():
         commands.add_parser(name, help=what)  # see above

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from compiling import run_python
 from torch_backplane import cli, operators
 
 # digamma has no kernel in plugin:opencl; the two layers around it have.
@@ -97,3 +98,34 @@ def test_attributes_of_a_text() -> None:
 def test_a_model_without_a_graph() -> None:
     uses = operators.uses(lambda x: x, "reference")(torch.ones(2))
     assert uses.as_dict()["operators"] == []
+
+
+FAILING = """
+import sys
+import torch
+from torch_backplane import BackplaneError
+
+x = torch.randn(5, 4)
+compiled = torch.compile(lambda x, i: (x * 2).index_select(0, i) + 1, backend="plugin:opencl")
+try:
+    compiled(x, torch.tensor([1, 9]))
+except (IndexError, BackplaneError) as error:
+    print(str(error), file=sys.stderr)
+"""
+
+
+def test_a_partition_that_failed_runs_by_itself(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = run_python(FAILING, {"BACKPLANE_REPLAY": str(tmp_path / "kept")})
+    (file,) = (tmp_path / "kept").glob("*.bpir")
+    assert f"again: backplane replay {file}" in done.stderr
+    assert file.read_text().startswith("// opencl:0: ")
+    code = cli.main(["replay", str(file)])
+    out, error = capfd.readouterr()
+    assert "it failed on opencl:0 with: " in out
+    assert code in (0, 1), error  # indices are drawn: in range or not
+    assert cli.main(["replay", str(tmp_path / "absent")]) == 2
+    (tmp_path / "plain.bpir").write_text("graph @g() -> () {\n  return\n}\n")
+    assert cli.main(["replay", str(tmp_path / "plain.bpir")]) == 2
+    assert "give --plugin" in capfd.readouterr().err

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch_backplane
+from compiling import PLUGINS, compile_for
 
 F = torch.nn.functional
 BAD = torch.tensor([5, 0])
@@ -92,3 +93,19 @@ def test_raises_while_the_plugin_works():
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             compiled(x, BAD)
     assert len(compiled(x, GOOD)) == 9
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_gradient_that_nobody_asked_for(plugin: str) -> None:
+    """ATen's depthwise conv3d gives the gradient of a weight that needs none."""
+    x, bias = torch.randn(2, 4, 5, 8, 4).half(), torch.randn(4).half().requires_grad_()
+    weight = torch.randn(4, 1, 1, 1, 1).half()
+
+    def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.conv3d(x, weight, bias, [2, 1, 1], [1, 1, 0], [1, 1, 1], 4)
+
+    gradients = []
+    for run in (function, compile_for(plugin, function)):
+        (gradient,) = torch.autograd.grad(run(x, weight, bias).sum(), bias)
+        gradients.append(gradient)
+    torch.testing.assert_close(gradients[1], gradients[0])

@@ -4,6 +4,7 @@
 
 #include "core/ir/text.h"
 #include "core/ir/view.h"
+#include "core/runtime/plan/replay.h"
 #include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime {
@@ -306,7 +307,11 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
   if (!compiled.ok()) {
     broken.target = part.target;
     broken.nodes = ordered;
-    broken.status = compiled.take_status();
+    const Status status = compiled.take_status();
+    const std::string kept =
+        keep_for_replay({graph_, ordered, inputs, outputs, ir::hint_values(graph_), device->label(),
+                         status.message()});
+    broken.status = Status(status.code(), status.message() + kept);
     return broken.status;
   }
 
