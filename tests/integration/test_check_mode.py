@@ -37,8 +37,9 @@ def test_recurrent_modules(plugin: str) -> None:
 
 def test_operators(tmp_path: pathlib.Path) -> None:
     """Every operator once, forward, through compiled graphs."""
-    script, outcome = TESTS.parent / "scripts" / "opinfo.py", tmp_path / "outcome.json"
-    command = [sys.executable, str(script), "--plugin", "cpu_onednn", "--json", str(outcome)]
+    outcome = tmp_path / "outcome.json"
+    command = [sys.executable, "-m", "torch_backplane.cli", "opinfo", "--plugin", "cpu_onednn"]
+    command += ["--json", str(outcome)]
     done = run_patiently(
         [*command, "--dtype", "float32", "--no-backward"], env={**os.environ, **CHECKED}
     )

@@ -91,7 +91,7 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
 }
 static cl_program CL_API_CALL create_program(cl_context context, cl_uint count, const char** texts,
                                              const size_t* sizes, cl_int* out_code) {
-  static const char kWord[] = "get_global_id(0)", kWrong[] = "no_such_id(0)   ";
+  static const char kWord[] = "(int)BP_ID(0)", kWrong[] = "no_such_id(0)";
   char* whole = NULL;
   size_t size = 0;
   cl_program program;
