@@ -148,6 +148,7 @@ def test_generated_kernels_in_another_language(tmp_path: pathlib.Path) -> None:
         "--plugin",
         "ckernels",
         "--no-backward",
+        *["--dtype", "float32"],
     ]
     share = re.search(
         r"ckernels: ([0-9.]+)% of", run(samples, tmp_path, BACKPLANE_QUIET="1", **folder)

@@ -8,23 +8,27 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
 namespace backplane::kernelgen {
 
-// What the program prints; an error's text where it does not compile.
-inline std::string run_c(const std::string& source,
-                         const std::string& flags = "-ffp-contract=off") {
+// What the program in the file `name` prints; an error's text where it does not compile. `headers`
+// are found by their names.
+inline std::string run_program(const std::string& compiler, const std::string& name,
+                               const std::string& source,
+                               const std::map<std::string, std::string>& headers = {}) {
   static int count = 0;
   const auto folder = std::filesystem::temp_directory_path() /
                       ("kernelgen-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
   std::filesystem::create_directories(folder);
-  std::ofstream(folder / "k.c") << source;
+  std::ofstream(folder / name) << source;
+  for (const auto& [header, text] : headers) std::ofstream(folder / header) << text;
   const std::string base = folder.string();
-  const std::string command = "cc -std=c11 -D_GNU_SOURCE -O1 " + flags + " -o " + base + "/k " +
-                              base + "/k.c -lm 2>&1 && " + base + "/k";
+  const std::string command = compiler + " -I" + base + " -o " + base + "/k " + base + "/" + name +
+                              " -lm 2>&1 && " + base + "/k";
   std::string out;
   if (FILE* pipe = popen(command.c_str(), "r")) {
     std::array<char, 4096> buffer;
@@ -34,6 +38,11 @@ inline std::string run_c(const std::string& source,
   }
   std::filesystem::remove_all(folder);
   return out;
+}
+
+inline std::string run_c(const std::string& source,
+                         const std::string& flags = "-ffp-contract=off") {
+  return run_program("cc -std=c11 -D_GNU_SOURCE -O1 " + flags, "k.c", source);
 }
 
 inline std::vector<double> numbers(const std::string& text) {

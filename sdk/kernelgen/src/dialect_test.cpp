@@ -1,0 +1,156 @@
+// Kernels in CUDA C, run by the host's compiler with a thread for each of a block's, and the same
+// kernels in C: what a dialect says must not change what is computed.
+#include <gtest/gtest.h>
+#include <backplane/kernelgen/kernel.hpp>
+
+#include <cmath>
+
+#include "c_program.hpp"
+
+namespace backplane::kernelgen {
+namespace {
+
+constexpr const char* kHalfHeader = R"(
+typedef _Float16 __half;
+static inline float __half2float(__half x) { return (float)x; }
+static inline __half __float2half_rn(float x) { return (__half)x; }
+)";
+
+// Taken apart, because the layer check reads this file as C++.
+constexpr const char* kDevice =
+    "#"
+    R"(include <barrier>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <vector>
+#define __device__ static
+#define __global__
+#define __shared__ static
+struct Index { unsigned x, y, z; };
+static thread_local Index threadIdx, blockIdx;
+static Index blockDim;
+static std::optional<std::barrier<>> barrier;
+#define __syncthreads() barrier->arrive_and_wait()
+template <class To, class From> static To as(From x) { To y; memcpy(&y, &x, sizeof y); return y; }
+static int __float_as_int(float x) { return as<int>(x); }
+static float __int_as_float(int x) { return as<float>(x); }
+static unsigned __float_as_uint(float x) { return as<unsigned>(x); }
+static float __uint_as_float(unsigned x) { return as<float>(x); }
+static double __longlong_as_double(long long x) { return as<double>(x); }
+template <class Kernel> static void launch(size_t items, unsigned group, Kernel kernel) {
+  blockDim = {group, 1, 1};
+  for (unsigned block = 0; block < items / group; ++block) {
+    barrier.emplace(group);
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < group; ++i)
+      threads.emplace_back([=] {
+        threadIdx = {i, 0, 0};
+        blockIdx = {block, 0, 0};
+        kernel();
+        barrier->arrive_and_drop();
+      });
+    for (auto& thread : threads) thread.join();
+  }
+}
+)";
+
+Schedule gpu_schedule() {
+  Schedule schedule;
+  schedule.gpu = true;
+  schedule.group_size = 64;
+  return schedule;
+}
+
+std::vector<double> run_cuda(const Kernel& kernel, const std::string& arrays,
+                             const std::string& arguments, const std::string& print_results) {
+  const Printed p = print(kernel, Dialect::kCuda, gpu_schedule());
+  const std::string out = run_program("c++ -std=c++20 -O1 -pthread -ffp-contract=off", "k.cpp",
+                                      kDevice + print_library(Dialect::kCuda, 1) + p.text + arrays +
+                                          "int main() {\n  launch(" + std::to_string(p.items) +
+                                          ", " + std::to_string(p.group) + ", [] { " + p.entry +
+                                          "(" + arguments + "); });\n" + print_results + "}\n",
+                                      {{"cuda_fp16.h", kHalfHeader}});
+  EXPECT_EQ(out.find("error"), std::string::npos) << out;
+  return numbers(out);
+}
+
+TEST(CudaDialect, PointsOfShortTypesAndOwnFunctions) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({100});
+  Expressions& e = k.expressions;
+  const Expr x = e.load(0, Storage::kF16, e.axis(0));
+  const Expr y =
+      e.add(e.unary(Op::kTanh, x), e.cast(e.load(1, Storage::kI8, e.axis(0)), Type::kF32));
+  k.tensors = {Storage::kF16, Storage::kI8, Storage::kBF16};
+  k.stores = {{2, Storage::kBF16, e.axis(0), y}};
+  const auto out =
+      run_cuda(k,
+               "static __half a[100]; static signed char b[100]; static ushort c[100];\n"
+               "static const bool filled = [] { for (int i = 0; i < 100; ++i) { a[i] = (__half)(i "
+               "* 0.125f); "
+               "b[i] = (signed char)(i % 3); } return true; }();\n",
+               "(uchar*)a, 0, (uchar*)b, 0, (uchar*)c, 0",
+               "  for (int i = 0; i < 100; i += 33) printf(\"%g \", bp_from_bf16_1(c[i]));\n");
+  ASSERT_EQ(out.size(), 4U);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const double n = static_cast<double>(i) * 33, exact = std::tanh(n * 0.125) + std::fmod(n, 3);
+    EXPECT_NEAR(out[i], exact, 0.01) << i;
+  }
+}
+
+// Rows are shared by a block: partial sums meet in its memory.
+TEST(CudaDialect, RowsAreSharedByABlock) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({3, 200});
+  Expressions& e = k.expressions;
+  const Expr at = e.add(e.mul(e.axis(0), e.index(200)), e.axis(1));
+  const Expr x = e.load(0, Storage::kF32, at);
+  const Expr power = e.unary(Op::kExp, e.sub(x, e.reduce(Reduction::kMax, x)));
+  k.tensors = {Storage::kF32, Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, at, e.div(power, e.reduce(Reduction::kSum, power))},
+              {2, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, x)}};
+  ASSERT_NE(print(k, Dialect::kCuda, gpu_schedule()).text.find("BP_BARRIER"), std::string::npos);
+  const auto out = run_cuda(
+      k,
+      "static float a[600], c[600], d[3];\n"
+      "static const bool filled = [] { for (int i = 0; i < 600; ++i) a[i] = (i % 7) * 0.25f; "
+      "return true; }();\n",
+      "(uchar*)a, 0, (uchar*)c, 0, (uchar*)d, 0",
+      "  for (int r = 0; r < 3; ++r) { double s = 0; for (int i = 0; i < 200; ++i) s += c[r * 200 "
+      "+ "
+      "i]; printf(\"%.6f %.6f \", s, d[r]); }\n");
+  ASSERT_EQ(out.size(), 6U);
+  for (int r = 0; r < 3; ++r) {
+    double sum = 0;
+    for (int i = 0; i < 200; ++i) sum += (r * 200 + i) % 7 * 0.25;
+    EXPECT_NEAR(out[static_cast<std::size_t>(r) * 2], 1, 1e-5);
+    EXPECT_NEAR(out[static_cast<std::size_t>(r) * 2 + 1], sum, 1e-3);
+  }
+}
+
+TEST(Dialects, TextsNameNothingOfALanguage) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({8, 1024});
+  Expressions& e = k.expressions;
+  const Expr at = e.add(e.mul(e.axis(0), e.index(1024)), e.axis(1));
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {
+      {1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
+  for (const Dialect dialect : {Dialect::kOpenCL, Dialect::kCuda, Dialect::kC11}) {
+    for (Schedule schedule : {Schedule(), gpu_schedule()}) {
+      if (dialect == Dialect::kC11) schedule.gpu = false;
+      const std::string text = print(k, dialect, schedule).text;
+      for (const char* word : {"__global", "__local", "get_", "barrier(", "threadIdx", "blockIdx"})
+        EXPECT_EQ(text.find(word), std::string::npos) << text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace backplane::kernelgen
