@@ -165,13 +165,12 @@ def _add(use: Use, node: dict[str, Any], number: int, graph: list[dict[str, Any]
         use.taken += not node["reason"]
         return
     use.reasons[node["reason"] or "no plugin claimed it"] += 1
-    made = {producer for one in node["results"] if one for producer in (one[2],)}
     for one in node["operands"]:  # from the plugin
         if one and one[2] < len(graph) and graph[one[2]]["partition"] is not None:
             use.crossing_bytes += one[1]
     for reader in graph:  # to the plugin
         if reader["partition"] is not None:
-            use.crossing_bytes += sum(o[1] for o in reader["operands"] if o and o[2] in made)
+            use.crossing_bytes += sum(o[1] for o in reader["operands"] if o and o[2] == number)
 
 
 def uses(model: Callable[..., Any], plugin: str, train: bool = False) -> Callable[..., Uses]:

@@ -1,6 +1,7 @@
 #include "core/runtime/plan/replay.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -8,7 +9,6 @@
 #include <sstream>
 
 #include "core/ir/text.h"
-#include "core/ir/view.h"
 
 namespace backplane::runtime {
 namespace {
