@@ -59,7 +59,9 @@ function(backplane_add_plugin name)
   add_library(${target} MODULE "$<TARGET_OBJECTS:${target}_objects>" ${arg_OBJECTS})
   target_link_libraries(${target} PRIVATE backplane_sdk ${arg_LIBRARIES})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME backplane_${name} PREFIX lib
-    LINKER_LANGUAGE CXX INSTALL_RPATH "$ORIGIN" BUILD_RPATH "$ORIGIN"
+    # The same in the build tree: CMake would fill up a run path that it is to shorten with empty parts,
+    # which the loader takes for the current directory.
+    LINKER_LANGUAGE CXX INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON
     LINK_DEPENDS "${BACKPLANE_PLUGIN_MODULE_DIR}/backplane_plugin.map")
   target_link_options(${target} PRIVATE
     "-Wl,--version-script=${BACKPLANE_PLUGIN_MODULE_DIR}/backplane_plugin.map"

@@ -57,7 +57,7 @@ LAYERS: dict[str, list[str]] = {
     "plugins/cpu_onednn": ["plugin_api", "sdk/include", "sdk/kernelgen"],
     "plugins/opencl": ["plugin_api", "sdk/include", "sdk/kernelgen", "sdk/kernels"],
     "plugins/cuda": ["plugin_api", "sdk/include", "sdk/kernelgen", "sdk/kernels"],
-    "tools": _RUNTIME,
+    "tools": [*_RUNTIME, "sdk/conformance"],
     "tests": [*_RUNTIME, "sdk/include"],
     "benchmarks": [*_RUNTIME, "sdk/include"],
 }
@@ -77,7 +77,13 @@ EXTERNAL: list[tuple[str, list[str]]] = [
     (r"(torch|ATen|c10|caffe2|pybind11)/.*", ["core/torch"]),
     (
         r"dlfcn\.h|boost/dll(/.*|\.hpp)",
-        ["core/runtime", "plugins", "sdk/conformance", "sdk/include/backplane/sdk/testing"],
+        [
+            "core/runtime",
+            "plugins",
+            "sdk/conformance",
+            "sdk/include/backplane/sdk/testing",
+            "tests/conformance",
+        ],
     ),
     (r"(oneapi/dnnl/.*|dnnl.*)", ["plugins/cpu_onednn"]),
     (r"CL/.*", ["plugins/opencl"]),

@@ -3,21 +3,18 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <iomanip>
 #include <map>
 #include <memory>
-#include <optional>
 #include <random>
 #include <sstream>
 #include <vector>
 
-#include "core/ir/expression.h"
 #include "core/ir/text.h"
 #include "core/ir/view.h"
-#include "core/runtime/plan/compiled_graph.h"
+#include "sdk/conformance/src/elements.h"
+#include "sdk/conformance/src/graph_run.h"
 #include "tools/arguments.h"
-#include "tools/elements.h"
 #include "tools/plugin_device.h"
 #include "tools/text_file.h"
 
@@ -25,10 +22,7 @@ namespace backplane::tools {
 
 namespace {
 
-using runtime::CompiledGraph;
-using runtime::Device;
-using Bytes = std::vector<std::uint8_t>;
-using Sizes = std::vector<std::int64_t>;
+using namespace conformance;
 
 constexpr const char* kUsage =
     "usage: backplane-run FILE|- [--plugin NAME[:INDEX]] [--plugin-path DIR]... [--compare "
@@ -64,178 +58,21 @@ Result<std::map<std::string, std::int64_t>> parse_sizes(const std::string& text)
   return out;
 }
 
-std::optional<std::int64_t> evaluate(const std::vector<ir::ExpressionStep>& steps,
-                                     const std::vector<std::optional<std::int64_t>>& classes) {
-  std::vector<std::int64_t> stack;
-  for (const ir::ExpressionStep& step : steps) {
-    if (step.op == ir::ExpressionOp::kConstant) {
-      stack.push_back(step.argument);
-    } else if (step.op == ir::ExpressionOp::kClass) {
-      const auto& value = classes[static_cast<std::size_t>(step.argument)];
-      if (!value) return std::nullopt;
-      stack.push_back(*value);
-    } else {
-      const std::int64_t b = stack.back();
-      stack.pop_back();
-      if (!ir::apply_expression_op(step.op, stack.back(), b, stack.back())) return std::nullopt;
-    }
-  }
-  return stack.back();
-}
+struct Run {
+  std::unique_ptr<GraphRun> run;
+  std::vector<void*> inputs;
+  GraphRun::Results results;
 
-// What the classes of the graph are worth: as given, else computed, else the hint.
-Result<Sizes> class_values(const ir::Graph& graph, std::map<std::string, std::int64_t> given) {
-  std::vector<std::optional<std::int64_t>> values(graph.dim_classes.size());
-  const auto find = [&](std::string_view name) -> std::optional<std::uint32_t> {
-    for (std::uint32_t i = 0; i < graph.dim_classes.size(); ++i)
-      if (graph.dim_classes[i].name == name) return i;
-    return std::nullopt;
-  };
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const ir::DimClass& c = graph.dim_classes[i];
-    if (const auto found = given.find(c.name); found != given.end()) {
-      if (!c.expression.empty())
-        return Status(Code::kInvalidArgument,
-                      c.name + " follows from others (\"" + c.expression + "\"); leave it out.");
-      if (found->second < c.min || found->second > c.max || found->second % c.divisor != 0)
-        return Status(Code::kInvalidArgument, c.name + " = " + std::to_string(found->second) +
-                                                  " is outside [" + std::to_string(c.min) + ", " +
-                                                  std::to_string(c.max) + "] or no multiple of " +
-                                                  std::to_string(c.divisor) + ".");
-      values[i] = found->second;
-      given.erase(found);
-    } else if (c.expression.empty()) {
-      values[i] = c.hint;
-    }
-  }
-  if (!given.empty())
-    return Status(Code::kInvalidArgument,
-                  "The graph has no dim class " + given.begin()->first + ".");
-  for (std::size_t round = 0; round <= values.size(); ++round) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (values[i]) continue;
-      BP_ASSIGN_OR_RETURN(const auto steps,
-                          ir::parse_expression(graph.dim_classes[i].expression, find));
-      values[i] = evaluate(steps, values);
-    }
-  }
-  Sizes out;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!values[i])
-      return Status(Code::kInvalidArgument, graph.dim_classes[i].name + " = \"" +
-                                                graph.dim_classes[i].expression +
-                                                "\" cannot be computed.");
-    out.push_back(*values[i]);
-  }
-  return out;
-}
-
-// Classes that no input's shape gives: a framework passes them as integers.
-std::vector<std::string> integer_arguments(const ir::Graph& graph) {
-  std::vector<bool> bound(graph.dim_classes.size(), false);
-  for (const ir::ValueId input : graph.inputs)
-    for (const ir::Dim dim : graph.values[input].type.dims)
-      if (dim.is_class()) bound[dim.class_index()] = true;
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < bound.size(); ++i)
-    if (!bound[i] && graph.dim_classes[i].expression.empty())
-      out.push_back(graph.dim_classes[i].name);
-  return out;
-}
-
-std::size_t memory_bytes(const ir::Graph& graph, ir::ValueId value, const Sizes& classes) {
-  const ir::TensorType& type = graph.values[value].type;
-  return static_cast<std::size_t>(ir::span_bytes(type.dtype, ir::resolve(type.dims, classes),
-                                                 ir::resolve(type.strides, classes)));
-}
-
-// Nodes that the device left to the host, with its reasons.
-Status check_claimed(const CompiledGraph& compiled, const std::string& device) {
-  if (compiled.fallback_node_count() == 0) return {};
-  const ir::Graph& graph = compiled.graph();
-  std::vector<bool> taken(graph.nodes.size(), false);
-  for (const auto& partition : compiled.partitions())
-    for (const ir::NodeId node : partition->nodes) taken[node] = true;
-  std::string text = device + " does not take the whole graph:";
-  for (ir::NodeId node = 0; node < graph.nodes.size(); ++node) {
-    if (taken[node] || graph.nodes[node].op->op_class == ir::OpClass::kView) continue;
-    const auto refusal =
-        std::ranges::find(compiled.refusals(), node, &runtime::RefusalReport::node);
-    text += "\n  " + ir::print_node(graph, node) + "\n    ";
-    text += refusal != compiled.refusals().end() ? refusal->text : "without a reason";
-  }
-  return {Code::kUnsupported, text};
-}
-
-class Run {
- public:
-  Run(std::unique_ptr<CompiledGraph> compiled, std::vector<Bytes>& inputs, const Sizes& classes)
-      : compiled_(std::move(compiled)), inputs_(inputs), classes_(classes) {}
-
-  Status prepare() {
-    const ir::Graph& graph = compiled_->graph();
-    BP_ASSIGN_OR_RETURN(plan_, compiled_->plan(classes_));
-    std::vector<runtime::StaticTensor> tensors;
-    for (const std::uint32_t i : compiled_->packed_inputs()) {
-      runtime::StaticTensor& tensor = tensors.emplace_back();
-      tensor.data = tensor.storage = inputs_[i].data();
-      tensor.dtype = graph.values[graph.inputs[i]].type.dtype;
-    }
-    BP_ASSIGN_OR_RETURN(packs_, compiled_->packs(tensors));
-    for (Bytes& input : inputs_) addresses_.push_back(input.data());
-    for (const CompiledGraph::Export& one : compiled_->exports()) {
-      Bytes& memory = memory_.emplace_back();
-      if (one.source == CompiledGraph::Source::kPlugin)
-        memory.resize(memory_bytes(graph, one.root, classes_));
-    }
-    for (Bytes& memory : memory_) outputs_.push_back(memory.data());
-    return {};
-  }
-
-  Status call() {
-    CompiledGraph::Call arguments;
-    arguments.inputs = addresses_;
-    arguments.outputs = outputs_;
-    arguments.packs = packs_.get();
-    return compiled_->run(*plan_, arguments);
-  }
-
-  // Output i, dense.
-  Bytes output(std::size_t i) const {
-    const ir::Graph& graph = compiled_->graph();
-    const ir::ValueId value = graph.outputs[i], root = ir::view_root(graph, value);
-    const std::uint8_t* data = nullptr;
-    for (std::size_t e = 0; e < memory_.size(); ++e)
-      if (compiled_->exports()[e].root == root) data = memory_[e].data();
-    for (std::size_t k = 0; k < graph.inputs.size(); ++k)
-      if (graph.inputs[k] == root) data = inputs_[k].data();
-    if (graph.values[root].constant) data = graph.values[root].constant->bytes.data();
-    const ir::TensorType& type = graph.values[value].type;
-    return make_dense(type.dtype, data + ir::view_offset_bytes(graph, value, classes_),
-                      ir::resolve(type.dims, classes_), ir::resolve(type.strides, classes_));
-  }
-
-  const CompiledGraph& compiled() const { return *compiled_; }
-
- private:
-  std::unique_ptr<CompiledGraph> compiled_;
-  std::vector<Bytes>& inputs_;
-  const Sizes& classes_;
-  std::unique_ptr<const runtime::Plan> plan_;
-  std::shared_ptr<const CompiledGraph::PackSet> packs_;
-  std::vector<Bytes> memory_;
-  std::vector<void*> addresses_, outputs_;
+  Status call() { return run->call(inputs, results); }
 };
 
 Result<std::unique_ptr<Run>> start(const ir::Graph& graph, const std::string& name,
                                    const Options& options, std::vector<Bytes>& inputs,
                                    const Sizes& classes) {
-  BP_ASSIGN_OR_RETURN(Device* const device, open_device(name, options.plugin_paths));
-  const std::vector<std::string> integers = integer_arguments(graph);
-  BP_ASSIGN_OR_RETURN(auto compiled, CompiledGraph::compile(graph, {device}, {}, integers));
-  BP_RETURN_IF_ERROR(check_claimed(*compiled, device->label()));
-  auto run = std::make_unique<Run>(std::move(compiled), inputs, classes);
-  BP_RETURN_IF_ERROR(run->prepare());
+  BP_ASSIGN_OR_RETURN(runtime::Device* const device, open_device(name, options.plugin_paths));
+  auto run = std::make_unique<Run>();
+  for (Bytes& input : inputs) run->inputs.push_back(input.data());
+  BP_ASSIGN_OR_RETURN(run->run, GraphRun::make(graph, *device, nullptr, classes, run->inputs));
   BP_RETURN_IF_ERROR(run->call());
   return run;
 }
@@ -282,17 +119,17 @@ Result<bool> run(const Options& options, std::ostream& out) {
     fill_random(graph.values[input].type.dtype, memory, generator);
   }
   BP_ASSIGN_OR_RETURN(const auto first, start(graph, options.plugin, options, inputs, classes));
-  if (options.print_plan) out << first->compiled().print_plan();
+  if (options.print_plan) out << first->run->compiled().print_plan();
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)
-    print_output(out, i, graph.values[graph.outputs[i]].type, classes, first->output(i));
+    print_output(out, i, graph.values[graph.outputs[i]].type, classes, first->results.output(i));
   if (options.repeat > 0) BP_RETURN_IF_ERROR(time_calls(out, *first, options.repeat));
   if (options.compare.empty()) return true;
 
   BP_ASSIGN_OR_RETURN(const auto second, start(graph, options.compare, options, inputs, classes));
   bool equal = true;
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
-    const Difference difference =
-        compare(graph.values[graph.outputs[i]].type.dtype, first->output(i), second->output(i));
+    const Difference difference = compare(graph.values[graph.outputs[i]].type.dtype,
+                                          first->results.output(i), second->results.output(i));
     equal = equal && difference.within;
     out << "compare " << i << ": max absolute error " << difference.absolute << ", relative "
         << difference.relative << (difference.within ? "\n" : ", beyond the tolerance\n");

@@ -215,8 +215,18 @@ def _opinfo(given: list[str]) -> int:
     return command.main(given)
 
 
+CONFORMANCE = {
+    "certify": "test a plugin against the conformance kit; -h says more",
+    "verify": "check that a certificate is good for a library; -h says more",
+}
+
+
 def main(argv: list[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
+    if given and given[0] in CONFORMANCE:
+        from backplane_conformance import command
+
+        return command.certify(given[1:]) if given[0] == "certify" else command.verify(given[1:])
     if given and given[0] in TOOLS:  # whose options are their own
         return _run_tool(given[0], given[1:])
     if given and given[0] == "opinfo":
@@ -281,7 +291,7 @@ def main(argv: list[str] | None = None) -> int:
     replay.add_argument("--compare", default="reference", help="what its results are compared with")
     replay.set_defaults(run=_replay)
     commands.add_parser("opinfo", help="PyTorch's operator samples on a plugin, beside eager mode")
-    for name, what in TOOLS.items():
+    for name, what in (TOOLS | CONFORMANCE).items():
         commands.add_parser(name, help=what)  # see above
     for command in (one, two, three, ops):
         command.add_argument("--json", action="store_true", help="print JSON instead of text")

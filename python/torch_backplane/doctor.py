@@ -80,6 +80,23 @@ def _extension() -> Iterator[Finding]:
         yield Finding("extension", f"{text}; built for torch {built}", "error", remedy)
 
 
+def _policy() -> Iterator[Finding]:
+    from torch_backplane import _C
+
+    try:
+        policy = _C.load_policy()
+    except _C.StatusError as error:
+        yield Finding("policy", error.args[1], "error", "mend the file, or remove it")
+        return
+    text = f"{policy['text']}: {policy['allowed']} libraries allowed, {policy['denied']} denied, "
+    text += f"{policy['keys']} keys trusted"
+    if policy["text"].startswith("signed") and not policy["keys"]:
+        remedy = "put the public key of your vendor into ~/.config/backplane/trusted_keys"
+        yield Finding("policy", text, "warning", remedy)
+    else:
+        yield Finding("policy", text)
+
+
 def _plugins() -> Iterator[Finding]:
     from torch_backplane import _C, plugin_search
 
@@ -198,7 +215,7 @@ def _cache() -> Iterator[Finding]:
 def examine() -> list[Finding]:
     """All findings. A check that fails unexpectedly is an error of its own."""
     findings: list[Finding] = []
-    for check in (_versions, _extension, _backends, _plugins, _openmp, _opencl, _cache):
+    for check in (_versions, _extension, _policy, _backends, _plugins, _openmp, _opencl, _cache):
         try:
             findings += check()
         except Exception as error:

@@ -19,6 +19,7 @@
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/host/sha256.h"
 #include "core/runtime/plugin/device.h"
+#include "core/runtime/plugin/load_policy.h"
 #include "core/runtime/plugin/plugin_call.h"
 #include "core/runtime/plugin/plugin_table.h"
 
@@ -218,6 +219,9 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
   BP_ASSIGN_OR_RETURN(PluginNote note, preflight(path));
   BP_RETURN_IF_ERROR(check_note(note, path));
   BP_ASSIGN_OR_RETURN(std::string sha256, hash_file(path));
+  BP_ASSIGN_OR_RETURN(const LoadPolicy policy, read_load_policy());
+  if (const Status allowed = check_load(policy, path, sha256, today()); !allowed.ok())
+    return refuse(note, path, allowed.code(), allowed.message());
 
   bp_negotiation negotiation{};
   negotiation.magic = BP_NEGOTIATE_MAGIC;

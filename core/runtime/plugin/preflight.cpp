@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/runtime/host/error.h"
+#include "core/runtime/plugin/library_facts.h"
 #include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime {
@@ -133,17 +134,23 @@ class Preflight {
     BP_RETURN_IF_ERROR(check_segments());
     BP_RETURN_IF_ERROR(read_dynamic());
     BP_RETURN_IF_ERROR(check_needed());
+    BP_RETURN_IF_ERROR(check_run_paths());
     BP_RETURN_IF_ERROR(check_entry());
     BP_RETURN_IF_ERROR(read_note());
     return check_note();
   }
   PluginNote take_note() { return std::move(result_); }
+  LibraryFacts take_facts() {
+    facts_.needed = needed_;
+    return std::move(facts_);
+  }
 
  private:
   Status check_header();
   Status check_segments();
   Status read_dynamic();
   Status check_needed();
+  Status check_run_paths() const;
   Status check_entry();
   Status read_note();
   Status check_note();
@@ -162,6 +169,14 @@ class Preflight {
     if (offset >= strings_.size()) return {};
     return strings_.c_str() + offset;  // the string's own terminator ends the last one
   }
+  // Compared in place: a damaged table may be one string of megabytes.
+  bool is_string_at(std::uint64_t offset, std::string_view text) const {
+    return offset < strings_.size() && strings_.size() - offset >= text.size() &&
+           std::memcmp(strings_.data() + offset, text.data(), text.size()) == 0 &&
+           strings_.c_str()[offset + text.size()] == '\0';
+  }
+  void add_run_paths(std::string_view text);
+  void note_symbol(const Elf64_Sym& symbol);
   std::optional<std::uint64_t> symbol_count() const;
 
   File file_;
@@ -172,6 +187,7 @@ class Preflight {
   std::uint64_t symbols_ = 0, sysv_hash_ = 0, gnu_hash_ = 0;  // addresses, 0: none
   bp_note note_{};
   PluginNote result_;
+  LibraryFacts facts_;
 };
 
 Status Preflight::check_header() {
@@ -233,6 +249,8 @@ Status Preflight::check_segments() {
       }
       executable = executable || (segment.p_flags & PF_X) != 0;
     }
+    if (segment.p_type == PT_GNU_RELRO) facts_.has_relro = true;
+    if (segment.p_type == PT_TLS) facts_.tls_bytes = segment.p_memsz;
     if (segment.p_type == PT_GNU_STACK) {
       stack_seen = true;
       if ((segment.p_flags & PF_X) != 0) {
@@ -253,8 +271,11 @@ Status Preflight::read_dynamic() {
   const auto dynamic = std::find_if(segments_.begin(), segments_.end(),
                                     [](const Elf64_Phdr& s) { return s.p_type == PT_DYNAMIC; });
   if (dynamic == segments_.end()) return refuse("it has no dynamic section, so it exports nothing");
+  if (std::ranges::count(segments_, std::uint32_t{PT_DYNAMIC}, &Elf64_Phdr::p_type) != 1)
+    return refuse("it has two dynamic sections; the loader would read the other one");
   std::uint64_t strings = 0, strings_size = 0;
-  std::vector<std::uint64_t> needed;
+  std::vector<std::uint64_t> needed, run_paths;
+  std::optional<std::uint64_t> soname;
   const auto data = file_.read_bytes(dynamic->p_offset, dynamic->p_filesz);
   if (!data) return truncated("its dynamic section");
   Elf64_Dyn entry{};
@@ -281,6 +302,23 @@ Status Preflight::read_dynamic() {
       case DT_NEEDED:
         needed.push_back(value);
         break;
+      case DT_RPATH:
+        facts_.has_rpath = true;
+        [[fallthrough]];
+      case DT_RUNPATH:
+        run_paths.push_back(value);
+        break;
+      case DT_SONAME:
+        soname = value;
+        break;
+      case DT_FILTER:
+      case DT_AUXILIARY:
+        return refuse(
+            "it is a filter (DT_FILTER or DT_AUXILIARY), so that another library would answer in "
+            "its place; link it without -F and -f");
+      case DT_BIND_NOW:
+        facts_.binds_at_load = true;
+        break;
       case DT_SYMENT:
         if (value != sizeof(Elf64_Sym)) return refuse("its symbol table is damaged");
         break;
@@ -290,8 +328,12 @@ Status Preflight::read_dynamic() {
         if ((value & DF_TEXTREL) != 0) {
           return refuse("it has text relocations; compile it with -fPIC");
         }
+        facts_.static_tls = (value & DF_STATIC_TLS) != 0;
+        facts_.binds_at_load = facts_.binds_at_load || (value & DF_BIND_NOW) != 0;
         break;
       case DT_FLAGS_1:
+        facts_.interposes = (value & (DF_1_INTERPOSE | DF_1_GLOBAL)) != 0;
+        facts_.binds_at_load = facts_.binds_at_load || (value & DF_1_NOW) != 0;
         if ((value & DF_1_PIE) != 0) return refuse("it is a program, not a shared library");
         break;
       default:
@@ -306,6 +348,31 @@ Status Preflight::read_dynamic() {
     if (name >= strings_.size()) return truncated("the name of a needed library");
     needed_.push_back(string_at(name));
   }
+  for (const std::uint64_t path : run_paths) {
+    if (path >= strings_.size()) return truncated("a run path");
+    add_run_paths(string_at(path));
+  }
+  if (soname) facts_.soname = string_at(*soname);
+  return {};
+}
+
+void Preflight::add_run_paths(std::string_view text) {
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(':', begin), text.size());
+    facts_.run_paths.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+// The current directory is nobody's to load from.
+Status Preflight::check_run_paths() const {
+  for (const std::string& part : facts_.run_paths) {
+    if (part.starts_with('/') || part == "$ORIGIN" || part.starts_with("$ORIGIN/") ||
+        part == "${ORIGIN}" || part.starts_with("${ORIGIN}/"))
+      continue;
+    return refuse("its run path has the relative part " + in_quotes(part) +
+                  ", which is searched from the current directory; begin it with $ORIGIN or /");
+  }
   return {};
 }
 
@@ -318,6 +385,9 @@ Status Preflight::check_needed() {
                     "; a plugin is linked to the plugin API and its vendor's libraries only, "
                     "never to torch or Python; remove it from the link line");
     }
+    if (name.find('/') != std::string::npos && !name.starts_with('/'))
+      return refuse("it needs " + in_quotes(name) +
+                    ", which is searched from the current directory; link it by its plain name");
   }
   return {};
 }
@@ -364,10 +434,12 @@ Status Preflight::check_entry() {
   const auto offset = offset_of(symbols_, bytes);
   const auto table = offset ? file_.read_bytes(*offset, bytes) : std::nullopt;
   if (!table) return truncated("its symbol table");
+  bool defined = false;
   for (std::uint64_t i = 0; i < *count; ++i) {
     Elf64_Sym symbol;
     std::memcpy(&symbol, table->data() + i * sizeof(symbol), sizeof(symbol));
-    if (symbol.st_name >= strings_.size() || string_at(symbol.st_name) != BP_ENTRY_NAME) continue;
+    note_symbol(symbol);
+    if (!is_string_at(symbol.st_name, BP_ENTRY_NAME) || defined) continue;
     if (symbol.st_shndx == SHN_UNDEF) {
       return refuse("it uses the symbol '" BP_ENTRY_NAME "' and does not define it");
     }
@@ -388,12 +460,26 @@ Status Preflight::check_entry() {
       if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0 &&
           symbol.st_value >= segment.p_vaddr &&
           symbol.st_value - segment.p_vaddr < segment.p_filesz) {
-        return {};
+        defined = true;
       }
     }
-    return refuse("its function '" BP_ENTRY_NAME "' lies outside the code");
+    if (!defined) return refuse("its function '" BP_ENTRY_NAME "' lies outside the code");
   }
-  return refuse(missing + ", so it is no Backplane plugin");
+  if (!defined) return refuse(missing + ", so it is no Backplane plugin");
+  return {};
+}
+
+void Preflight::note_symbol(const Elf64_Sym& symbol) {
+  constexpr std::size_t kMost = 1000;  // names that are kept
+  const unsigned bind = ELF64_ST_BIND(symbol.st_info);
+  const unsigned visibility = ELF64_ST_VISIBILITY(symbol.st_other);
+  if (symbol.st_shndx == SHN_UNDEF || bind == STB_LOCAL || facts_.exports.size() >= kMost ||
+      (visibility != STV_DEFAULT && visibility != STV_PROTECTED))
+    return;
+  facts_.exports.push_back(copy_text(
+      {strings_.data() + std::min<std::uint64_t>(symbol.st_name, strings_.size()),
+       symbol.st_name < strings_.size() ? ::strnlen(strings_.c_str() + symbol.st_name, 200) : 0}));
+  if (bind == STB_GNU_UNIQUE) facts_.unique.push_back(facts_.exports.back());
 }
 
 Status Preflight::read_note() {
@@ -413,6 +499,9 @@ Status Preflight::read_note() {
       // Sizes are 32-bit, so these sums cannot overflow.
       const std::uint64_t description = rounded(name + note.n_namesz);
       if (description + note.n_descsz > data->size()) break;  // damaged, or not for us
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof(ELF_NOTE_GNU) &&
+          std::memcmp(data->data() + name, ELF_NOTE_GNU, sizeof(ELF_NOTE_GNU)) == 0)
+        facts_.has_build_id = true;
       const bool ours = note.n_type == 1 && note.n_namesz == kOwner.size() &&
                         std::memcmp(data->data() + name, kOwner.data(), kOwner.size()) == 0;
       if (ours) {
@@ -474,19 +563,31 @@ Status Preflight::check_note() {
 
 }  // namespace
 
-Result<PluginNote> preflight(const std::string& path) {
+namespace {
+
+Status run_checks(const std::string& path, Preflight& checks) {
   if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
-    return Status(Code::kInvalidArgument, "Plugin " + in_quotes(path) +
-                                              " was refused: its path is not absolute; give the "
-                                              "full path of the library.");
+    return {Code::kInvalidArgument, "Plugin " + in_quotes(path) +
+                                        " was refused: its path is not absolute; give the "
+                                        "full path of the library."};
   }
-  Preflight checks;
   Status status = checks.run(path);
-  if (!status.ok()) {
-    return Status(status.code(),
-                  "Plugin " + in_quotes(path) + " was refused: " + status.message() + ".");
-  }
+  if (status.ok()) return {};
+  return {status.code(), "Plugin " + in_quotes(path) + " was refused: " + status.message() + "."};
+}
+
+}  // namespace
+
+Result<PluginNote> preflight(const std::string& path) {
+  Preflight checks;
+  BP_RETURN_IF_ERROR(run_checks(path, checks));
   return checks.take_note();
+}
+
+Result<LibraryFacts> read_library(const std::string& path) {
+  Preflight checks;
+  BP_RETURN_IF_ERROR(run_checks(path, checks));
+  return checks.take_facts();
 }
 
 }  // namespace backplane::runtime

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "core/runtime/plugin/library_facts.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/testing/files.h"
 
@@ -120,6 +121,63 @@ TEST_F(PreflightTest, SurvivesDamage) {
     EXPECT_THAT(note.status().message(), HasSubstr("libbackplane_damaged.so"));
   }
   EXPECT_GT(refused, 100);
+}
+
+// The bytes of a library with one text in its string table replaced by another of the same length.
+std::string renamed(std::string bytes, std::string_view from, std::string_view to) {
+  const std::size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  if (at != std::string::npos) bytes.replace(at, to.size(), to);
+  return bytes;
+}
+
+TEST_F(PreflightTest, RefusesWhatIsLoadedFromTheCurrentDirectory) {
+  EXPECT_THAT(refusal_of(testing_plugin("relative_run_path")),
+              HasSubstr("its run path has the relative part 'lib'"));
+  EXPECT_THAT(refusal_of(testing_plugin("empty_run_path")),
+              HasSubstr("its run path has the relative part ''"));
+  EXPECT_THAT(refusal_of_bytes(renamed(read_file(testing_plugin("broken_needs_torch")),
+                                       "libtorch_fake.so", "./fake/x/fake.so")),
+              HasSubstr("it needs './fake/x/fake.so', which is searched from the current"));
+}
+
+TEST_F(PreflightTest, RefusesFilters) {
+  EXPECT_THAT(refusal_of(testing_plugin("filter")), HasSubstr("it is a filter"));
+  EXPECT_THAT(refusal_of(testing_plugin("auxiliary")), HasSubstr("it is a filter"));
+}
+
+TEST_F(PreflightTest, RefusesASecondDynamicSection) {
+  std::string bytes = read_file(testing_plugin("good"));
+  // The header of the stack becomes one of another dynamic section.
+  const auto table = *reinterpret_cast<const std::uint64_t*>(bytes.data() + 32);
+  const auto count = *reinterpret_cast<const std::uint16_t*>(bytes.data() + 56);
+  constexpr std::size_t kHeader = 56;
+  std::size_t dynamic = 0, note = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto type = *reinterpret_cast<const std::uint32_t*>(bytes.data() + table + i * kHeader);
+    if (type == 2) dynamic = table + i * kHeader;
+    if (type == 0x6474e550) note = table + i * kHeader;  // of the exception tables
+  }
+  ASSERT_NE(dynamic, 0u);
+  ASSERT_NE(note, 0u);
+  std::memcpy(bytes.data() + note, bytes.data() + dynamic, kHeader);
+  EXPECT_THAT(refusal_of_bytes(bytes), HasSubstr("it has two dynamic sections"));
+}
+
+TEST_F(PreflightTest, TakesPathsOfTheLibrarysOwn) {
+  const auto facts = read_library(testing_plugin("origin_run_path"));
+  ASSERT_TRUE(facts.ok()) << facts.status().message();
+  EXPECT_THAT(facts->run_paths, ::testing::ElementsAre("$ORIGIN/../lib", "/opt/acme/lib"));
+  EXPECT_TRUE(facts->has_rpath);
+}
+
+TEST_F(PreflightTest, ReadsFacts) {
+  const auto facts = read_library(testing_plugin("good"));
+  ASSERT_TRUE(facts.ok()) << facts.status().message();
+  EXPECT_THAT(facts->exports, ::testing::Contains(BP_ENTRY_NAME));
+  EXPECT_THAT(facts->needed, ::testing::Contains(HasSubstr("libc.so")));
+  EXPECT_TRUE(facts->unique.empty());
+  EXPECT_FALSE(facts->has_rpath);
 }
 
 TEST_F(PreflightTest, RefusesByContent) {

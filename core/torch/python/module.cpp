@@ -11,6 +11,7 @@
 #include "core/runtime/host/host_arena.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/plugin/device.h"
+#include "core/runtime/plugin/load_policy.h"
 #include "core/runtime/plugin/pack_cache.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/registry.h"
@@ -184,6 +185,16 @@ py::dict device_counters(runtime::Device& device) {
   return out;
 }
 
+py::dict load_policy() {
+  const runtime::LoadPolicy policy = unwrap(runtime::read_load_policy());
+  py::dict out;
+  out["text"] = policy.text();
+  out["allowed"] = policy.allowed.size();
+  out["denied"] = policy.denied.size();
+  out["keys"] = policy.keys.size();
+  return out;
+}
+
 py::list plugin_entries() {
   py::list out;
   for (const runtime::PluginEntry& e : runtime::Registry::instance().entries()) {
@@ -274,6 +285,7 @@ PYBIND11_MODULE(_C, m) {
       raise(status);
   });
   m.def("plugin_entries", plugin_entries);
+  m.def("load_policy", load_policy);
   m.def("plugin_info", plugin_info);
   m.def("device_counters", [](const std::string& name, int index) {
     return device_counters(*find_devices({{name, index}}).front());

@@ -49,6 +49,13 @@ void answer(T* out, T mine) {
   std::memcpy(out, &mine, mine.struct_size);
 }
 
+// Whether a peer's struct says a size that it can have: not less than the first version had, and no
+// nonsense.
+template <class T>
+bool has_possible_size(const T* theirs) {
+  return theirs->struct_size >= sizeof(T) && theirs->struct_size <= BP_STRUCT_SIZE_LIMIT;
+}
+
 namespace detail {
 inline const bp_host_api* g_host = nullptr;  // set once, at negotiation, before any other call
 }
@@ -109,6 +116,16 @@ class [[nodiscard]] Status {
  private:
   bp_error* error_ = nullptr;
 };
+
+// INVALID_ARGUMENT where a peer's struct cannot be read or answered into.
+template <class T>
+Status check_size(const T* theirs, SourcePlace where = SourcePlace::current()) {
+  if (has_possible_size(theirs)) return {};
+  return {BP_INVALID_ARGUMENT,
+          "a struct_size of " + std::to_string(theirs->struct_size) +
+              " is not possible, expected " + std::to_string(sizeof(T)) + " or more",
+          where};
+}
 
 template <class T>
 class [[nodiscard]] Result {

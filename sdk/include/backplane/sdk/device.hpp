@@ -285,6 +285,12 @@ class KeptExecution {
   bp_execute_args args_;
 };
 
+class Executable;
+namespace detail {
+void note_sizes(const GraphView& graph, Executable& x);
+Status check_bindings(const Executable& x, const Execution& call);
+}  // namespace detail
+
 class Executable {
  public:
   virtual ~Executable() = default;
@@ -307,7 +313,10 @@ class Executable {
  private:
   template <class D>
   friend struct Table;
+  friend void detail::note_sizes(const GraphView& graph, Executable& x);
+  friend Status detail::check_bindings(const Executable& x, const Execution& call);
   std::uint64_t static_workspace_bytes_ = 0;
+  std::vector<std::uint64_t> least_bytes_;  // of inputs, then outputs; 0: not known
 };
 
 struct TensorDesc {
@@ -329,6 +338,9 @@ class Device {
                                                       const CompileOptions& options) = 0;
   // -------------------------------------------------------------------------------------------
   virtual Status open() { return {}; }
+  // Which version of an operator's meaning the kernels are written to; nodes of another are
+  // refused.
+  virtual std::uint32_t op_version(std::string_view /*op*/) const { return 1; }
   virtual Status counters(bp_device_counters& /*out*/) { return {}; }
   virtual Result<std::unique_ptr<Stream>> create_stream() {
     return Status(BP_UNSUPPORTED, "no streams");

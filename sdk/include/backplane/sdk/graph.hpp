@@ -77,6 +77,7 @@ class NodeView {
   std::size_t index() const { return index_; }
   std::uint32_t id() const { return node_->id; }
   std::string_view op() const { return view(bp_graph_op(graph_, node_->op)->name); }
+  std::uint32_t op_version() const { return bp_graph_op(graph_, node_->op)->version; }
   std::uint32_t op_index() const { return node_->op; }
   std::string_view location() const { return view(node_->location); }
   const bp_node& raw() const { return *node_; }
@@ -89,6 +90,7 @@ class NodeView {
   bool has_operand(std::size_t i) const {
     return i < node_->operand_count && operand_index(i) != BP_NONE;
   }
+  ValueView value(std::uint32_t index) const { return {*graph_, index}; }
   ValueView operand(std::size_t i) const { return {*graph_, operand_index(i)}; }
   std::size_t result_count() const { return node_->result_count; }
   std::uint32_t result_index(std::size_t i = 0) const {
@@ -112,6 +114,10 @@ class NodeView {
   std::size_t list_first() const { return node_->list_first; }
   std::size_t list_count() const { return node_->list_count; }
 
+  std::size_t attribute_count() const { return node_->attribute_count; }
+  const bp_attribute& raw_attribute(std::size_t i) const {
+    return *bp_graph_attribute(graph_, node_->first_attribute + i);
+  }
   // Attributes by the schema's name; null (or the fallback) when absent or None.
   const bp_attribute* attribute(std::string_view name) const {
     for (std::uint32_t i = 0; i < node_->attribute_count; ++i) {

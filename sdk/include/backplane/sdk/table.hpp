@@ -62,6 +62,86 @@ inline TensorDesc desc_from(const bp_tensor_desc* theirs) {
   return out;
 }
 
+inline bool lies_in_its_buffer(const bp_range& range) {
+  if (range.buffer == nullptr) return true;
+  const std::uint64_t bytes = reinterpret_cast<const Buffer*>(range.buffer)->bytes();
+  return range.offset_bytes <= bytes && range.size_bytes <= bytes - range.offset_bytes;
+}
+
+// What is written in a node that these headers have no word for.
+inline std::optional<Refusal> not_understood(const NodeView& node) {
+  constexpr std::uint64_t kKnownEffects = BP_EFFECT_RANDOM | BP_EFFECT_MUTATES;
+  constexpr std::uint64_t kMustUnderstand = ~UINT64_C(0) << 32;
+  if ((node.raw().effects & ~kKnownEffects) != 0)
+    return Refusal{0, BP_REFUSED_OTHER, "an effect that is not known"};
+  for (std::size_t i = 0; i < node.attribute_count(); ++i)
+    if (const bp_attribute_kind kind = node.raw_attribute(i).kind;
+        kind < BP_ATTRIBUTE_NONE || kind > BP_ATTRIBUTE_BOOLS)
+      return Refusal{0, BP_REFUSED_ATTRIBUTE, "an attribute of a kind that is not known"};
+  const auto check = [&](std::uint32_t index) -> std::optional<Refusal> {
+    if (index == BP_NONE) return std::nullopt;
+    const bp_value& value = node.value(index).raw();
+    if (value.dtype.code > BP_DTYPE_BOOL || value.dtype.lanes != 1)
+      return Refusal{0, BP_REFUSED_DTYPE, "an element type that is not known"};
+    if (value.layout.kind < BP_LAYOUT_STRIDED || value.layout.kind > BP_LAYOUT_OPAQUE)
+      return Refusal{0, BP_REFUSED_LAYOUT, "a layout of a kind that is not known"};
+    if ((value.flags & kMustUnderstand) != 0)
+      return Refusal{0, BP_REFUSED_OTHER, "a value that must be understood, and is not"};
+    return std::nullopt;
+  };
+  for (std::size_t i = 0; i < node.operand_count(); ++i)
+    if (auto refusal = check(node.operand_index(i))) return refusal;
+  for (std::size_t i = 0; i < node.result_count(); ++i)
+    if (auto refusal = check(node.result_index(i))) return refusal;
+  return std::nullopt;
+}
+
+// Bytes that a binding must have where sizes are known when it is compiled; else 0.
+inline std::uint64_t least_bytes(const ValueView& value) {
+  if (value.has(BP_VALUE_HOST_SCALAR)) return 0;
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < value.rank(); ++i) {
+    const bp_dim dim = value.dims()[i], stride = value.strides()[i];
+    if (dim <= 0 || stride < 0) return 0;
+    last += (dim - 1) * stride;
+  }
+  return static_cast<std::uint64_t>((last + 1) * element_bytes(value.dtype()));
+}
+inline void note_sizes(const GraphView& graph, Executable& x) {
+  const auto note = [&](std::span<const std::uint32_t> values,
+                        const std::vector<bp_io_contract>& contracts) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      x.least_bytes_.push_back(
+          contracts[i].layout.kind == BP_LAYOUT_STRIDED ? least_bytes(graph.value(values[i])) : 0);
+  };
+  note(graph.inputs(), x.inputs);
+  note(graph.outputs(), x.outputs);
+}
+
+// Before a vendor's code sees them: ranges that lie in their buffers and are large enough.
+inline Status check_bindings(const Executable& x, const Execution& call) {
+  const std::size_t inputs = x.inputs.size(), count = inputs + x.outputs.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const bp_range& range = (i < inputs ? call.input(i) : call.output(i - inputs)).range;
+    const std::uint64_t least = i < x.least_bytes_.size() ? x.least_bytes_[i] : 0;
+    const bool is_lent = i >= inputs && call.lending();
+    const bool is_there = range.buffer != nullptr || range.host != nullptr || is_lent;
+    if (lies_in_its_buffer(range) && (least == 0 || (is_there && range.size_bytes >= least)))
+      continue;
+    const std::string name =
+        (i < inputs ? "input " : "output ") + std::to_string(i < inputs ? i : i - inputs);
+    if (!lies_in_its_buffer(range))
+      return {BP_INVALID_ARGUMENT, "the range of " + name + " reaches past the end of its buffer"};
+    return {BP_INVALID_ARGUMENT, is_there ? "the range of " + name + " has " +
+                                                std::to_string(range.size_bytes) +
+                                                " bytes, needed are " + std::to_string(least)
+                                          : "nothing is bound to " + name};
+  }
+  if (!lies_in_its_buffer(call.raw().workspace))
+    return {BP_INVALID_ARGUMENT, "the workspace reaches past the end of its buffer"};
+  return {};
+}
+
 }  // namespace detail
 
 template <class D>
@@ -80,6 +160,7 @@ struct Table {
     return shield([&]() -> Status {
       if (index >= detail::g_plugin.devices.size())
         return Status(BP_INVALID_ARGUMENT, "no device with that index");
+      BP_SDK_RETURN_IF_ERROR(check_size(out));
       answer(out, detail::describe(detail::g_plugin.devices[index]));
       return {};
     });
@@ -98,6 +179,10 @@ struct Table {
 
   static bp_error* buffer_create(bp_device* d, std::uint64_t bytes, bp_buffer** out) {
     return shield([&]() -> Status {
+      // What no address space holds would overflow in a vendor's rounding.
+      constexpr std::uint64_t kMost = UINT64_C(1) << 62;
+      if (bytes >= kMost)
+        return {BP_OUT_OF_MEMORY, "no device has " + std::to_string(bytes) + " bytes"};
       auto buffer = device(d).allocate(bytes);
       if (!buffer.ok()) return buffer.status();
       *out = reinterpret_cast<bp_buffer*>(new Buffer(std::move(*buffer)));
@@ -106,8 +191,17 @@ struct Table {
   }
   static void buffer_release(bp_buffer* b) { delete reinterpret_cast<Buffer*>(b); }
   static bp_error* copy(bp_device* d, const bp_copy_args* theirs) {
-    return shield([&] {
+    return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(theirs));
       const auto args = read(theirs);
+      if (args.source.size_bytes != args.target.size_bytes)
+        return {BP_INVALID_ARGUMENT, "a copy of " + std::to_string(args.source.size_bytes) +
+                                         " bytes to " + std::to_string(args.target.size_bytes)};
+      if (args.source.buffer == nullptr && args.target.buffer == nullptr &&
+          args.source.size_bytes != 0)
+        return {BP_INVALID_ARGUMENT, "a copy from host memory to host memory"};
+      if (!detail::lies_in_its_buffer(args.source) || !detail::lies_in_its_buffer(args.target))
+        return {BP_INVALID_ARGUMENT, "a copy reaches past the end of its buffer"};
       return device(d).copy({Range(args.source), Range(args.target)}, Order(args.order));
     });
   }
@@ -123,8 +217,11 @@ struct Table {
   static bp_error* claims(bp_plugin*, const bp_device_info* info, const bp_graph* graph,
                           bp_claim_sink* sink) {
     return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(graph));
       const auto mine = read(graph);
-      const Claims all = described(info).claims(GraphView(mine));
+      D& target = described(info);
+      Claims all = target.claims(GraphView(mine));
+      refuse_unknown(target, GraphView(mine), all);
       for (const auto& set : all.sets) {
         auto claim = make<bp_claim>();
         claim.node_ids = set.nodes.data();
@@ -145,6 +242,35 @@ struct Table {
     });
   }
 
+  // What a newer host says and this plugin's headers do not know, whatever the vendor's code thinks
+  // of it.
+  static void refuse_unknown(D& target, const GraphView& graph, Claims& claims) {
+    for (std::size_t i = 0; i < graph.size(); ++i) {
+      const NodeView node = graph[i];
+      std::optional<Refusal> refusal = detail::not_understood(node);
+      if (!refusal && node.op_version() != target.op_version(node.op()))
+        refusal = Refusal{0, BP_REFUSED_OP,
+                          std::string(node.op()) + " of version " +
+                              std::to_string(node.op_version()) + " is not known"};
+      if (!refusal) continue;
+      const std::uint32_t id = node.id();
+      bool was_claimed = false;
+      for (Claims::Set& set : claims.sets) {
+        const auto found = std::find(set.nodes.begin(), set.nodes.end(), id);
+        if (found == set.nodes.end()) continue;
+        was_claimed = true;
+        if (set.divisible)
+          set.nodes.erase(found);
+        else
+          set.nodes.clear();
+      }
+      if (!was_claimed) continue;
+      refusal->node = id;
+      claims.refused.push_back(std::move(*refusal));
+    }
+    std::erase_if(claims.sets, [](const Claims::Set& set) { return set.nodes.empty(); });
+  }
+
   // Fills what the vendor left open in the contract.
   static Status finish(Executable& x, std::size_t input_count, std::size_t output_count,
                        std::size_t dim_class_count) {
@@ -161,19 +287,23 @@ struct Table {
   }
   static bp_error* compile(bp_plugin*, const bp_compile_args* theirs, bp_executable** out) {
     return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(theirs));
       const auto args = read(theirs);
+      BP_SDK_RETURN_IF_ERROR(check_size(args.graph));
       const auto graph = read(args.graph);
       D& target = args.device ? device(args.device) : described(args.info);
       auto made = target.compile(Subgraph(graph), CompileOptions(args));
       if (!made.ok()) return made.status();
       BP_SDK_RETURN_IF_ERROR(
           finish(**made, graph.input_count, graph.output_count, graph.dim_class_count));
+      detail::note_sizes(GraphView(graph), **made);
       *out = reinterpret_cast<bp_executable*>((*made).release());
       return {};
     });
   }
   static bp_error* executable_describe(bp_executable* x, bp_executable_info* out) {
     return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(out));
       const Executable& in = executable(x);
       auto info = make<bp_executable_info>();
       info.flags = in.flags;
@@ -201,16 +331,18 @@ struct Table {
     if (x) delete &executable(x);
   }
   static bp_error* execute(bp_executable* x, const bp_execute_args* theirs) {
-    return shield([&] {
-      if (theirs->struct_size >= sizeof *theirs) return executable(x).execute(Execution(*theirs));
-      const auto args = read(theirs);
-      return executable(x).execute(Execution(args));
+    return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(theirs));
+      const Execution call(*theirs);
+      BP_SDK_RETURN_IF_ERROR(detail::check_bindings(executable(x), call));
+      return executable(x).execute(call);
     });
   }
   static void shutdown(bp_plugin*) { detail::g_plugin.devices.clear(); }
 
   static bp_error* device_counters(bp_device* d, bp_device_counters* out) {
     return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(out));
       auto counters = make<bp_device_counters>();
       counters.health = BP_HEALTH_OK;
       BP_SDK_RETURN_IF_ERROR(device(d).counters(counters));
@@ -252,6 +384,7 @@ struct Table {
   static bp_error* layout_bytes(bp_plugin*, const bp_device_info* info, const bp_tensor_desc* desc,
                                 std::uint64_t* out) {
     return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(desc));
       auto bytes = described(info).layout_bytes(detail::desc_from(desc));
       if (!bytes.ok()) return bytes.status();
       *out = *bytes;
@@ -261,7 +394,11 @@ struct Table {
   static bp_error* layout_convert(bp_device* d, const bp_tensor_desc* source_desc,
                                   const bp_range* source, const bp_tensor_desc* target_desc,
                                   const bp_range* target, const bp_order* order) {
-    return shield([&] {
+    return shield([&]() -> Status {
+      BP_SDK_RETURN_IF_ERROR(check_size(source_desc));
+      BP_SDK_RETURN_IF_ERROR(check_size(target_desc));
+      if (!detail::lies_in_its_buffer(*source) || !detail::lies_in_its_buffer(*target))
+        return {BP_INVALID_ARGUMENT, "a conversion reaches past the end of its buffer"};
       return device(d).layout_convert(detail::desc_from(source_desc), Range(*source),
                                       detail::desc_from(target_desc), Range(*target),
                                       Order(*order));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -21,6 +22,15 @@ struct HostError {
 inline HostError* host_error(bp_error* e) { return reinterpret_cast<HostError*>(e); }
 inline const HostError* host_error(const bp_error* e) {
   return reinterpret_cast<const HostError*>(e);
+}
+// How many errors and byte sinks are alive: plugins release what they own.
+inline std::int64_t& live_errors() {
+  static std::int64_t count = 0;
+  return count;
+}
+inline std::int64_t& live_bytes() {
+  static std::int64_t count = 0;
+  return count;
 }
 // What plugins keep between processes, by key.
 inline std::map<std::string, std::string>& host_cache() {
@@ -43,12 +53,16 @@ inline const bp_host_api& host_api() {
     h.struct_size = sizeof h;
     h.version = BP_ABI_VERSION;
     h.error_create = [](bp_host*, const bp_error_args* a) {
+      __atomic_add_fetch(&live_errors(), 1, 5);
       return reinterpret_cast<bp_error*>(
           new HostError{a->code, std::string(a->message.data, a->message.size)});
     };
     h.error_retain = [](bp_host*, bp_error* e) { __atomic_add_fetch(&host_error(e)->count, 1, 5); };
     h.error_release = [](bp_host*, bp_error* e) {
-      if (e && __atomic_sub_fetch(&host_error(e)->count, 1, 5) == 0) delete host_error(e);
+      if (e && __atomic_sub_fetch(&host_error(e)->count, 1, 5) == 0) {
+        __atomic_sub_fetch(&live_errors(), 1, 5);
+        delete host_error(e);
+      }
     };
     h.error_code = [](bp_host*, const bp_error* e) -> bp_code {
       return e ? host_error(e)->code : bp_code{BP_OK};
@@ -84,11 +98,17 @@ inline const bp_host_api& host_api() {
       host_bytes(s)->append(static_cast<const char*>(data), n);
       return nullptr;
     };
-    h.bytes_create = [](bp_host*) { return reinterpret_cast<bp_byte_sink*>(new std::string); };
+    h.bytes_create = [](bp_host*) {
+      __atomic_add_fetch(&live_bytes(), 1, 5);
+      return reinterpret_cast<bp_byte_sink*>(new std::string);
+    };
     h.bytes_view = [](const bp_byte_sink* s) {
       return bp_string{host_bytes(s)->data(), host_bytes(s)->size()};
     };
-    h.bytes_release = [](bp_byte_sink* s) { delete host_bytes(s); };
+    h.bytes_release = [](bp_byte_sink* s) {
+      if (s != nullptr) __atomic_sub_fetch(&live_bytes(), 1, 5);
+      delete host_bytes(s);
+    };
     h.cache_get = [](bp_host*, bp_string key, bp_byte_sink* sink) -> std::int32_t {
       const auto found = host_cache().find(std::string(key.data, key.size));
       if (found == host_cache().end()) return 0;

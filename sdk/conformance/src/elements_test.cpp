@@ -1,11 +1,11 @@
-#include "tools/elements.h"
+#include "sdk/conformance/src/elements.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-namespace backplane::tools {
+namespace backplane::conformance {
 namespace {
 
 using ir::DType;
@@ -58,5 +58,22 @@ TEST(Elements, Comparison) {
   EXPECT_FALSE(differ(INFINITY, 1).within);
 }
 
+TEST(Elements, WritesWhatItReads) {
+  for (int i = 0; i < ir::kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    for (const double value : {0.0, 1.0, 3.0, 100.0}) {
+      std::uint8_t element[16] = {};
+      write_number(dtype, element, {value, ir::is_complex(dtype) ? value : 0});
+      const double want = dtype == DType::kBool ? static_cast<double>(value != 0) : value;
+      EXPECT_EQ(read_number(dtype, element).real, want) << ir::dtype_name(dtype);
+    }
+  }
+  std::uint8_t half[2];
+  write_number(DType::kBFloat16, half, {1.00390625, 0});  // halfway: to even
+  EXPECT_EQ(read_number(DType::kBFloat16, half).real, 1);
+  write_number(DType::kFloat16, half, {1e6, 0});
+  EXPECT_TRUE(std::isinf(read_number(DType::kFloat16, half).real));
+}
+
 }  // namespace
-}  // namespace backplane::tools
+}  // namespace backplane::conformance

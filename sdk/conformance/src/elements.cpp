@@ -1,4 +1,4 @@
-#include "tools/elements.h"
+#include "sdk/conformance/src/elements.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,11 +7,15 @@
 #include <cstring>
 #include <limits>
 
-namespace backplane::tools {
+#include <backplane/sdk/testing/host_tensor.hpp>
+
+namespace backplane::conformance {
 
 namespace {
 
 using ir::DType;
+using sdk::testing::detail::decode_float;
+using sdk::testing::detail::encode_float;
 
 template <class T>
 T load(const std::uint8_t* from) {
@@ -24,25 +28,6 @@ void store(std::uint8_t* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-// Of numbers whose bits beyond the tenth of the mantissa are zero, in the range of half precision.
-std::uint16_t to_half(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits >> 16 & 0x8000;
-  if ((bits & 0x7fffffff) == 0) return static_cast<std::uint16_t>(sign);
-  const std::uint32_t exponent = (bits >> 23 & 0xff) - 127 + 15;
-  return static_cast<std::uint16_t>(sign | exponent << 10 | (bits >> 13 & 0x3ff));
-}
-double from_half(std::uint16_t half) {
-  const int exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
-  double value = 0;
-  if (exponent == 31) {
-    value = mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
-                          : std::numeric_limits<double>::infinity();
-  } else {
-    value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25);
-  }
-  return (half & 0x8000) != 0 ? -value : value;
-}
 double from_brain(std::uint16_t brain) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(brain) << 16);
 }
@@ -63,7 +48,7 @@ DType part_type(DType dtype) {
 double read_part(DType dtype, const std::uint8_t* at) {
   switch (dtype) {
     case DType::kFloat16:
-      return from_half(load<std::uint16_t>(at));
+      return decode_float(load<std::uint16_t>(at), 10, 5);
     case DType::kBFloat16:
       return from_brain(load<std::uint16_t>(at));
     case DType::kFloat32:
@@ -92,11 +77,31 @@ double read_part(DType dtype, const std::uint8_t* at) {
   }
 }
 
+void write_part(DType dtype, std::uint8_t* at, double number) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return store(at, static_cast<std::uint16_t>(encode_float(number, 10, 5)));
+    case DType::kBFloat16:
+      return store(at, static_cast<std::uint16_t>(encode_float(number, 7, 8)));
+    case DType::kFloat32:
+      return store(at, static_cast<float>(number));
+    case DType::kFloat64:
+      return store(at, number);
+    case DType::kBool:
+      return store(at, static_cast<std::uint8_t>(number != 0));
+    case DType::kUInt64:
+      return store(at, static_cast<std::uint64_t>(number));
+    default: {  // little-endian: the low bytes
+      const auto whole = static_cast<std::int64_t>(number);
+      std::memcpy(at, &whole, static_cast<std::size_t>(ir::dtype_bytes(dtype)));
+    }
+  }
+}
 void write_random(DType dtype, std::uint8_t* at, std::mt19937& generator) {
   const auto number = static_cast<float>(generator() % 17) / 8 - 1;
   switch (dtype) {
     case DType::kFloat16:
-      return store(at, to_half(number));
+      return store(at, static_cast<std::uint16_t>(encode_float(number, 10, 5)));
     case DType::kBFloat16:
       return store(at, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(number) >> 16));
     case DType::kFloat32:
@@ -161,6 +166,12 @@ Number read_number(DType dtype, const std::uint8_t* element) {
   return out;
 }
 
+void write_number(DType dtype, std::uint8_t* element, const Number& number) {
+  const DType part = part_type(dtype);
+  write_part(part, element, number.real);
+  if (part != dtype) write_part(part, element + ir::dtype_bytes(part), number.imaginary);
+}
+
 std::string print_number(DType dtype, const Number& number) {
   char text[64];
   if (ir::is_complex(dtype))
@@ -202,4 +213,4 @@ Difference compare(DType dtype, std::span<const std::uint8_t> a, std::span<const
   return out;
 }
 
-}  // namespace backplane::tools
+}  // namespace backplane::conformance

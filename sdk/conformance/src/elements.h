@@ -9,7 +9,7 @@
 
 #include "core/ir/types.h"
 
-namespace backplane::tools {
+namespace backplane::conformance {
 
 // Fills a tensor's memory: multiples of 1/8 in [-1, 1] for floats, 0 to 3 for integers, bools.
 void fill_random(ir::DType dtype, std::span<std::uint8_t> memory, std::mt19937& generator);
@@ -23,6 +23,8 @@ struct Number {
   double real = 0, imaginary = 0;
 };
 Number read_number(ir::DType dtype, const std::uint8_t* element);
+// Rounded to the element type; what does not fit an integer is undefined.
+void write_number(ir::DType dtype, std::uint8_t* element, const Number& number);
 std::string print_number(ir::DType dtype, const Number& number);
 
 // FNV-1a.
@@ -36,4 +38,4 @@ struct Difference {
 Difference compare(ir::DType dtype, std::span<const std::uint8_t> a,
                    std::span<const std::uint8_t> b);
 
-}  // namespace backplane::tools
+}  // namespace backplane::conformance

@@ -1,0 +1,5 @@
+import sys
+
+from backplane_conformance.command import main
+
+sys.exit(main())
