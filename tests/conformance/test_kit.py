@@ -114,7 +114,7 @@ def test_crash_is_one_case(as_mutant, tmp_path):
 
 def test_hang_is_one_case(as_mutant, tmp_path):
     library = as_mutant("execute-hangs")
-    case = "operators:mul/f32/[01]"
+    case = "operators:matmul/f32/[01]"
     arguments = [str(library), "--level", "2", "--case", case, "--timeout", "2", "--jobs", "1"]
     assert command.certify([*arguments, "--out", str(tmp_path)]) == 1
     result = json.loads((tmp_path / "report.json").read_text())
@@ -275,6 +275,14 @@ def signed(certified, tmp_path):
     assert certificate.keygen([str(key)]) == 0
     result = json.loads((certified / "report.json").read_text())
     return certificate.write(result, key, tmp_path, TODAY), key.with_suffix(".pub")
+
+
+def test_a_key_that_cannot_sign_is_told_before_the_run(tmp_path, capsys):
+    (tmp_path / "key.pem").write_text("no key")
+    arguments = ["reference", "--key", str(tmp_path / "key.pem"), "--out", str(tmp_path / "out")]
+    assert command.certify(arguments) == 2
+    assert "key.pem" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def refusal(path, plugin, key, today=TODAY):

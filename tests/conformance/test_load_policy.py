@@ -6,13 +6,18 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 import torch_backplane
 from backplane_conformance import certificate, files
 
 PACKAGE = pathlib.Path(torch_backplane.__file__).parent
-GRAPH = pathlib.Path(__file__).parent.parent / "golden/tools/run_linear.bpir"
+GRAPH = """graph @g(%0: f32[4]) -> (f32[4]) {
+  %1 = aten.neg(%0) : f32[4]
+  return %1
+}
+"""
 
 
 @pytest.fixture
@@ -24,7 +29,8 @@ def home(tmp_path):
     plugins.mkdir()
     library = plugins / "libbackplane_reference.so"
     shutil.copy(PACKAGE / "plugins/libbackplane_reference.so", library)
-    certificate.keygen([str(tmp_path / "acme.pem")])
+    (tmp_path / "g.bpir").write_text(GRAPH)
+    assert certificate.keygen([str(tmp_path / "acme.pem")]) == 0
     return tmp_path
 
 
@@ -49,7 +55,7 @@ def trust(home):
 
 def run(home, **environment):
     done = subprocess.run(
-        [PACKAGE / "bin/backplane-run", str(GRAPH)],
+        [PACKAGE / "bin/backplane-run", str(home / "g.bpir")],
         env={
             **os.environ, "BACKPLANE_PLUGIN_PATH": str(home / "plugins"),
             "XDG_CONFIG_HOME": str(home), **environment,
@@ -115,7 +121,7 @@ def test_safe_mode(home):
 
 def test_tools_say_which_policy_holds(home):
     done = subprocess.run(
-        ["python", "-m", "torch_backplane.cli", "doctor", "--json"],
+        [sys.executable, "-m", "torch_backplane.cli", "doctor", "--json"],
         env={**os.environ, "XDG_CONFIG_HOME": str(home), "BACKPLANE_LOAD_POLICY": "allow-list"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

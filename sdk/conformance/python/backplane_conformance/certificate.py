@@ -73,17 +73,23 @@ def keygen(arguments: list[str]) -> int:
     return 0
 
 
+def read_key(path: pathlib.Path) -> Any:
+    """A private key that can sign."""
+    ed25519, serialization = _library()
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise CertificateError(f"{path}: {error}") from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise CertificateError(f"{path} is no Ed25519 key")
+    return key
+
+
 def write(
     result: dict[str, Any], key_path: pathlib.Path, folder: pathlib.Path, today: datetime.date
 ) -> pathlib.Path:
     """A certificate of the level that a complete run reached."""
-    ed25519, serialization = _library()
-    try:
-        key = serialization.load_pem_private_key(key_path.read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
-        raise CertificateError(f"{key_path}: {error}") from error
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise CertificateError(f"{key_path} is no Ed25519 key")
+    key = read_key(key_path)
     fields = {
         "plugin": pathlib.Path(result["plugin"]).name,
         "sha256": result["sha256"],

@@ -37,6 +37,8 @@ def certify(arguments: list[str]) -> int:
     options = _arguments().parse_args(arguments)
     try:
         known = waivers.read(options.waivers) if options.waivers else []
+        if options.key:
+            certificate.read_key(options.key)
         plugin = files.plugin(options.plugin)
         if options.again:
             (options.out / "journal.jsonl").unlink(missing_ok=True)
@@ -47,7 +49,7 @@ def certify(arguments: list[str]) -> int:
             target, options.level, options.out, options.jobs, options.case, options.timeout,
             stops=options.stop,
         )  # fmt: skip
-    except (files.KitMissing, waivers.WaiverError) as error:
+    except (files.KitMissing, waivers.WaiverError, certificate.CertificateError) as error:
         print(f"backplane certify: {error}", file=sys.stderr)
         return 2
     today = datetime.date.today()
