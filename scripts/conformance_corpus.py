@@ -86,7 +86,6 @@ def short(dtype: Any) -> str:
 def operator_graphs(gradients: bool) -> Iterator[tuple[str, str, list[Any], bool]]:
     """Of every entry of the operator database, in several dtypes."""
     import torch
-    from torch_backplane import _C
     from torch_backplane.opinfo import check, entries
     from torch_backplane.plugin_search import find_plugin
 
@@ -121,14 +120,7 @@ def operator_graphs(gradients: bool) -> Iterator[tuple[str, str, list[Any], bool
                     problem = check.Problem(sample, case)
                     if problem.random or problem.trivial:
                         continue
-                    arguments = problem.arguments()
-                    names = [n.name for n in problem.graph.graph.find_nodes(op="placeholder")]
-                    graph = _C.RecordedGraph(
-                        problem.graph, len(names), [("reference", 0)], "g", False, False, 1.0,
-                        names, [],
-                    )  # fmt: skip
-                    with torch.no_grad():
-                        ((_, function, *_),) = graph.add(*arguments)
+                    _, function = problem.record([("reference", 0)])
                     if function.report()["fallback"]:
                         continue
                     text = function.print_graph()
@@ -137,7 +129,7 @@ def operator_graphs(gradients: bool) -> Iterator[tuple[str, str, list[Any], bool
                         continue
                     seen.add(shape)
                     kind = short(dtype) + (".gradient" if gradients else "")
-                    yield f"{name}/{kind}/{len(seen) - 1}", text, arguments, False
+                    yield f"{name}/{kind}/{len(seen) - 1}", text, problem.arguments(), False
                     if len(seen) == count:
                         break
             except Exception as error:

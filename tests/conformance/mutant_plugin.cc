@@ -82,7 +82,6 @@ struct AtLoad {
 
 struct Known {
   std::size_t inputs = 0, outputs = 0;
-  std::vector<std::uint64_t> output_bytes;
   std::vector<bp_dtype> output_types;
   std::vector<std::int64_t> hints;
   std::map<std::uintptr_t, std::vector<std::vector<char>>> answers;  // by first input's address
@@ -93,7 +92,6 @@ std::mutex mutex;
 std::map<bp_executable*, Known*> known;
 std::map<bp_buffer*, std::uint64_t> buffer_bytes;
 bp_device* the_device = nullptr;
-std::uint64_t live_bytes = 0;
 
 std::vector<char> content_of(const bp_range& range) {
   std::vector<char> out(range.size_bytes);
@@ -552,16 +550,12 @@ bp_error* buffer_create(bp_device* device, std::uint64_t bytes, bp_buffer** out)
   if (is("buffers-are-too-small") && bytes > (UINT64_C(1) << 40)) bytes = 64;
   bp_error* const error = inner->buffer_create(device, bytes, out);
   const std::lock_guard lock(mutex);
-  if (error == nullptr) buffer_bytes[*out] = wanted, live_bytes += wanted;
+  if (error == nullptr) buffer_bytes[*out] = wanted;
   return error;
 }
 void buffer_release(bp_buffer* buffer) {
   if (is("release-null-buffer-crashes") && buffer == nullptr) std::raise(SIGSEGV);
   if (is("leaks-buffers")) return;
-  {
-    const std::lock_guard lock(mutex);
-    live_bytes -= buffer_bytes[buffer];
-  }
   inner->buffer_release(buffer);
 }
 bp_error* copy(bp_device* device, const bp_copy_args* theirs) {
@@ -679,7 +673,6 @@ bp_error* executable_workspace(bp_executable* executable, const std::int64_t* di
                                std::uint64_t* out) {
   return inner->executable_workspace(executable, dims, out);
 }
-std::string saved;
 bp_error* executable_save(bp_executable* executable, bp_byte_sink* sink) {
   return inner->executable_save(executable, sink);
 }

@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 import torch_backplane
-from backplane_conformance import certificate, command, files, page, report, run, waivers, worker
+from backplane_conformance import certificate, command, files, outcome, page, waivers, worker
 
 from conformance import mutants
 
@@ -50,7 +50,7 @@ def test_reference_reaches_level_1(certified):
     assert result["abi"] and result["sha256"] == files.sha256(REFERENCE)
     by_level = [sum(c["level"] <= level for c in result["cases"]) for level in (0, 1)]
     assert by_level[0] >= 140 and by_level[1] >= 1345
-    assert not [c for c in result["cases"] if c["verdict"] not in run.GOOD]
+    assert not [c for c in result["cases"] if c["verdict"] not in outcome.GOOD]
 
 
 @pytest.mark.parametrize("plugin", ["cpu_onednn", "opencl", "reference_minimal"])
@@ -106,7 +106,7 @@ def test_crash_is_one_case(as_mutant, tmp_path):
     library = as_mutant("release-null-buffer-crashes")
     status = command.certify([str(library), "--level", "0", "--out", str(tmp_path)])
     result = json.loads((tmp_path / "report.json").read_text())
-    bad = [c for c in result["cases"] if c["verdict"] not in run.GOOD]
+    bad = [c for c in result["cases"] if c["verdict"] not in outcome.GOOD]
     assert status == 1 and result["reached"] == -1
     assert [c["id"] for c in bad] == ["misuse:release-null-buffer"]
     assert bad[0]["verdict"] == "crash" and "SIGSEGV" in bad[0]["text"]
@@ -127,8 +127,8 @@ def test_failure_is_repeated_and_replayed(as_mutant, tmp_path):
     assert command.certify([*arguments, "--out", str(tmp_path)]) == 1
     result = json.loads((tmp_path / "report.json").read_text())
     bad = next(c for c in result["cases"] if c["verdict"] == "fail")
-    line = report.repeat_line(result, bad["id"])
-    assert line.startswith("backplane certify") and report.escaped(bad["id"]) in line
+    line = outcome.repeat_line(result, bad["id"])
+    assert line.startswith("backplane certify") and outcome.escaped(bad["id"]) in line
     done = subprocess.run(
         [
             sys.executable,

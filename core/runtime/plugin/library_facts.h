@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime {
 
 struct LibraryFacts {
+  PluginNote note;
   std::vector<std::string> needed;     // DT_NEEDED
   std::vector<std::string> run_paths;  // parts of DT_RUNPATH and DT_RPATH
   std::vector<std::string> exports;    // defined, visible to other libraries

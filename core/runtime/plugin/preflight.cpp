@@ -141,7 +141,8 @@ class Preflight {
   }
   PluginNote take_note() { return std::move(result_); }
   LibraryFacts take_facts() {
-    facts_.needed = needed_;
+    facts_.note = std::move(result_);
+    facts_.needed = std::move(needed_);
     return std::move(facts_);
   }
 

@@ -127,6 +127,18 @@ class Problem:
         with torch.no_grad():
             return list(self.graph(*self.arguments()))
 
+    def record(self, devices: list[tuple[str, int]]) -> tuple[Any, Any]:
+        """The graph for these devices, and what is compiled for the sample's sizes."""
+        from torch_backplane import _C
+
+        names = [node.name for node in self.graph.graph.find_nodes(op="placeholder")]
+        graph = _C.RecordedGraph(
+            self.graph, len(names), devices, "opinfo", False, False, 1.0, names, []
+        )
+        with torch.no_grad():
+            ((_, function, *_),) = graph.add(*self.arguments())
+        return graph, function
+
     def exact(self) -> list[torch.Tensor]:
         try:
             results, inputs = self.eager(self.sample.in_float64())
@@ -189,13 +201,8 @@ def run_on_plugin(problem: Problem, plugin: str, result: Result) -> None:
 
     devices = [] if plugin == NO_PLUGIN else [(plugin, 0)]
     arguments = problem.arguments()
-    names = [node.name for node in problem.graph.graph.find_nodes(op="placeholder")]
     try:
-        graph = _C.RecordedGraph(
-            problem.graph, len(names), devices, "opinfo", False, False, 1.0, names, []
-        )
-        with torch.no_grad():
-            ((_, function, *_),) = graph.add(*arguments)
+        graph, function = problem.record(devices)
     except _C.StatusError as error:
         kind, message = error.args
         result.status = "import-refused" if kind == "unsupported" else "error"

@@ -98,24 +98,9 @@ void write_part(DType dtype, std::uint8_t* at, double number) {
   }
 }
 void write_random(DType dtype, std::uint8_t* at, std::mt19937& generator) {
-  const auto number = static_cast<float>(generator() % 17) / 8 - 1;
-  switch (dtype) {
-    case DType::kFloat16:
-      return store(at, static_cast<std::uint16_t>(encode_float(number, 10, 5)));
-    case DType::kBFloat16:
-      return store(at, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(number) >> 16));
-    case DType::kFloat32:
-      return store(at, number);
-    case DType::kFloat64:
-      return store(at, static_cast<double>(number));
-    case DType::kBool:
-      *at = generator() % 2;
-      return;
-    default: {  // integers: the low byte
-      *at = generator() % 4;
-      return;
-    }
-  }
+  const double number = static_cast<double>(generator() % 17) / 8 - 1;
+  if (ir::is_float(dtype)) return write_part(dtype, at, number);
+  write_part(dtype, at, static_cast<double>(generator() % (dtype == DType::kBool ? 2 : 4)));
 }
 
 double tolerance(DType dtype) {
@@ -147,16 +132,30 @@ std::vector<std::uint8_t> make_dense(DType dtype, const std::uint8_t* data,
                                      std::span<const std::int64_t> dims,
                                      std::span<const std::int64_t> strides) {
   const std::int64_t bytes = ir::dtype_bytes(dtype);
-  std::int64_t elements = 1;
-  for (const std::int64_t dim : dims) elements *= dim;
-  std::vector<std::uint8_t> out(static_cast<std::size_t>(elements * bytes));
-  for (std::int64_t n = 0; n < elements; ++n) {
-    std::int64_t offset = 0, rest = n;
-    for (std::size_t i = dims.size(); i-- > 0; rest /= dims[i])
-      offset += rest % dims[i] * strides[i];
-    std::memcpy(out.data() + n * bytes, data + offset * bytes, static_cast<std::size_t>(bytes));
-  }
+  std::vector<std::uint8_t> out;
+  for_each_offset(dims, strides, [&](std::int64_t, std::int64_t offset) {
+    const std::uint8_t* const element = data + offset * bytes;
+    out.insert(out.end(), element, element + bytes);
+  });
   return out;
+}
+
+FloatFormat float_format(DType dtype) {
+  const auto of = [](int mantissa, int exponent) {
+    const int least = 2 - (1 << (exponent - 1)), most = 1 - least;
+    return FloatFormat{std::ldexp(1.0, -mantissa - 1), std::ldexp(1.0, least - mantissa),
+                       std::ldexp(1.0, least), std::ldexp(2 - std::ldexp(1.0, -mantissa), most)};
+  };
+  switch (part_type(dtype)) {
+    case DType::kFloat16:
+      return of(10, 5);
+    case DType::kBFloat16:
+      return of(7, 8);
+    case DType::kFloat64:
+      return of(52, 11);
+    default:
+      return of(23, 8);
+  }
 }
 
 Number read_number(DType dtype, const std::uint8_t* element) {

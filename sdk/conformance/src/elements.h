@@ -18,6 +18,27 @@ void fill_random(ir::DType dtype, std::span<std::uint8_t> memory, std::mt19937& 
 std::vector<std::uint8_t> make_dense(ir::DType dtype, const std::uint8_t* data,
                                      std::span<const std::int64_t> dims,
                                      std::span<const std::int64_t> strides);
+// Calls `body(number of the element, its offset in elements)` in row-major order.
+template <class Body>
+void for_each_offset(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides,
+                     Body&& body) {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : dims) count *= dim;
+  for (std::int64_t n = 0; n < count; ++n) {
+    std::int64_t offset = 0, rest = n;
+    for (std::size_t d = dims.size(); d-- > 0; rest /= dims[d])
+      offset += rest % dims[d] * strides[d];
+    body(n, offset);
+  }
+}
+
+// Of a floating-point type, or of the parts of a complex one.
+struct FloatFormat {
+  double unit;                             // half the distance from 1 to the next number
+  double smallest, least_normal, largest;  // magnitudes; the first is below the normal ones
+};
+FloatFormat float_format(ir::DType dtype);
+
 // Real and imaginary part of one element.
 struct Number {
   double real = 0, imaginary = 0;

@@ -15,38 +15,6 @@ using ir::DType;
 
 bool is_number_type(DType dtype) { return ir::is_float(dtype) || ir::is_complex(dtype); }
 
-// Calls `body(number of the element, its offset)` in row-major order.
-template <class Body>
-void for_each_offset(const ir::TensorType& type, const Sizes& classes, Body&& body) {
-  const Sizes dims = ir::resolve(type.dims, classes), strides = ir::resolve(type.strides, classes);
-  std::int64_t count = 1;
-  for (const std::int64_t dim : dims) count *= dim;
-  for (std::int64_t n = 0; n < count; ++n) {
-    std::int64_t offset = 0, rest = n;
-    for (std::size_t d = dims.size(); d-- > 0; rest /= dims[d])
-      offset += rest % dims[d] * strides[d];
-    body(n, static_cast<std::size_t>(offset * ir::dtype_bytes(type.dtype)));
-  }
-}
-
-struct Limits {
-  double smallest, largest;
-};
-Limits limits_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-    case DType::kComplex32:
-      return {std::ldexp(1.0, -24), 65504};
-    case DType::kBFloat16:
-      return {std::ldexp(1.0, -133), 3.3895313892515355e38};
-    case DType::kFloat64:
-    case DType::kComplex128:
-      return {std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::max()};
-    default:
-      return {std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::max()};
-  }
-}
-
 class Source {
  public:
   Source(const Recipe& recipe, DType dtype, Filling filling, bool sums, std::uint64_t seed)
@@ -65,7 +33,7 @@ class Source {
     // One NaN among its terms makes a sum NaN, and says nothing of the others.
     if (filling_ == Filling::kSpecial && generator_() % (sums_ ? 24 : 4) == 0) {
       constexpr double kInfinity = std::numeric_limits<double>::infinity();
-      const Limits limits = limits_of(dtype_);
+      const FloatFormat format = float_format(dtype_);
       const double numbers[] = {0.0,
                                 -0.0,
                                 kInfinity,
@@ -73,10 +41,10 @@ class Source {
                                 std::numeric_limits<double>::quiet_NaN(),
                                 1,
                                 -1,
-                                limits.smallest,
-                                -limits.smallest,
-                                limits.largest,
-                                -limits.largest};
+                                format.smallest,
+                                -format.smallest,
+                                format.largest,
+                                -format.largest};
       // Sums of the largest numbers hang on their order.
       const std::size_t count = std::size(numbers) - (sums_ ? 4 : 0);
       return numbers[generator_() % count];
@@ -125,17 +93,19 @@ std::vector<Bytes> fill(const ir::Graph& graph, const std::vector<Recipe>& recip
     Bytes& memory = out.emplace_back(memory_bytes(graph, graph.inputs[i], classes), 0xff);
     const Recipe& recipe = recipes[i];
     Source source(recipe, type.dtype, filling, sums, seed * 1000 + i);
-    for_each_offset(type, classes, [&](std::int64_t n, std::size_t at) {
-      Number number;
-      if (!recipe.values.empty()) {
-        const auto place = static_cast<std::size_t>(n) % recipe.values.size();
-        number.real = static_cast<double>(recipe.values[place]);
-      } else {
-        number.real = source.next();
-        if (ir::is_complex(type.dtype)) number.imaginary = source.next();
-      }
-      write_number(type.dtype, memory.data() + at, number);
-    });
+    const std::int64_t bytes = ir::dtype_bytes(type.dtype);
+    for_each_offset(ir::resolve(type.dims, classes), ir::resolve(type.strides, classes),
+                    [&](std::int64_t n, std::int64_t offset) {
+                      Number number;
+                      if (!recipe.values.empty()) {
+                        const auto place = static_cast<std::size_t>(n) % recipe.values.size();
+                        number.real = static_cast<double>(recipe.values[place]);
+                      } else {
+                        number.real = source.next();
+                        if (ir::is_complex(type.dtype)) number.imaginary = source.next();
+                      }
+                      write_number(type.dtype, memory.data() + offset * bytes, number);
+                    });
   }
   return out;
 }
@@ -151,12 +121,14 @@ std::vector<Bytes> converted(const ir::Graph& from, const ir::Graph& to, const S
       continue;
     }
     Bytes& target = out.emplace_back(memory_bytes(to, to.inputs[i], classes), 0xff);
-    const auto old_bytes = static_cast<std::size_t>(ir::dtype_bytes(old_type.dtype));
-    const auto new_bytes = static_cast<std::size_t>(ir::dtype_bytes(new_type.dtype));
-    for_each_offset(old_type, classes, [&](std::int64_t, std::size_t at) {
-      write_number(new_type.dtype, target.data() + at / old_bytes * new_bytes,
-                   read_number(old_type.dtype, memory[i].data() + at));
-    });
+    const std::int64_t old_bytes = ir::dtype_bytes(old_type.dtype);
+    const std::int64_t new_bytes = ir::dtype_bytes(new_type.dtype);
+    for_each_offset(ir::resolve(old_type.dims, classes), ir::resolve(old_type.strides, classes),
+                    [&](std::int64_t, std::int64_t offset) {
+                      write_number(
+                          new_type.dtype, target.data() + offset * new_bytes,
+                          read_number(old_type.dtype, memory[i].data() + offset * old_bytes));
+                    });
   }
   return out;
 }

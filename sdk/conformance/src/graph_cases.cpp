@@ -107,27 +107,23 @@ class GraphCase {
   }
 
  private:
-  static Outcome mistrusted(std::string text) {
-    return {Verdict::kMistrusted, std::move(text), 0, {}, {}};
-  }
-
   Outcome run_inner() {
     auto parsed = source_.graph();
-    if (!parsed.ok()) return mistrusted(parsed.status().message());
+    if (!parsed.ok()) return Outcome::mistrusted(parsed.status().message());
     graph_ = std::move(*parsed);
     if (variant_ == Variant::kLayouts && !change_layouts(graph_))
-      return {Verdict::kUnsupported, "no layout of it can change", 0, {}, {}};
+      return Outcome::unsupported("no layout of it can change");
     if (variant_ == Variant::kWeights && !mark_weights(graph_))
-      return {Verdict::kUnsupported, "it has one input", 0, {}, {}};
+      return Outcome::unsupported("it has one input");
     auto classes = class_values(
         graph_, step_ != 0 ? source_.sizes[step_ - 1] : std::map<std::string, std::int64_t>());
-    if (!classes.ok()) return mistrusted(classes.status().message());
+    if (!classes.ok()) return Outcome::mistrusted(classes.status().message());
     classes_ = std::move(*classes);
 
     auto device = kit_.device();
     if (!device.ok()) return Outcome::fail(device.status().message());
     auto oracle = kit_.oracle();
-    if (!oracle.ok()) return mistrusted(oracle.status().message());
+    if (!oracle.ok()) return Outcome::mistrusted(oracle.status().message());
     device_ = *device, oracle_ = *oracle;
 
     if (const auto refused = check_claims()) return *refused;
@@ -138,11 +134,11 @@ class GraphCase {
     for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
       inputs_ = fill(graph_, source_.recipes, classes_, filling, seed);
       auto expected = expect(graph_, *oracle_, classes_, inputs_);
-      if (!expected.ok()) return mistrusted("the oracle: " + expected.status().message());
+      if (!expected.ok()) return Outcome::mistrusted("the oracle: " + expected.status().message());
       expected_ = std::move(*expected);
       if (!has_elements(expected_) || says_something(graph_, expected_)) return compare();
     }
-    return mistrusted("every expected result is NaN");
+    return Outcome::mistrusted("every expected result is NaN");
   }
 
   // Nothing where the plugin takes a part of the graph.
@@ -156,7 +152,7 @@ class GraphCase {
     if (!claimed_.empty()) return std::nullopt;
     std::string text = "claims no node";
     if (!target->refusals.empty()) text = target->refusals.front().text;
-    return Outcome{Verdict::kUnsupported, text, 0, {}, {}};
+    return Outcome::unsupported(text);
   }
 
   // Claimed nodes that did not go to the plugin.
@@ -245,7 +241,7 @@ class GraphCase {
     const std::vector<Bytes> before = inputs_;
     std::vector<Bytes> other = fill(graph_, source_.recipes, classes_, Filling::kNumbers, 2);
     auto expected = expect(graph_, *oracle_, classes_, other);
-    if (!expected.ok()) return mistrusted("the oracle: " + expected.status().message());
+    if (!expected.ok()) return Outcome::mistrusted("the oracle: " + expected.status().message());
     const std::vector<void*> at = addresses(inputs_);
     const auto call = [&](const std::vector<Bytes>& content) -> Result<std::vector<Bytes>> {
       for (std::size_t i = 0; i < content.size(); ++i)
@@ -286,7 +282,7 @@ class GraphCase {
     for (std::size_t t = 0; t < kThreads; ++t) {
       all[t].inputs = fill(graph_, source_.recipes, classes_, Filling::kNumbers, 10 + t);
       auto expected = expect(graph_, *oracle_, classes_, all[t].inputs);
-      if (!expected.ok()) return mistrusted("the oracle: " + expected.status().message());
+      if (!expected.ok()) return Outcome::mistrusted("the oracle: " + expected.status().message());
       all[t].expected = std::move(*expected);
     }
     std::vector<std::thread> threads;

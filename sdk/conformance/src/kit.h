@@ -29,6 +29,16 @@ struct Outcome {
   std::string operators;      // that the plugin ran, by comma
 
   static Outcome fail(std::string text) { return {Verdict::kFail, std::move(text), 0, {}, {}}; }
+  static Outcome unsupported(std::string text) {
+    return {Verdict::kUnsupported, std::move(text), 0, {}, {}};
+  }
+  static Outcome mistrusted(std::string text) {
+    return {Verdict::kMistrusted, std::move(text), 0, {}, {}};
+  }
+  // Of what is wrong; empty: a pass.
+  static Outcome of(std::string wrong) {
+    return wrong.empty() ? Outcome{} : fail(std::move(wrong));
+  }
 };
 
 struct Files {
@@ -71,6 +81,8 @@ struct Case {
 // All cases, in the order in which they run. Case ids are unique. `corpus` outlives them.
 struct Corpus {
   std::vector<CorpusGraph> operators, gradients, random;
+  // The first of each operator in float32, where it computes all of its outputs and shows no views.
+  std::vector<const CorpusGraph*> plain;
   static Result<Corpus> read(const std::string& folder);
 };
 std::vector<Case> all_cases(const Corpus& corpus);

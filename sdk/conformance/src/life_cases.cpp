@@ -21,18 +21,6 @@ using Verdict = conformance::Verdict;
 using CaseOutcome = conformance::Outcome;
 using testing::Session;
 
-CaseOutcome outcome_of(std::string wrong) {
-  return wrong.empty() ? CaseOutcome{} : CaseOutcome::fail(std::move(wrong));
-}
-
-std::size_t entries_of(const char* folder) {
-  std::error_code error;
-  std::size_t count = 0;
-  for (std::filesystem::directory_iterator entry(folder, error), end; entry != end;
-       entry.increment(error))
-    ++count;
-  return count;
-}
 std::size_t mapping_count() {
   std::ifstream file("/proc/self/maps");
   return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(file), {}, '\n'));
@@ -46,42 +34,30 @@ std::size_t resident_bytes() {
 }
 
 // A session, a graph of the corpus on it, right results; all closed again.
-std::string one_life(Kit& kit, const CorpusGraph& source) {
-  auto problem = raw_problem(kit, source);
-  if (!problem.ok()) return {};
-  Session s(testing::load_plugin(kit.files().plugin), kit.files().device);
-  if (s.claims((*problem)->arrays->get()).claimed.size() < (*problem)->graph.nodes.size())
-    return {};
-  return (*problem)->difference(s.run((*problem)->arrays->get(), (*problem)->inputs));
+CaseOutcome one_life(Kit& kit, const CorpusGraph& source) {
+  Session own(testing::load_plugin(kit.files().plugin), kit.files().device);
+  return with_problem(kit, source, own, [](RawProblem& problem, Session& s) {
+    return CaseOutcome::of(problem.difference(s.run(problem.arrays->get(), problem.inputs)));
+  });
 }
 
 CaseOutcome live_often(Kit& kit, const Corpus& corpus, int lives) {
   const CorpusGraph& source = *some_graphs(corpus, 5).at(2);
   for (int life = 0; life < lives; ++life)
-    if (std::string wrong = one_life(kit, source); !wrong.empty())
-      return CaseOutcome::fail("life " + std::to_string(life) + ": " + wrong);
+    if (CaseOutcome one = one_life(kit, source); one.verdict != Verdict::kPass) {
+      one.text = "life " + std::to_string(life) + ": " + one.text;
+      return one;
+    }
   return {};
 }
 
 // What grows while the same thing is done again and again.
-CaseOutcome check_growth(Kit& kit, const CorpusGraph& source) {
-  auto problem = raw_problem(kit, source);
-  if (!problem.ok()) return {Verdict::kMistrusted, problem.status().message(), 0, {}, {}};
-  Session& s = session(kit);
-  const bp_graph& graph = (*problem)->arrays->get();
-  if (s.claims(graph).claimed.size() < graph.node_count)
-    return {Verdict::kUnsupported, "not claimed", 0, {}, {}};
+CaseOutcome check_growth(RawProblem& problem, Session& s) {
+  const bp_graph& graph = problem.arrays->get();
+  std::vector<bp_io_request> requests;
+  const bp_compile_args args = compile_args(s, graph, requests);
   const auto cycle = [&](int times) {
     for (int i = 0; i < times; ++i) {
-      std::vector<bp_io_request> requests(graph.input_count + graph.output_count);
-      for (auto& request : requests) request.layout.kind = BP_LAYOUT_STRIDED;
-      auto args = sdk::make<bp_compile_args>();
-      args.device = s.device();
-      args.info = &s.info();
-      args.graph = &graph;
-      args.inputs = requests.data();
-      args.outputs = requests.data() + graph.input_count;
-      args.io_stride = sizeof(bp_io_request);
       bp_executable* executable = nullptr;
       testing::require_ok(s.api().compile(s.plugin(), &args, &executable));
       bp_buffer* buffer = nullptr;
@@ -91,28 +67,9 @@ CaseOutcome check_growth(Kit& kit, const CorpusGraph& source) {
     }
   };
   bp_executable* const kept = s.compile(graph);
-  std::vector<bp_binding> bindings;
-  const auto bind = [&](std::uint64_t bytes) {
-    bp_binding& binding = bindings.emplace_back();
-    if (bytes != 0) binding.range = Session::range(s.buffer(bytes), bytes);
-  };
-  for (const testing::HostTensor& input : (*problem)->inputs) {
-    bind(input.bytes());
-    if (input.bytes() != 0)
-      testing::require_ok(
-          s.copy(Session::host_range(const_cast<std::byte*>(input.data()), input.bytes()),
-                 bindings.back().range));
-  }
-  for (const ir::ValueId output : (*problem)->graph.outputs)
-    bind(memory_bytes((*problem)->graph, output, (*problem)->classes));
-  auto execution = sdk::make<bp_execute_args>();
-  execution.inputs = bindings.data();
-  execution.outputs = bindings.data() + graph.input_count;
-  execution.binding_stride = sizeof(bp_binding);
-  if (const std::uint64_t workspace = s.describe(kept).workspace_bytes; workspace != 0)
-    execution.workspace = Session::range(s.buffer(workspace), workspace);
+  const BoundCall bound = bound_call(s, kept, bind(s, problem));
   const auto call = [&](int times) {
-    for (int i = 0; i < times; ++i) testing::require_ok(s.api().execute(kept, &execution));
+    for (int i = 0; i < times; ++i) testing::require_ok(s.api().execute(kept, &bound.args));
   };
   constexpr int kWarm = 20, kTimes = 100;
   cycle(kWarm);
@@ -168,35 +125,11 @@ std::string counters_return(Kit& kit) {
 // ---- Streams and events -----------------------------------------------------------------------
 
 // Waits by query alone, then looks, and looks again later.
-CaseOutcome check_event(Kit& kit, const CorpusGraph& source, bool by_query) {
-  auto problem = raw_problem(kit, source);
-  if (!problem.ok()) return {Verdict::kMistrusted, problem.status().message(), 0, {}, {}};
-  Session& s = session(kit);
-  const bp_graph& graph = (*problem)->arrays->get();
-  if (s.claims(graph).claimed.size() < graph.node_count)
-    return {Verdict::kUnsupported, "not claimed", 0, {}, {}};
-  if (!s.has_streams()) return {Verdict::kUnsupported, "no streams", 0, {}, {}};
-  bp_executable* const executable = s.compile(graph);
-  std::vector<bp_range> inputs, outputs;
-  for (testing::HostTensor& input : (*problem)->inputs) {
-    if (input.bytes() == 0) {
-      inputs.push_back({});
-      continue;
-    }
-    bp_buffer* const buffer = s.buffer(input.bytes());
-    testing::require_ok(s.copy(Session::host_range(input.data(), input.bytes()),
-                               Session::range(buffer, input.bytes())));
-    inputs.push_back(Session::range(buffer, input.bytes()));
-  }
-  std::vector<testing::HostTensor> results;
-  for (const ir::ValueId output : (*problem)->graph.outputs) {
-    const ir::TensorType& type = (*problem)->graph.values[output].type;
-    const testing::HostTensor& tensor = results.emplace_back(
-        runtime::to_bp_dtype(type.dtype), ir::resolve(type.dims, (*problem)->classes),
-        ir::resolve(type.strides, (*problem)->classes));
-    bp_buffer* const buffer = tensor.bytes() != 0 ? s.buffer(tensor.bytes()) : nullptr;
-    outputs.push_back(Session::range(buffer, tensor.bytes()));
-  }
+CaseOutcome check_event(RawProblem& problem, Session& s, bool by_query) {
+  if (!s.has_streams()) return CaseOutcome::unsupported("no streams");
+  bp_executable* const executable = s.compile(problem.arrays->get());
+  const Bound bound = bind(s, problem);
+  std::vector<testing::HostTensor> results = problem.results();
   bp_order order{};
   order.stream = s.stream();
   for (int round = 0; round < 8; ++round) {
@@ -204,10 +137,11 @@ CaseOutcome check_event(Kit& kit, const CorpusGraph& source, bool by_query) {
     for (std::size_t i = 0; i < results.size(); ++i) {
       std::vector<std::byte> poison(results[i].bytes(), std::byte{0xfe});
       if (!poison.empty())
-        testing::require_ok(s.copy(Session::host_range(poison.data(), poison.size()), outputs[i]));
+        testing::require_ok(
+            s.copy(Session::host_range(poison.data(), poison.size()), bound.outputs[i]));
     }
     order.signal = s.event();
-    testing::require_ok(s.execute(executable, inputs, outputs, order));
+    testing::require_ok(s.execute(executable, bound.inputs, bound.outputs, order));
     if (by_query) {
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (!s.is_done(order.signal)) {
@@ -224,11 +158,11 @@ CaseOutcome check_event(Kit& kit, const CorpusGraph& source, bool by_query) {
       for (std::size_t i = 0; i < results.size(); ++i)
         if (results[i].bytes() != 0)
           testing::require_ok(
-              s.copy(outputs[i], Session::host_range(results[i].data(), results[i].bytes())));
+              s.copy(bound.outputs[i], Session::host_range(results[i].data(), results[i].bytes())));
     };
     read();
     const auto first = results;
-    if (std::string wrong = (*problem)->difference(results); !wrong.empty())
+    if (std::string wrong = problem.difference(results); !wrong.empty())
       return CaseOutcome::fail("the event was complete before the work: " + wrong);
     if (round != 0) continue;
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
@@ -302,42 +236,46 @@ CaseOutcome end_process(Kit& kit, End end) {
                              (WTERMSIG(status) == SIGALRM ? ": it did not end by itself" : ""));
   if (WEXITSTATUS(status) == 3)
     return CaseOutcome::fail("a forked child that made no call did not end by itself");
-  return outcome_of(WEXITSTATUS(status) == kDone
-                        ? ""
-                        : "the process ended with " + std::to_string(WEXITSTATUS(status)));
+  return CaseOutcome::of(WEXITSTATUS(status) == kDone
+                             ? ""
+                             : "the process ended with " + std::to_string(WEXITSTATUS(status)));
 }
 
 }  // namespace
 
 void add_life_cases(const Corpus& corpus, std::vector<Case>& out) {
-  const auto add = [&](const std::string& name, int level, Door door,
-                       std::function<CaseOutcome(Kit&)> run) {
-    out.push_back({name, level, door,
-                   [run = std::move(run)](Kit& kit) { return guarded([&] { return run(kit); }); }});
-  };
   const std::pair<const char*, End> ends[] = {
       {"returns", End::kReturn},          {"quick-exit", End::kQuick},
       {"objects-alive", End::kAbandoned}, {"with-exit-handlers", End::kAtExit},
       {"after-a-thread", End::kThread},   {"after-a-fork", End::kForkedChild}};
   for (const auto& [name, end] : ends)
-    add(std::string("life:end-") + name, 0, Door::kAlone,
-        [end = end](Kit& kit) { return end_process(kit, end); });
-  add("life:once", 0, Door::kAlone, [&corpus](Kit& kit) { return live_often(kit, corpus, 1); });
-  add("life:opened-often", 0, Door::kAlone,
-      [&corpus](Kit& kit) { return live_often(kit, corpus, 20); });
-  add("life:counters", 1, Door::kTable, [](Kit& kit) { return outcome_of(counters_return(kit)); });
-  add("events:copies-keep-order", 1, Door::kTable,
-      [](Kit& kit) { return outcome_of(copies_keep_order(kit)); });
+    add_guarded(out, std::string("life:end-") + name, 0, Door::kAlone,
+                [end = end](Kit& kit) { return end_process(kit, end); });
+  add_guarded(out, "life:once", 0, Door::kAlone,
+              [&corpus](Kit& kit) { return live_often(kit, corpus, 1); });
+  add_guarded(out, "life:opened-often", 0, Door::kAlone,
+              [&corpus](Kit& kit) { return live_often(kit, corpus, 20); });
+  add_guarded(out, "life:counters", 1, Door::kTable,
+              [](Kit& kit) { return CaseOutcome::of(counters_return(kit)); });
+  add_guarded(out, "events:copies-keep-order", 1, Door::kTable,
+              [](Kit& kit) { return CaseOutcome::of(copies_keep_order(kit)); });
   std::size_t number = 0;
   for (const CorpusGraph* source : some_graphs(corpus, 40)) {
     const int level = number++ < 10 ? 1 : 2;
-    add("events:query:" + source->name, level, Door::kTable,
-        [source](Kit& kit) { return check_event(kit, *source, true); });
-    add("events:wait:" + source->name, level, Door::kTable,
-        [source](Kit& kit) { return check_event(kit, *source, false); });
+    add_guarded(out, "events:query:" + source->name, level, Door::kTable, [source](Kit& kit) {
+      return with_problem(kit, *source, session(kit), [](RawProblem& problem, Session& s) {
+        return check_event(problem, s, true);
+      });
+    });
+    add_guarded(out, "events:wait:" + source->name, level, Door::kTable, [source](Kit& kit) {
+      return with_problem(kit, *source, session(kit), [](RawProblem& problem, Session& s) {
+        return check_event(problem, s, false);
+      });
+    });
     if (number % 2 == 0)
-      add("leaks:" + source->name, 2, Door::kTable,
-          [source](Kit& kit) { return check_growth(kit, *source); });
+      add_guarded(out, "leaks:" + source->name, 2, Door::kTable, [source](Kit& kit) {
+        return with_problem(kit, *source, session(kit), check_growth);
+      });
   }
 }
 

@@ -20,48 +20,6 @@ DType wide(DType dtype) {
   return dtype;
 }
 
-// Half the distance between neighbours, relative.
-double unit_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-    case DType::kComplex32:
-      return std::ldexp(1.0, -11);
-    case DType::kBFloat16:
-      return std::ldexp(1.0, -8);
-    case DType::kFloat64:
-    case DType::kComplex128:
-      return std::ldexp(1.0, -53);
-    default:
-      return std::ldexp(1.0, -24);
-  }
-}
-double least_normal(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-    case DType::kComplex32:
-      return std::ldexp(1.0, -14);
-    case DType::kFloat64:
-    case DType::kComplex128:
-      return std::numeric_limits<double>::min();
-    default:
-      return std::ldexp(1.0, -126);
-  }
-}
-double largest_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-    case DType::kComplex32:
-      return 65504;
-    case DType::kBFloat16:
-      return 3.3895313892515355e38;
-    case DType::kFloat64:
-    case DType::kComplex128:
-      return std::numeric_limits<double>::max();
-    default:
-      return std::numeric_limits<float>::max();
-  }
-}
-
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 double distance(double a, double exact, double least_scale) {
   if (same(a, exact)) return 0;
@@ -119,7 +77,7 @@ class TensorJudge {
         const double d = distance(p.expected, p.exact, least_scale);
         if (std::isfinite(d)) off = std::max(off, d);
       });
-    const double unit = unit_of(dtype_);
+    const double unit = float_format(dtype_).unit;
     const double units = unit > 1e-4 ? kShortUnits : unit > 1e-12 ? kUnits : kLongUnits;
     const double allowed = kOracleFactor * off + units * unit;
     for (std::size_t i = 0; i < count; ++i)
@@ -135,7 +93,7 @@ class TensorJudge {
         }
         // A number beyond the largest is infinity for some and the largest for others.
         if (share > 1 && floats && std::isinf(p.actual) != std::isinf(p.exact) &&
-            std::min(std::fabs(p.actual), std::fabs(p.exact)) >= 0.9 * largest_of(dtype_))
+            std::min(std::fabs(p.actual), std::fabs(p.exact)) >= 0.9 * float_format(dtype_).largest)
           share = 1;
         if (share > 1 && out.wrong.empty()) out.wrong = text(i, p);
         out.share_of_bound = std::max(out.share_of_bound, share);
@@ -145,8 +103,8 @@ class TensorJudge {
  private:
   // Numbers below the normal ones may be zero.
   double in_units(double actual, double exact) const {
-    if (std::fabs(actual - exact) <= least_normal(dtype_)) return 0;
-    const double step = std::ldexp(2 * unit_of(dtype_), std::ilogb(exact));
+    if (std::fabs(actual - exact) <= float_format(dtype_).least_normal) return 0;
+    const double step = std::ldexp(2 * float_format(dtype_).unit, std::ilogb(exact));
     const double out = std::fabs(actual - exact) / step;
     return std::isnan(out) ? std::numeric_limits<double>::infinity() : out;
   }

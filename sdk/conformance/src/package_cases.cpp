@@ -12,17 +12,15 @@
 
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/plugin/library_facts.h"
-#include "sdk/conformance/src/kit.h"
+#include "sdk/conformance/src/raw.h"
 
 namespace backplane::conformance {
 
 using runtime::LibraryFacts;
-using runtime::PluginNote;
 
 namespace {
 
 struct Package {
-  PluginNote note;
   LibraryFacts facts;
   struct stat file {};
   std::string path;
@@ -31,7 +29,6 @@ struct Package {
 Result<Package> read_package(const std::string& path) {
   Package out;
   out.path = path;
-  BP_ASSIGN_OR_RETURN(out.note, runtime::preflight(path));
   BP_ASSIGN_OR_RETURN(out.facts, runtime::read_library(path));
   if (::stat(path.c_str(), &out.file) != 0)
     return Status(Code::kNotFound, path + " cannot be read");
@@ -53,27 +50,29 @@ const NamedRule kRules[] = {
     {"preflight", [](const Package&) { return std::string(); }},
     {"vendor",
      [](const Package& p) {
-       return std::string(is_text(p.note.vendor) ? "" : "the note names no vendor");
+       return std::string(is_text(p.facts.note.vendor) ? "" : "the note names no vendor");
      }},
     {"version",
      [](const Package& p) {
-       return std::string(!p.note.version.empty() && std::isdigit(p.note.version[0])
+       return std::string(!p.facts.note.version.empty() && std::isdigit(p.facts.note.version[0])
                               ? ""
                               : "the note's version does not begin with a number");
      }},
     {"abi-range",
      [](const Package& p) {
-       return std::string(p.note.abi_min <= BP_ABI_VERSION && BP_ABI_VERSION <= p.note.abi_max
+       return std::string(p.facts.note.abi_min <= BP_ABI_VERSION &&
+                                  BP_ABI_VERSION <= p.facts.note.abi_max
                               ? ""
                               : "the note's range leaves out the kit's version");
      }},
     {"no-sanitizer",
      [](const Package& p) {
-       return std::string(p.note.sanitizer == BP_SANITIZER_NONE ? "" : "it is a sanitized build");
+       return std::string(p.facts.note.sanitizer == BP_SANITIZER_NONE ? ""
+                                                                      : "it is a sanitized build");
      }},
     {"file-name",
      [](const Package& p) {
-       const std::string want = "libbackplane_" + p.note.name + ".so";
+       const std::string want = "libbackplane_" + p.facts.note.name + ".so";
        const std::string have = std::filesystem::path(p.path).filename();
        return have == want ? std::string() : "the file is " + have + ", expected " + want;
      }},
@@ -177,17 +176,9 @@ struct ProcessFacts {
       std::memset(&handler, 0, sizeof handler);
       ::sigaction(signal, nullptr, &handler);
     }
-    out.threads = count_of("/proc/self/task");
-    out.descriptors = count_of("/proc/self/fd");
+    out.threads = entries_of("/proc/self/task");
+    out.descriptors = entries_of("/proc/self/fd");
     return out;
-  }
-  static std::size_t count_of(const char* folder) {
-    std::error_code error;
-    std::size_t count = 0;
-    for (std::filesystem::directory_iterator entry(folder, error), end; entry != end;
-         entry.increment(error))
-      ++count;
-    return count;
   }
 };
 
@@ -239,10 +230,6 @@ std::string load(const std::string& path) {
   return {};
 }
 
-Outcome outcome_of(std::string wrong) {
-  return wrong.empty() ? Outcome{} : Outcome::fail(std::move(wrong));
-}
-
 // How a child ends that loads the library and leaves.
 Outcome load_in_child(const std::string& path, bool closes) {
   constexpr int kDone = 77;
@@ -266,7 +253,7 @@ Outcome load_in_child(const std::string& path, bool closes) {
 
 Outcome load_silently(const std::string& path) {
   int pipe_ends[2];
-  if (::pipe(pipe_ends) != 0) return {Verdict::kMistrusted, "no pipe", 0, {}, {}};
+  if (::pipe(pipe_ends) != 0) return Outcome::mistrusted("no pipe");
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(20);
@@ -298,7 +285,7 @@ void add_package_cases(std::vector<Case>& out) {
         [&rule](Kit& kit) {
           const auto package = read_package(kit.files().plugin);
           if (!package.ok()) return Outcome::fail(package.status().message());
-          return outcome_of(rule.rule(*package));
+          return Outcome::of(rule.rule(*package));
         },
         Door::kAny);
   for (const NamedComparison& comparison : kComparisons)
@@ -308,18 +295,18 @@ void add_package_cases(std::vector<Case>& out) {
           const ProcessFacts before = ProcessFacts::now();
           if (std::string wrong = load(kit.files().plugin); !wrong.empty())
             return Outcome::fail(std::move(wrong));
-          return outcome_of(comparison.compare(before, ProcessFacts::now()));
+          return Outcome::of(comparison.compare(before, ProcessFacts::now()));
         },
         Door::kAlone);
   add(
-      "loads", [](Kit& kit) { return outcome_of(load(kit.files().plugin)); }, Door::kAlone);
+      "loads", [](Kit& kit) { return Outcome::of(load(kit.files().plugin)); }, Door::kAlone);
   add(
       "loads-twice",
       [](Kit& kit) {
         const std::string& path = kit.files().plugin;
         void* const first = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
         void* const second = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-        return outcome_of(first != nullptr && first == second ? "" : "it is not one library");
+        return Outcome::of(first != nullptr && first == second ? "" : "it is not one library");
       },
       Door::kAlone);
   add(

@@ -1,12 +1,22 @@
 #include "sdk/conformance/src/raw.h"
 
-#include <cstring>
+#include <algorithm>
+#include <filesystem>
 
 #include "core/ir/view.h"
 #include "sdk/conformance/src/elements.h"
 #include "sdk/conformance/src/filling.h"
 
 namespace backplane::conformance {
+namespace {
+
+testing::HostTensor tensor_of(const RawProblem& problem, ir::ValueId value) {
+  const ir::TensorType& type = problem.graph.values[value].type;
+  return {runtime::to_bp_dtype(type.dtype), ir::resolve(type.dims, problem.classes),
+          ir::resolve(type.strides, problem.classes)};
+}
+
+}  // namespace
 
 std::string RawProblem::difference(const std::vector<testing::HostTensor>& results) const {
   std::vector<Bytes> actual;
@@ -19,6 +29,12 @@ std::string RawProblem::difference(const std::vector<testing::HostTensor>& resul
   return judge(graph, expected, actual, {}).wrong;
 }
 
+std::vector<testing::HostTensor> RawProblem::results() const {
+  std::vector<testing::HostTensor> out;
+  for (const ir::ValueId output : graph.outputs) out.push_back(tensor_of(*this, output));
+  return out;
+}
+
 Result<std::unique_ptr<RawProblem>> raw_problem(Kit& kit, const CorpusGraph& source) {
   auto out = std::make_unique<RawProblem>();
   BP_ASSIGN_OR_RETURN(out->graph, source.graph());
@@ -27,34 +43,83 @@ Result<std::unique_ptr<RawProblem>> raw_problem(Kit& kit, const CorpusGraph& sou
   std::vector<Bytes> inputs = fill(out->graph, source.recipes, out->classes, Filling::kNumbers, 1);
   BP_ASSIGN_OR_RETURN(out->expected, expect(out->graph, *oracle, out->classes, inputs));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const ir::TensorType& type = out->graph.values[out->graph.inputs[i]].type;
-    testing::HostTensor& tensor = out->inputs.emplace_back(runtime::to_bp_dtype(type.dtype),
-                                                           ir::resolve(type.dims, out->classes),
-                                                           ir::resolve(type.strides, out->classes));
-    tensor.set_memory(inputs[i]);
+    out->inputs.push_back(tensor_of(*out, out->graph.inputs[i]));
+    out->inputs.back().set_memory(inputs[i]);
   }
   out->arrays = std::make_unique<runtime::GraphArrays>(out->graph);
   return out;
 }
 
 std::vector<const CorpusGraph*> some_graphs(const Corpus& corpus, std::size_t count) {
-  std::vector<const CorpusGraph*> fitting;
-  for (const CorpusGraph& graph : corpus.operators) {
-    if (!graph.name.ends_with("/f32/0") || graph.recipes.empty()) continue;
-    // Outputs that are inputs, or views, have no memory of their own to look at.
-    const auto parsed = graph.graph();
-    if (!parsed.ok()) continue;
-    bool plain = true;
-    for (const ir::Node& node : parsed->nodes)
-      plain = plain && node.op->op_class != ir::OpClass::kView;
-    for (const ir::ValueId output : parsed->outputs)
-      plain = plain && parsed->values[output].producer != ir::kNone;
-    if (plain) fitting.push_back(&graph);
-  }
+  const std::vector<const CorpusGraph*>& all = corpus.plain;
   std::vector<const CorpusGraph*> out;
-  for (std::size_t i = 0; i < count && i < fitting.size(); ++i)
-    out.push_back(fitting[i * fitting.size() / std::min(count, fitting.size())]);
+  for (std::size_t i = 0; i < count && i < all.size(); ++i)
+    out.push_back(all[i * all.size() / std::min(count, all.size())]);
   return out;
+}
+
+void require_claimed(testing::Session& s, const bp_graph& graph) {
+  if (s.claims(graph).claimed.size() < graph.node_count)
+    throw testing::Failure("not claimed", BP_UNSUPPORTED);
+}
+
+Outcome with_problem(Kit& kit, const CorpusGraph& source, testing::Session& s,
+                     const std::function<Outcome(RawProblem&, testing::Session&)>& body) {
+  const auto problem = raw_problem(kit, source);
+  if (!problem.ok()) return Outcome::mistrusted(problem.status().message());
+  require_claimed(s, (*problem)->arrays->get());
+  return body(**problem, s);
+}
+
+bp_compile_args compile_args(testing::Session& s, const bp_graph& graph,
+                             std::vector<bp_io_request>& requests) {
+  requests.assign(graph.input_count + graph.output_count, {});
+  for (auto& request : requests) request.layout.kind = BP_LAYOUT_STRIDED;
+  auto args = sdk::make<bp_compile_args>();
+  args.device = s.device();
+  args.info = &s.info();
+  args.graph = &graph;
+  args.inputs = requests.data();
+  args.outputs = requests.data() + graph.input_count;
+  args.io_stride = sizeof(bp_io_request);
+  return args;
+}
+
+Bound bind(testing::Session& s, RawProblem& problem) {
+  Bound out;
+  const auto range_of = [&](std::uint64_t bytes) {
+    return bytes != 0 ? testing::Session::range(s.buffer(bytes), bytes) : bp_range{};
+  };
+  for (testing::HostTensor& input : problem.inputs) {
+    out.inputs.push_back(range_of(input.bytes()));
+    if (input.bytes() != 0)
+      testing::require_ok(
+          s.copy(testing::Session::host_range(input.data(), input.bytes()), out.inputs.back()));
+  }
+  for (const ir::ValueId output : problem.graph.outputs)
+    out.outputs.push_back(range_of(memory_bytes(problem.graph, output, problem.classes)));
+  return out;
+}
+
+BoundCall bound_call(testing::Session& s, bp_executable* executable, const Bound& bound) {
+  BoundCall out{{}, sdk::make<bp_execute_args>()};
+  for (const std::vector<bp_range>* ranges : {&bound.inputs, &bound.outputs})
+    for (const bp_range& range : *ranges) out.bindings.emplace_back().range = range;
+  out.args.inputs = out.bindings.data();
+  out.args.outputs = out.bindings.data() + bound.inputs.size();
+  out.args.binding_stride = sizeof(bp_binding);
+  if (const std::uint64_t bytes = s.describe(executable).workspace_bytes; bytes != 0)
+    out.args.workspace = testing::Session::range(s.buffer(bytes), bytes);
+  return out;
+}
+
+std::size_t entries_of(const char* folder) {
+  std::error_code error;
+  std::size_t count = 0;
+  for (std::filesystem::directory_iterator entry(folder, error), end; entry != end;
+       entry.increment(error))
+    ++count;
+  return count;
 }
 
 testing::Session& session(Kit& kit) {
@@ -68,13 +133,19 @@ Outcome guarded(const std::function<Outcome()>& body) {
   try {
     return body();
   } catch (const testing::Failure& failure) {
-    if (failure.code() == BP_UNSUPPORTED) return {Verdict::kUnsupported, failure.what(), 0, {}, {}};
+    if (failure.code() == BP_UNSUPPORTED) return Outcome::unsupported(failure.what());
     return Outcome::fail(failure.what());
   } catch (const std::exception& exception) {
     return Outcome::fail(std::string("an exception crossed the boundary: ") + exception.what());
   } catch (...) {
     return Outcome::fail("an exception of an unknown kind crossed the boundary");
   }
+}
+
+void add_guarded(std::vector<Case>& out, std::string id, int level, Door door,
+                 std::function<Outcome(Kit&)> run) {
+  out.push_back({std::move(id), level, door,
+                 [run = std::move(run)](Kit& kit) { return guarded([&] { return run(kit); }); }});
 }
 
 }  // namespace backplane::conformance

@@ -7,7 +7,6 @@
 namespace backplane::conformance {
 namespace {
 
-using Verdict = conformance::Verdict;
 using CaseOutcome = conformance::Outcome;
 using testing::Session;
 
@@ -141,21 +140,10 @@ const Fault kFaults[] = {
 
 // With the fault at call `number`: a named error or the right result, never a wrong one; and
 // without it the right result again.
-CaseOutcome run(Kit& kit, const CorpusGraph& source, const Fault& fault, int number) {
-  auto problem = raw_problem(kit, source);
-  if (!problem.ok()) return {Verdict::kMistrusted, problem.status().message(), 0, {}, {}};
-  static auto* const table = new bp_host_api;
-  *table = testing::host_api();
-  fault.install(*table);
-  faulty_host = table;
-  real_entry = testing::load_plugin(kit.files().plugin);
-  countdown = 0;
-  Session s(&negotiate_with_fault, kit.files().device);
-  const bp_graph& graph = (*problem)->arrays->get();
-  if (s.claims(graph).claimed.size() < graph.node_count)
-    return {Verdict::kUnsupported, "not claimed", 0, {}, {}};
+CaseOutcome run_faulty(RawProblem& problem, Session& s, const Fault& fault, int number) {
+  const bp_graph& graph = problem.arrays->get();
   const auto attempt = [&]() -> std::string {
-    std::string wrong = (*problem)->difference(s.run(graph, (*problem)->inputs));
+    std::string wrong = problem.difference(s.run(graph, problem.inputs));
     if (s.api().executable_save == nullptr) return wrong;
     if (s.describe(s.compile(graph)).requirement.size != 0) s.save(s.compile(graph));
     return wrong;
@@ -189,18 +177,27 @@ CaseOutcome run(Kit& kit, const CorpusGraph& source, const Fault& fault, int num
   return {};
 }
 
+// With the fault at call `number`: a named error or the right result, never a wrong one; and
+// without it the right result again.
+CaseOutcome run(Kit& kit, const CorpusGraph& source, const Fault& fault, int number) {
+  static auto* const table = new bp_host_api;
+  *table = testing::host_api();
+  fault.install(*table);
+  faulty_host = table;
+  real_entry = testing::load_plugin(kit.files().plugin);
+  countdown = 0;
+  Session own(&negotiate_with_fault, kit.files().device);
+  return with_problem(kit, source, own, [&](RawProblem& problem, Session& s) {
+    return run_faulty(problem, s, fault, number);
+  });
+}
+
 // Blobs that were cut off or changed: an error, or an executable; never a crash.
-CaseOutcome damage_blob(Kit& kit, const CorpusGraph& source, bool cuts) {
-  auto problem = raw_problem(kit, source);
-  if (!problem.ok()) return {Verdict::kMistrusted, problem.status().message(), 0, {}, {}};
-  Session& s = session(kit);
-  const bp_graph& graph = (*problem)->arrays->get();
-  if (s.claims(graph).claimed.size() < graph.node_count)
-    return {Verdict::kUnsupported, "not claimed", 0, {}, {}};
-  if (s.api().executable_save == nullptr) return {Verdict::kUnsupported, "no blobs", 0, {}, {}};
-  bp_executable* const executable = s.compile(graph);
+CaseOutcome damage_blob(RawProblem& problem, Session& s, bool cuts) {
+  if (s.api().executable_save == nullptr) return CaseOutcome::unsupported("no blobs");
+  bp_executable* const executable = s.compile(problem.arrays->get());
   if (s.describe(executable).requirement.size == 0)
-    return {Verdict::kUnsupported, "it cannot be saved", 0, {}, {}};
+    return CaseOutcome::unsupported("it cannot be saved");
   const std::string blob = s.save(executable);
   s.load(blob);
   const std::size_t step = std::max<std::size_t>(1, blob.size() / 200);
@@ -221,23 +218,26 @@ CaseOutcome damage_blob(Kit& kit, const CorpusGraph& source, bool cuts) {
 }  // namespace
 
 void add_service_cases(const Corpus& corpus, std::vector<Case>& out) {
-  const auto add = [&](const std::string& name, Door door, std::function<CaseOutcome(Kit&)> run) {
-    out.push_back({name, 2, door,
-                   [run = std::move(run)](Kit& kit) { return guarded([&] { return run(kit); }); }});
-  };
   const std::vector<const CorpusGraph*> graphs = some_graphs(corpus, 10);
   for (const Fault& fault : kFaults)
     for (const CorpusGraph* source : graphs)
       for (const int number : {1, 2, 3}) {
         if (number > 1 && !fault.counts) continue;
         const std::string which = fault.counts ? "@" + std::to_string(number) : std::string();
-        add(std::string("services:") + fault.name + which + ":" + source->name, Door::kAlone,
-            [source, &fault, number](Kit& kit) { return run(kit, *source, fault, number); });
+        add_guarded(out, std::string("services:") + fault.name + which + ":" + source->name, 2,
+                    Door::kAlone, [source, &fault, number](Kit& kit) {
+                      return run(kit, *source, fault, number);
+                    });
       }
   for (const CorpusGraph* source : graphs)
     for (const bool cuts : {true, false})
-      add(std::string("cache:") + (cuts ? "cut:" : "changed:") + source->name, Door::kTable,
-          [source, cuts](Kit& kit) { return damage_blob(kit, *source, cuts); });
+      add_guarded(out, std::string("cache:") + (cuts ? "cut:" : "changed:") + source->name, 2,
+                  Door::kTable, [source, cuts](Kit& kit) {
+                    return with_problem(kit, *source, session(kit),
+                                        [cuts](RawProblem& problem, Session& s) {
+                                          return damage_blob(problem, s, cuts);
+                                        });
+                  });
 }
 
 }  // namespace backplane::conformance

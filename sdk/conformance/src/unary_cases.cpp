@@ -53,9 +53,9 @@ double allowed_units(ir::DType dtype, std::string_view op) {
 
 Outcome run(Kit& kit, const CorpusGraph& source) {
   const auto parsed = source.graph();
-  if (!parsed.ok()) return {Verdict::kMistrusted, parsed.status().message(), 0, {}, {}};
+  if (!parsed.ok()) return Outcome::mistrusted(parsed.status().message());
   const ir::Node* const node = function_of(*parsed);
-  if (node == nullptr) return {Verdict::kMistrusted, "no function of one number", 0, {}, {}};
+  if (node == nullptr) return Outcome::mistrusted("no function of one number");
   ir::Graph graph;
   const ir::DType dtype = parsed->values[parsed->inputs[0]].type.dtype;
   const ir::TensorType in{dtype, {kHalves}, {1}};
@@ -67,16 +67,15 @@ Outcome run(Kit& kit, const CorpusGraph& source) {
   auto device = kit.device();
   if (!device.ok()) return Outcome::fail(device.status().message());
   auto oracle = kit.oracle();
-  if (!oracle.ok()) return {Verdict::kMistrusted, oracle.status().message(), 0, {}, {}};
+  if (!oracle.ok()) return Outcome::mistrusted(oracle.status().message());
   const runtime::GraphArrays arrays(graph);
   const auto target = runtime::query_claims(**device, graph, arrays);
   if (!target.ok()) return Outcome::fail(target.status().message());
-  if (target->claims.empty()) return {Verdict::kUnsupported, "not claimed", 0, {}, {}};
+  if (target->claims.empty()) return Outcome::unsupported("not claimed");
 
   std::vector<Bytes> inputs{all_halves(dtype)};
   auto expected = expect(graph, **oracle, {}, inputs);
-  if (!expected.ok() || !expected->exact)
-    return {Verdict::kMistrusted, "the oracle does not take it", 0, {}, {}};
+  if (!expected.ok() || !expected->exact) return Outcome::mistrusted("the oracle does not take it");
   std::vector<void*> at{inputs[0].data()};
   auto made_run = GraphRun::make(graph, **device, nullptr, {}, at);
   if (!made_run.ok()) return Outcome::fail("compile: " + made_run.status().message());

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
-import json
 import os
 import pathlib
 import sys
 from typing import Any
 
 from backplane_conformance import certificate, files, report, run, waivers, worker
+from backplane_conformance.outcome import is_bad, repeat_line
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -70,17 +70,17 @@ def certify(arguments: list[str]) -> int:
 def _any_bad(result: dict[str, Any]) -> bool:
     if result["complete"]:
         return True
-    return any(c["verdict"] not in run.GOOD and "waived" not in c for c in result["cases"])
+    return any(map(is_bad, result["cases"]))
 
 
 def _say(result: dict[str, Any], options: Any) -> None:
     counts = collections.Counter(c["verdict"] for c in result["cases"])
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     print(f"{pathlib.Path(result['plugin']).name}: {len(result['cases'])} cases: {text}")
-    bad = [c for c in result["cases"] if c["verdict"] not in run.GOOD and "waived" not in c]
+    bad = [c for c in result["cases"] if is_bad(c)]
     for outcome in bad[:20]:
         print(f"  {outcome['verdict']}  {outcome['id']}: {outcome.get('text', '')[:160]}")
-        print(f"    again: {report.repeat_line(result, outcome['id'])}")
+        print(f"    again: {repeat_line(result, outcome['id'])}")
     if len(bad) > 20:
         print(f"  and {len(bad) - 20} more, in {options.out / 'report.html'}")
     if result["complete"]:
@@ -118,7 +118,3 @@ def main() -> int:
     if words[:1] == ["keygen"]:
         return certificate.keygen(words[1:])
     return certify(words[1:] if words[:1] == ["certify"] else words)
-
-
-def read_report(path: pathlib.Path) -> dict[str, Any]:
-    return json.loads(path.read_text())

@@ -7,7 +7,7 @@ import html as markup
 import pathlib
 from typing import Any
 
-from backplane_conformance import run
+from backplane_conformance.outcome import dtype, is_bad, repeat_line, verdict_of
 
 VERDICTS = (
     "pass",
@@ -90,19 +90,14 @@ def _counts_table(head: str, rows: dict[str, dict[str, int]]) -> str:
 
 
 def _by_dtype(result: dict[str, Any]) -> dict[str, dict[str, int]]:
-    from backplane_conformance.report import dtype
-
     out: dict[str, collections.Counter[str]] = {}
     for outcome in result["cases"]:
         if name := dtype(outcome["id"]):
-            verdict = "waived" if "waived" in outcome else outcome["verdict"]
-            out.setdefault(name, collections.Counter())[verdict] += 1
+            out.setdefault(name, collections.Counter())[verdict_of(outcome)] += 1
     return {k: dict(v) for k, v in sorted(out.items()) if sum(v.values()) >= 10}
 
 
 def _failure(result: dict[str, Any], outcome: dict[str, Any]) -> str:
-    from backplane_conformance.report import repeat_line
-
     text = " ".join(outcome.get("text", "").split())
     parts = [
         "<details class='failure'><summary><b>",
@@ -141,16 +136,14 @@ def html(result: dict[str, Any]) -> str:
     """The page of one run."""
     name = pathlib.Path(result["plugin"]).name
     level = result["reached"]
-    bad = [c for c in result["cases"] if c["verdict"] not in run.GOOD and "waived" not in c]
+    bad = [c for c in result["cases"] if is_bad(c)]
     if not result["complete"]:
         headline, good = f"Chosen cases: {len(result['cases']) - len(bad)} without a fault", not bad
     elif level >= 0:
         headline, good = f"Level {level} reached", level == result["level"]
     else:
         headline, good = "No level reached", False
-    counts = collections.Counter(
-        "waived" if "waived" in c else c["verdict"] for c in result["cases"]
-    )
+    counts = collections.Counter(map(verdict_of, result["cases"]))
     said = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v])
     facts = {
         "library": result["plugin"], "sha256": result["sha256"], "device": result["device"],

@@ -5,38 +5,19 @@ from __future__ import annotations
 import collections
 import json
 import pathlib
-import shlex
 import xml.etree.ElementTree as ET
 from typing import Any
 
-from backplane_conformance import page, run
-
-
-def repeat_line(result: dict[str, Any], case: str) -> str:
-    """The command that runs one case again."""
-    device = f" --device {result['device']}" if result["device"] else ""
-    plugin = shlex.quote(result["plugin"])
-    return (
-        f"backplane certify {plugin} --level {result['level']}{device} "
-        f"--case {shlex.quote(escaped(case))} --out again"
-    )
-
-
-def device_label(result: dict[str, Any]) -> str:
-    """As the host calls the device: "acme:0"."""
-    name = pathlib.Path(result["plugin"]).stem.removeprefix("libbackplane_")
-    return f"{name}:{result['device']}"
-
-
-def replay_line(result: dict[str, Any], path: pathlib.Path) -> str:
-    """The command that runs a graph without the kit."""
-    folder = shlex.quote(str(pathlib.Path(result["plugin"]).parent))
-    return f"BACKPLANE_PLUGIN_PATH={folder} backplane replay {shlex.quote(str(path))}"
-
-
-def escaped(case: str) -> str:
-    """An id as a pattern that fits it alone."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in case)
+from backplane_conformance import page
+from backplane_conformance.outcome import (
+    GOOD,
+    device_label,
+    dtype,
+    family,
+    repeat_line,
+    replay_line,
+    verdict_of,
+)
 
 
 def operators(result: dict[str, Any]) -> dict[str, collections.Counter[str]]:
@@ -52,27 +33,20 @@ def families(result: dict[str, Any]) -> dict[str, collections.Counter[str]]:
     """By family, how many cases of which verdict; waived ones are counted as such."""
     out: dict[str, collections.Counter[str]] = {}
     for outcome in result["cases"]:
-        verdict = "waived" if "waived" in outcome else outcome["verdict"]
-        out.setdefault(run.family(outcome["id"]), collections.Counter())[verdict] += 1
+        out.setdefault(family(outcome["id"]), collections.Counter())[verdict_of(outcome)] += 1
     return out
-
-
-def dtype(case: str) -> str:
-    """The element type in a case's id, empty where it has none."""
-    parts = case.split("/")
-    return parts[-2].removesuffix(".gradient") if len(parts) >= 3 else ""
 
 
 def badges(result: dict[str, Any]) -> list[str]:
     """What the plugin may call itself on top of a level: a family or an element type of which
     something passed and nothing failed."""
     wanted = {
-        "training": lambda c: run.family(c) == "gradients",
-        "dynamic-shapes": lambda c: run.family(c) == "sizes",
-        "async-streams": lambda c: run.family(c) == "events",
-        "deterministic": lambda c: run.family(c) in ("repeat", "gradient-repeat"),
-        "serialisable": lambda c: run.family(c) == "cache",
-        "packed-weights": lambda c: run.family(c) == "weights",
+        "training": lambda c: family(c) == "gradients",
+        "dynamic-shapes": lambda c: family(c) == "sizes",
+        "async-streams": lambda c: family(c) == "events",
+        "deterministic": lambda c: family(c) in ("repeat", "gradient-repeat"),
+        "serialisable": lambda c: family(c) == "cache",
+        "packed-weights": lambda c: family(c) == "weights",
         **{
             name: lambda c, short=short: dtype(c) == short
             for name, short in (
@@ -88,7 +62,7 @@ def badges(result: dict[str, Any]) -> list[str]:
         return out
     for name, fits in wanted.items():
         verdicts = {c["verdict"] for c in result["cases"] if fits(c["id"])}
-        if "pass" in verdicts and verdicts <= set(run.GOOD):
+        if "pass" in verdicts and verdicts <= set(GOOD):
             out.append(name)
     return out
 
@@ -97,7 +71,7 @@ def write(result: dict[str, Any], folder: pathlib.Path) -> None:
     """All three reports, and a file per failed graph that ``backplane replay`` runs."""
     replays = folder / "replay"
     for outcome in result["cases"]:
-        if outcome.get("graph") and outcome["verdict"] not in run.GOOD:
+        if outcome.get("graph") and outcome["verdict"] not in GOOD:
             replays.mkdir(exist_ok=True)
             name = "".join(c if c.isalnum() or c in "-_." else "_" for c in outcome["id"])
             path = replays / f"{name}.bpir"
@@ -118,7 +92,7 @@ def _junit(result: dict[str, Any], path: pathlib.Path) -> None:
     suites = ET.Element("testsuites", name=pathlib.Path(result["plugin"]).name)
     by_family: dict[str, list[dict[str, Any]]] = {}
     for outcome in result["cases"]:
-        by_family.setdefault(run.family(outcome["id"]), []).append(outcome)
+        by_family.setdefault(family(outcome["id"]), []).append(outcome)
     for name, outcomes in by_family.items():
         suite = ET.SubElement(suites, "testsuite", name=name, tests=str(len(outcomes)))
         counts = collections.Counter()

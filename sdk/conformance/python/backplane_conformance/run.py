@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import pathlib
@@ -12,12 +13,7 @@ import time
 from typing import Any, TextIO
 
 from backplane_conformance import KIT_VERSION, files, worker
-
-GOOD = ("pass", "unsupported")
-
-
-def family(case: str) -> str:
-    return case.split(":", 1)[0]
+from backplane_conformance.outcome import GOOD, family, is_bad
 
 
 class Journal:
@@ -122,9 +118,8 @@ def run(
     stream: TextIO | None = None,
     stops: bool = False,
 ) -> dict[str, Any]:
-    """Runs what is missing, or until a case does not pass where it ``stops``, and returns the run: facts and outcomes in the order of the cases."""
-    import fnmatch
-
+    """Runs what is missing, or until a case does not pass where it ``stops``. Returns the run: facts
+    and outcomes in the order of the cases."""
     stream = stream or sys.stderr
     cases = [case for case in worker.list_cases(target) if case["level"] <= level]
     if patterns:
@@ -193,7 +188,7 @@ def reached(result: dict[str, Any]) -> int:
     out = -1
     for level in range(result["level"] + 1):
         here = [c for c in result["cases"] if c["level"] == level]
-        bad = [c for c in here if c["verdict"] not in GOOD and "waived" not in c]
+        bad = [c for c in here if is_bad(c)]
         right = [c for c in here if c["verdict"] == "pass"]
         if bad or not any(level == 0 or family(c["id"]) == "operators" for c in right):
             break

@@ -8,6 +8,8 @@ import fnmatch
 import json
 import pathlib
 
+from backplane_conformance.outcome import GOOD, family
+
 # Parts of the kit that nobody is excused from.
 NEVER = ("package", "negotiation", "misuse", "bounds", "gradient-bounds", "random-bounds")
 MOST_SHARE = 0.01  # of the cases of a run
@@ -56,11 +58,11 @@ def read(path: pathlib.Path) -> list[Waiver]:
         if not isinstance(cases, list) or not cases or not all(isinstance(c, str) for c in cases):
             raise WaiverError(f"{place}: cases is a list of patterns")
         for pattern in cases:
-            family = pattern.split(":")[0]
-            if ":" not in pattern or "*" in family or "?" in family or "[" in family:
+            room = family(pattern)
+            if ":" not in pattern or any(c in room for c in "*?["):
                 raise WaiverError(f"{place}: {pattern!r} does not name one family")
-            if family in NEVER:
-                raise WaiverError(f"{place}: cases of {family} cannot be waived")
+            if room in NEVER:
+                raise WaiverError(f"{place}: cases of {room} cannot be waived")
         out.append(
             Waiver(tuple(cases), entry["issue"], entry["owner"], end, entry["reason"])
         )  # fmt: skip
@@ -70,7 +72,7 @@ def read(path: pathlib.Path) -> list[Waiver]:
 def apply(outcomes: list[dict], waivers: list[Waiver], today: datetime.date) -> None:
     """Marks outcomes that failed and are covered."""
     for outcome in outcomes:
-        if outcome["verdict"] in ("pass", "unsupported"):
+        if outcome["verdict"] in GOOD:
             continue
         for waiver in waivers:
             if waiver.covers(outcome["id"], today):
