@@ -31,7 +31,8 @@ function(backplane_add_tests name)
   endif()
   # PRE_TEST: the list is read when ctest runs, so that a build never executes what it built.
   gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${name} TIMEOUT 300)
+    DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${name} TIMEOUT 300
+    ENVIRONMENT "BACKPLANE_STATE_DIR=${backplane_BINARY_DIR}/state")
 endfunction()
 
 # backplane_add_room(<name> [LIBRARIES ...] [LOADS_PLUGINS])

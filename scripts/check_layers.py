@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ["core/base", "core/ir", "core/passes", "core/partition"]
-_HOST, _PLUGIN, _PLAN = (f"core/runtime/{room}" for room in ("host", "plugin", "plan"))
-_RUNTIME = [*_CORE, "plugin_api", _HOST, _PLUGIN, _PLAN]
+_HOST, _WATCH, _PLUGIN, _PLAN = (
+    f"core/runtime/{room}" for room in ("host", "watch", "plugin", "plan")
+)
+_RUNTIME = [*_CORE, "plugin_api", _HOST, _WATCH, _PLUGIN, _PLAN]
 _CPYTHON = ["core/cpython/bytecode", "core/cpython/frame"]
 _TORCH_ROOMS = ("bridge", "record", "device", "autograd", "compiler")
 _CALL_ROOMS = (
@@ -40,8 +42,9 @@ LAYERS: dict[str, list[str]] = {
     "core/passes": ["core/base", "core/ir"],
     "core/partition": ["core/base", "core/ir", "core/passes"],
     _HOST: [*_CORE, "plugin_api"],
-    _PLUGIN: [*_CORE, "plugin_api", _HOST],
-    _PLAN: [*_CORE, "plugin_api", _HOST, _PLUGIN],
+    _WATCH: [*_CORE, "plugin_api", _HOST],
+    _PLUGIN: [*_CORE, "plugin_api", _HOST, _WATCH],
+    _PLAN: [*_CORE, "plugin_api", _HOST, _WATCH, _PLUGIN],
     "core/runtime/testing": [*_RUNTIME, "sdk/include"],
     "core/cpython/bytecode": _RUNTIME,
     "core/cpython/frame": [*_RUNTIME, "core/cpython/bytecode"],
@@ -66,6 +69,7 @@ LAYERS: dict[str, list[str]] = {
 TEST_EXTRA = {
     "core/runtime": [*_RUNTIME, "core/runtime/testing", "sdk/include"],
     "core/torch": ["sdk/include"],
+    "tools": ["core/runtime/testing"],
 }
 
 # Pattern of an included path -> folders whose files may include it.

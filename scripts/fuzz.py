@@ -48,6 +48,7 @@ def prepare_environment(argv: list[str]) -> None:
     """What has to stand before the interpreter or a library starts: it runs itself again."""
     wanted = {"PYTHONHASHSEED": "0", "BACKPLANE_QUIET": "1", "OMP_NUM_THREADS": "1"}
     wanted |= {"OMP_WAIT_POLICY": "PASSIVE", "BACKPLANE_CACHE": "0"}
+    wanted |= {"BACKPLANE_QUARANTINE": "off"}  # it looks for crashes
     if "--isa" in argv and argv.index("--isa") + 1 < len(argv):
         level = argv[argv.index("--isa") + 1]
         if level in LEVELS:

@@ -14,6 +14,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Tests compile anew: what an earlier build left in the user's cache must not hide a fault.
 os.environ["BACKPLANE_CACHE_DIR"] = tempfile.mkdtemp(prefix="backplane-test-")
+# Nor does a crash that one test wants leave a plugin out of the next.
+os.environ["BACKPLANE_STATE_DIR"] = tempfile.mkdtemp(prefix="backplane-test-")
+os.environ["BACKPLANE_QUARANTINE"] = "off"
 
 import pytest
 
@@ -21,9 +24,10 @@ THREADS = min(2, os.cpu_count() or 1)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def remove_cache():
+def remove_folders():
     yield
-    shutil.rmtree(os.environ["BACKPLANE_CACHE_DIR"], ignore_errors=True)
+    for folder in ("BACKPLANE_CACHE_DIR", "BACKPLANE_STATE_DIR"):
+        shutil.rmtree(os.environ[folder], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -18,14 +18,20 @@ class UsageError(Exception):
 
 
 def _plugins(arguments: argparse.Namespace) -> int:
-    from torch_backplane import plugin_search
+    from torch_backplane import plugin_search, probe
 
     found = plugin_search.plugins()
+    probed = probe.probe([entry["name"] for entry in found if not entry["error"]])
+    for entry in found:
+        answer = {} if entry["error"] else probed[entry["name"]]
+        entry["error"] = entry["error"] or answer.get("error", "")
+        entry["certificate"] = answer.get("info", {}).get("certificate", "")
     if arguments.json:
         print(json.dumps(found, indent=2))
         return 0
     for entry in found:
         state = f"refused: {entry['error']}" if entry["error"] else "ok"
+        state += f" (certificate: {entry['certificate']})" if entry["certificate"] else ""
         print(f"{entry['name']:<20} {entry['origin']:<16} {state}\n    {entry['path']}")
     if not found:
         print("no plugin found; `backplane doctor` says where was searched and what to do")
@@ -35,12 +41,27 @@ def _plugins(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from torch_backplane import doctor
 
+    if arguments.release:
+        return _release(arguments.release)
     findings = doctor.examine()
     if arguments.json:
         print(json.dumps(doctor.as_dict(findings), indent=2))
     else:
         print("\n".join(str(finding) for finding in findings))
     return 1 if any(finding.state == "error" for finding in findings) else 0
+
+
+def _release(name: str) -> int:
+    from torch_backplane import _C
+
+    known = [crash["name"] for crash in _C.quarantined()]  # reads what is new, too
+    count = _C.release_quarantined(name)
+    if not count:
+        there = ", ".join(sorted(set(known))) or "none"
+        print(f"backplane: no plugin {name!r} is left out; there are: {there}", file=sys.stderr)
+        return 2
+    print(f"{name} is let in again")
+    return 0
 
 
 def load_model(path: pathlib.Path) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -237,6 +258,9 @@ def main(argv: list[str] | None = None) -> int:
     one = commands.add_parser("plugins", help="list the plugins that were found")
     one.set_defaults(run=_plugins)
     two = commands.add_parser("doctor", help="check the installation; what to do if it is broken")
+    two.add_argument(
+        "--release", metavar="PLUGIN", help="let a plugin in again that ended a process"
+    )
     two.set_defaults(run=_doctor)
     three = commands.add_parser("explain", help="compile a model and say where its nodes run")
     three.add_argument(

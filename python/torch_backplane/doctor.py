@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 import platform
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 # Versions of torch that this package is built and tested with: from the first, before the end.
 TORCH_FIRST, TORCH_END = (2, 11), (2, 14)
-OPENMP_LIBRARY = re.compile(r"/(lib(?:gomp|iomp5|omp)\b[^/]*?)(?:-[0-9a-f]{8,})?\.so[^/]*$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,17 +28,6 @@ class Finding:
         mark = "ok" if self.state == "ok" else self.state.upper()
         line = f"{self.topic:<10}{self.text}  [{mark}]"
         return line + (f"\n{'':<10}-> {self.remedy}" if self.remedy else "")
-
-
-def openmp_runtimes() -> list[str]:
-    """The OpenMP runtime libraries that this process has loaded. Two of them share no threads."""
-    paths = set()
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            path = line.split(maxsplit=5)[-1].strip()
-            if OPENMP_LIBRARY.search(path):
-                paths.add(os.path.realpath(path))
-    return sorted(paths)
 
 
 def _versions() -> Iterator[Finding]:
@@ -97,8 +85,15 @@ def _policy() -> Iterator[Finding]:
         yield Finding("policy", text)
 
 
+@functools.cache
+def _probed() -> dict[str, dict[str, Any]]:
+    from torch_backplane import plugin_search, probe
+
+    return probe.probe([e["name"] for e in plugin_search.plugins() if not e["error"]])
+
+
 def _plugins() -> Iterator[Finding]:
-    from torch_backplane import _C, plugin_search
+    from torch_backplane import plugin_search
 
     entries = plugin_search.plugins()
     if not entries:
@@ -109,21 +104,31 @@ def _plugins() -> Iterator[Finding]:
             "reinstall torch-backplane, or name a directory in BACKPLANE_PLUGIN_PATH",
         )
     for entry in entries:
-        try:
-            if entry["error"]:
-                raise _C.StatusError("refused", entry["error"])
-            info = _C.plugin_info(entry["name"])
-        except _C.StatusError as error:
+        error = entry["error"] or _probed()[entry["name"]].get("error")
+        if error:
             remedy = "install a version for this host, or remove the file: " + entry["path"]
-            yield Finding("plugin", f"{entry['name']}: refused: {error.args[1]}", "error", remedy)
+            yield Finding("plugin", f"{entry['name']}: refused: {error}", "error", remedy)
             continue
+        info = _probed()[entry["name"]]["info"]
         devices = ", ".join(device["name"] or device["label"] for device in info["devices"])
         text = f"{info['name']} {info['version']} ({info['vendor']}), ABI {info['abi']}, "
         text += f"sha256 {info['sha256'][:8]}…: {devices or 'no device'}"
+        text += f"; certificate: {info['certificate']}" if info["certificate"] else ""
         if devices:
             yield Finding("plugin", text)
         else:
             yield Finding("plugin", text, "warning", "check the vendor's driver")
+
+
+def _quarantine() -> Iterator[Finding]:
+    from torch_backplane import _C
+
+    for crash in _C.quarantined():
+        remedy = (
+            "ask its vendor for another build, which is let in at once; "
+            f"for the same one: backplane doctor --release {crash['name']}"
+        )
+        yield Finding("left out", crash["text"], "warning", remedy)
 
 
 def _backends() -> Iterator[Finding]:
@@ -140,7 +145,11 @@ def _backends() -> Iterator[Finding]:
 def _openmp() -> Iterator[Finding]:
     import torch
 
-    found = openmp_runtimes()
+    from torch_backplane import probe
+
+    found = sorted(
+        {*probe.openmp_runtimes(), *(p for a in _probed().values() for p in a["openmp"])}
+    )
     names = ", ".join(pathlib.Path(path).name for path in found) or "none"
     if len(found) > 1:
         remedy = "build the plugin against the runtime that torch brings"
@@ -165,16 +174,7 @@ def _openmp() -> Iterator[Finding]:
 
 def _opencl() -> Iterator[Finding]:
     """A driver's workers and libgomp's busy waiting fight where both run in turn on few cores."""
-    from torch_backplane import _C, plugin_search
-
-    if not any(
-        entry["name"] == "opencl" and not entry["error"] for entry in plugin_search.plugins()
-    ):
-        return
-    try:
-        devices = _C.plugin_info("opencl")["devices"]
-    except _C.StatusError:
-        return  # said under its plugin
+    devices = _probed().get("opencl", {}).get("info", {}).get("devices", [])
     if (
         any(device["is_cpu"] for device in devices)
         and os.environ.get("OMP_WAIT_POLICY", "").upper() != "PASSIVE"
@@ -215,7 +215,11 @@ def _cache() -> Iterator[Finding]:
 def examine() -> list[Finding]:
     """All findings. A check that fails unexpectedly is an error of its own."""
     findings: list[Finding] = []
-    for check in (_versions, _extension, _policy, _backends, _plugins, _openmp, _opencl, _cache):
+    _probed.cache_clear()
+    for check in (
+        *(_versions, _extension, _policy, _backends, _plugins, _quarantine, _openmp, _opencl),
+        _cache,
+    ):
         try:
             findings += check()
         except Exception as error:

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,6 +36,10 @@ def prepare() -> None:
     torch.set_num_threads(1)
 
 
+class _Raised(NamedTuple):
+    text: str
+
+
 def _work(pipe: Connection, judge: Judge) -> None:
     # What programs print is compared, what libraries print is noise.
     null = os.open(os.devnull, os.O_WRONLY)
@@ -45,10 +49,15 @@ def _work(pipe: Connection, judge: Judge) -> None:
     while os.getppid() == parent:
         if not pipe.poll(5.0):
             continue
-        with contextlib.suppress(EOFError):
-            pipe.send(judge(pipe.recv()))
-            continue
-        return
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        try:
+            said = judge(task)
+        except Exception as error:
+            said = _Raised(f"judge raised {type(error).__name__}: {error}"[:200])
+        pipe.send(said)
 
 
 def _processor_seconds(pid: int) -> float:
@@ -155,4 +164,4 @@ class Pool:
         else:
             worker.process.kill()
             worker.end()
-        return task, said, ""
+        return (task, None, said.text) if isinstance(said, _Raised) else (task, said, "")

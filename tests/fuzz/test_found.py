@@ -56,6 +56,20 @@ def norms_of_high_order(x):
     return [aten.linalg_vector_norm.default(x[:1], 300, [0])]
 
 
+def distances_of_many_rows(x):
+    far = (x[:, :3] * 3 / (x[:, :3] > 1)).repeat(8, 1)  # infinite some of them, NaN others
+    return [aten.cdist.default(far, x[:3, :3]), aten._euclidean_dist.default(far, x[:3, :3])]
+
+
+def products_of_complex_infinities(x):
+    a, b = x / (x.real > 0), x * (x.imag / 0)
+    return [a * b, a * 2j, torch.addcmul(x, a, b), torch.addcmul(a, b, x)]
+
+
+def slopes_of_one_number(x):
+    return [aten._prelu_kernel.default(x[0, 1], x)]
+
+
 def norms_of_short_floats(x):
     return [*aten._weight_norm_interface.default(x, x[:, :1])]
 
@@ -212,6 +226,9 @@ FOUND = (
     (draws_into_turned_memory, SINGLE, "sliced"),
     (one_element_a_channel, SINGLE, "plain"),
     (norms_of_high_order, SINGLE, "plain"),
+    (distances_of_many_rows, SINGLE, "plain"),
+    (slopes_of_one_number, SINGLE, "plain"),
+    (products_of_complex_infinities, COMPLEX, "plain"),
     (norms_of_short_floats, torch.float16, "plain"),
     (no_shape_function, SINGLE, "plain"),
     (imag_of_a_slice, COMPLEX, "sliced"),
@@ -246,7 +263,7 @@ def variance_of_nothing(x):
 
 
 def norm_of_nothing(x):
-    return [aten.linalg_vector_norm.default(x, -1)]
+    return [aten.linalg_vector_norm.default(x, -1), aten.norm.Scalar(x, float("nan"))]
 
 
 def rows_of_nothing(x):

@@ -81,6 +81,15 @@ def norm_of_one_picture(x):
     return [norm(pictures, *pair, True, 0.1, 1e-3)[0] for pair in weights]
 
 
+def norm_beside_scattered_statistics(x):
+    """Dense from its last channel on, and no format that PyTorch would suggest."""
+    pictures = x[:3].t().contiguous().view(7, 1, 3, 1).permute(3, 2, 1, 0)
+    apart, dense = torch.stack([x[0], x[0] * 0 + 1], 1)[:3, 0], x[1, :3].clone()
+    norm = aten._native_batch_norm_legit.default
+    pairs = ((apart, dense), (dense, apart), (dense.clone(), dense))
+    return [norm(pictures, None, None, *pair, True, 0.1, 1e-3)[0] for pair in pairs]
+
+
 def places_of_what_is_known(x):
     """What the recorder runs itself; PyTorch's lists of places lie column by column."""
     places = aten.argwhere.default(torch.ones(5, 2, 2).triu())
@@ -123,6 +132,7 @@ FOUND = (
     (products_of_an_infinity_at_the_end, SHORT, "plain"),
     (wider_pictures_of_nan, SINGLE, "plain"),
     (norm_of_one_picture, SINGLE, "plain"),
+    (norm_beside_scattered_statistics, SINGLE, "plain"),
     (places_of_what_is_known, SINGLE, "plain"),
     (slopes_without_end_at_zero, SINGLE, "plain"),
 )

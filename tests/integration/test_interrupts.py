@@ -115,3 +115,57 @@ os._exit(0)
 """
     done = run_python(program)
     assert done.returncode == 0, done.stderr
+
+
+HANGING = """
+import time, torch, torch_backplane
+f = lambda x: (x * 2).relu()
+compiled = {door}
+x = torch.randn(3)
+began = time.monotonic()
+try:
+    print(torch.equal(compiled(x), f(x)), flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+assert time.monotonic() - began < 60
+print(torch.equal(compiled(x), f(x)), torch_backplane.stats()["transfers"]["reference:0"]["health"])
+"""
+
+
+@each_door
+def test_work_that_does_not_end_is_given_up_after_the_deadline(door: str) -> None:
+    hangs = {"BACKPLANE_REFERENCE_HANGS_AT": "1", "BACKPLANE_DEADLINE": "1"}
+    done = run_python(HANGING.format(door=DOORS[door]), hangs)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["True", "True unknown"], done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if "is given up" in line]
+    assert "reference:0: event_wait did not end within 1 s (BACKPLANE_DEADLINE)" in told
+    strict = DOORS[door].replace("'report': False", "'report': False, 'strict': True")
+    done = run_python(HANGING.format(door=strict), hangs)
+    assert "BackplaneDeviceLostError: BP-0108" in done.stderr, done.stderr
+
+
+@each_door
+def test_ctrl_c_ends_a_wait_for_a_device(door: str) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", HANGING.format(door=DOORS[door])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "BACKPLANE_REFERENCE_HANGS_AT": "1",
+            "BACKPLANE_PATIENCE": "0.5",
+        },
+    )
+    assert program.stderr is not None
+    try:
+        for line in program.stderr:
+            if "still waiting for reference:0: event_wait" in line:
+                break
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=60)
+    finally:
+        program.kill()
+    assert out.splitlines() == ["interrupted", "True unknown"], err
+    assert program.returncode == 0, err

@@ -173,7 +173,7 @@ print({"plugin:reference", "plugin:cpu_onednn"} <= set(names), "torch_backplane.
 
 def test_one_openmp_runtime() -> None:
     code = USE.format(name="cpu_onednn") + (
-        "from torch_backplane.doctor import openmp_runtimes\nprint(openmp_runtimes())\n"
+        "from torch_backplane.probe import openmp_runtimes\nprint(openmp_runtimes())\n"
     )
     done = run_python(code)
     lines = done.stdout.splitlines()

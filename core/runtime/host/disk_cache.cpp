@@ -1,7 +1,6 @@
 #include "core/runtime/host/disk_cache.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/runtime/host/own_directory.h"
 #include "core/runtime/host/sha256.h"
 
 namespace backplane::runtime {
@@ -81,40 +81,9 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
   return true;
 }
 
-// Empty: the directory is there, ours, and nobody else's.
-std::string directory_fault(const std::string& directory) {
-  if (directory.empty() || directory.front() != '/') return "it is not an absolute path";
-  std::error_code error;
-  if (!fs::exists(directory, error)) {
-    const fs::path parent = fs::path(directory).parent_path();
-    fs::create_directories(parent, error);
-    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-      return std::string("it cannot be made (") + std::strerror(errno) + ")";
-    }
-  }
-  struct stat info {};
-  if (::lstat(directory.c_str(), &info) != 0) {
-    return std::string("it cannot be read (") + std::strerror(errno) + ")";
-  }
-  if (!S_ISDIR(info.st_mode)) return "it is not a directory";
-  if (info.st_uid != ::geteuid()) return "it belongs to another user";
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return "other users may enter it; expected mode 0700 (chmod 700)";
-  }
-  return {};
-}
-
 std::string default_directory() {
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/backplane";
-  passwd entry{};
-  passwd* found = nullptr;
-  std::string memory(16384, '\0');
-  if (::getpwuid_r(::geteuid(), &entry, memory.data(), memory.size(), &found) != 0 ||
-      found == nullptr || found->pw_dir == nullptr) {
-    return {};
-  }
-  return std::string(found->pw_dir) + "/.cache/backplane";
+  const std::string home = home_directory();
+  return home.empty() ? home : home + "/.cache/backplane";
 }
 
 // What became of one file that should hold `key`.

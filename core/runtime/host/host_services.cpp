@@ -1,5 +1,8 @@
 #include "core/runtime/host/host_services.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -331,6 +334,11 @@ bp_host* make_host(std::string_view name, std::string_view version, std::string_
 }  // namespace
 
 void set_interrupt_check(InterruptCheck check) { interrupt_check = check; }
+
+bool wants_interrupt() {
+  const InterruptCheck check = interrupt_check.load();
+  return check != nullptr && ::syscall(SYS_gettid) == ::getpid() && check();
+}
 
 bool CancelToken::ask() {
   if (was_cancelled()) return true;

@@ -94,6 +94,8 @@ struct ProfileCollector {
 // lock that the caller does not hold, so it is asked in that thread alone.
 using InterruptCheck = bool (*)();
 void set_interrupt_check(InterruptCheck check);
+// Asks it, in the program's main thread; others it does not interrupt.
+bool wants_interrupt();
 
 // What is_cancelled asks, of one call that this thread makes. Outlives the call.
 class CancelToken {

@@ -1,5 +1,6 @@
 #include "core/runtime/plan/call_frame.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -416,9 +417,18 @@ std::unique_ptr<CallFrame> CompiledGraph::take_frame() {
   return frame ? std::move(frame) : std::make_unique<CallFrame>(*this);
 }
 
+bool CompiledGraph::was_given_up() const {
+  return std::ranges::any_of(
+      places_, [](const Device* device) { return device != nullptr && device->is_given_up(); });
+}
+
 Status CompiledGraph::run(const Plan& plan, const Call& call) {
   std::unique_ptr<CallFrame> frame = take_frame();
   Status status = frame->run(plan, call);
+  if (!status.ok() && was_given_up()) {
+    static_cast<void>(frame.release());  // for good: a device may still write to it
+    return status;
+  }
   // After a failure work may still be under way in the frame's memory and the caller's.
   if (!status.ok()) frame->drain();
   frame->give_host_arena();

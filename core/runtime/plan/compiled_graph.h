@@ -136,6 +136,9 @@ class CompiledGraph {
   };
   // Any thread, several calls at a time. Returns when all outputs on the host are written.
   Status run(const Plan& plan, const Call& call);
+  // After a failed run: whether one of its devices may still work in the caller's memory, which is
+  // then never to be given back.
+  bool was_given_up() const;
 
   // ---- Reports
   const std::vector<std::unique_ptr<PartitionReport>>& partitions() const { return reports_; }

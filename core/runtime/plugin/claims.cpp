@@ -131,7 +131,7 @@ Result<partition::Target> query_claims(Device& device, const ir::Graph& graph,
   {
     const auto serialized = device.lock_call();
     BP_RETURN_IF_ERROR(call_plugin(
-        "claims",
+        {device.label(), "claims", arrays.summary()},
         [&] {
           return device.api().claims(device.plugin().handle(), &device.info(), &arrays.get(),
                                      collector.sink());

@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
@@ -23,7 +29,8 @@ constexpr std::size_t kTextLimit = 4096;
 constexpr std::size_t kArrayLimit = 4096;
 constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
 constexpr std::uint64_t kGuessedAlignmentBytes = 64;
-constexpr std::uint64_t kWaitSliceNs = 30'000'000'000;  // a longer wait is named in the log
+// Between two slices of a wait the program is asked whether it still wants to.
+constexpr std::uint64_t kWaitSliceNs = 100'000'000;
 
 bp_range host_range(void* memory, std::uint64_t bytes) { return {nullptr, memory, 0, bytes}; }
 
@@ -69,6 +76,38 @@ Status check_info(const bp_device_info& info, const std::string& label) {
 std::string device_label(const Plugin& plugin, std::uint32_t index) {
   return plugin.name() + ":" + std::to_string(index);
 }
+
+// How long to wait for work that does not end.
+class WaitLimit {
+ public:
+  // Work in the host's memory is waited for without an end: that memory is somebody else's.
+  explicit WaitLimit(bool in_host_memory) : has_end_(!in_host_memory) {
+    const char* const text = std::getenv("BACKPLANE_DEADLINE");
+    const double asked = text != nullptr ? std::strtod(text, nullptr) : 0;
+    if (asked > 0) seconds_ = asked;
+  }
+  // Asked between the slices of the wait; asks the program in turn.
+  bool is_over() {
+    const double waited = Seconds(Clock::now() - begin_).count();
+    if (!is_interrupted_ && wants_interrupt()) {
+      is_interrupted_ = true;
+      if (has_end_) seconds_ = std::min(seconds_, waited + kGraceSeconds);
+    }
+    return has_end_ && waited >= seconds_;
+  }
+  bool is_interrupted() const { return is_interrupted_; }
+  std::string text() const {
+    return std::to_string(std::lround(seconds_)) + " s (BACKPLANE_DEADLINE)";
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+  static constexpr double kGraceSeconds = 3;  // after Ctrl-C: most work ends by itself
+  Clock::time_point begin_ = Clock::now();
+  double seconds_ = std::numeric_limits<double>::infinity();
+  bool has_end_, is_interrupted_ = false;
+};
 
 void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
   std::uint64_t seen = peak.load(std::memory_order_relaxed);
@@ -127,7 +166,8 @@ Result<bp_device_info> describe_device(const Plugin& plugin, std::uint32_t index
   bp_device_info info{};
   info.struct_size = sizeof(info);
   BP_RETURN_IF_ERROR(call_plugin(
-      label, [&] { return plugin.api().device_describe(plugin.handle(), index, &info); },
+      {label, "device_describe", {}},
+      [&] { return plugin.api().device_describe(plugin.handle(), index, &info); },
       [&] { return label + ": device_describe"; }));
   BP_RETURN_IF_ERROR(check_info(info, label));
   // Nothing beyond what the plugin says it wrote counts.
@@ -139,12 +179,13 @@ Result<bp_device_info> describe_device(const Plugin& plugin, std::uint32_t index
 
 Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index) {
   BP_ASSIGN_OR_RETURN(const bp_device_info info, describe_device(*plugin, index));
-  const std::string call = device_label(*plugin, index) + ": device_open";
+  const std::string label = device_label(*plugin, index), call = label + ": device_open";
   bp_device* handle = nullptr;
   {
     const ProcessStateGuard guard(call);
     BP_RETURN_IF_ERROR(call_plugin(
-        call, [&] { return plugin->api().device_open(plugin->handle(), index, &handle); },
+        {label, "device_open", {}},
+        [&] { return plugin->api().device_open(plugin->handle(), index, &handle); },
         [&]() -> const std::string& { return call; }));
   }
   if (handle == nullptr) {
@@ -180,7 +221,7 @@ Device::Device(Plugin* plugin, std::uint32_t index, bp_device* handle, const bp_
       process_(process_id()) {}
 
 Device::~Device() {
-  if (process_id() != process_) return;
+  if (!may_release()) return;
   remove_profiled(this);
   queue_.reset();
   const std::uint64_t live = counters_.live_bytes.load();
@@ -193,8 +234,6 @@ Device::~Device() {
 }
 
 const bp_plugin_api& Device::api() const { return plugin_->api(); }
-
-std::string Device::label() const { return label_; }
 
 std::uint64_t Device::alignment_bytes() const {
   if (info_.offset_alignment_bytes != 0) return info_.offset_alignment_bytes;
@@ -211,14 +250,18 @@ std::string Device::call_text(std::string_view call) const {
   return label_ + ": " + std::string(call);
 }
 
-Status Device::check_process(std::string_view call) const {
-  if (process_id() == process_) [[likely]]
+Status Device::check_usable(std::string_view call) const {
+  if (process_id() == process_ && !is_given_up()) [[likely]]
     return {};
+  if (is_given_up())
+    return {Code::kDeviceLost, call_text(call) + " was not called: the device was given up."};
   return {Code::kUnsupported,
           call_text(call) +
               " in a child of fork(), which did not open the device itself; start the "
               "child with spawn, or load plugins after the fork."};
 }
+
+bool Device::may_release() const { return process_id() == process_ && !is_given_up(); }
 
 Status Device::noted(Status status) {
   if (status.code() == Code::kDeviceLost && !is_lost_.exchange(true))
@@ -230,19 +273,20 @@ Status Device::noted(Status status) {
 template <class Entry>
 Status Device::enter(std::string_view call, Entry&& entry) {
   const std::unique_lock<std::mutex> lock = lock_call();
-  return noted(call_plugin(label_, std::forward<Entry>(entry), [&] { return call_text(call); }));
+  return noted(
+      call_plugin({label_, call, {}}, std::forward<Entry>(entry), [&] { return call_text(call); }));
 }
 
 template <class Entry>
 void Device::enter_void(std::string_view call, Entry&& entry) {
   const std::unique_lock<std::mutex> lock = lock_call();
-  call_plugin_void(label_, std::forward<Entry>(entry), [&] { return call_text(call); });
+  call_plugin_void({label_, call, {}}, std::forward<Entry>(entry), [&] { return call_text(call); });
 }
 
 Result<DeviceBuffer> Device::allocate(std::uint64_t bytes) {
   if (bytes == 0) return DeviceBuffer();  // an empty tensor binds nothing
   const std::string call = "buffer_create of " + std::to_string(bytes) + " bytes";
-  BP_RETURN_IF_ERROR(check_process(call));
+  BP_RETURN_IF_ERROR(check_usable(call));
   if (info_.buffer_limit_bytes != 0 && bytes > info_.buffer_limit_bytes) {
     return Status(Code::kOutOfMemory, call_text(call) +
                                           " failed: the largest buffer of this device has " +
@@ -270,7 +314,7 @@ Result<DeviceBuffer> Device::allocate(std::uint64_t bytes) {
 void Device::release_buffer(bp_buffer* buffer, std::uint64_t bytes) {
   counters_.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   end_use();
-  if (process_id() != process_) return;
+  if (!may_release()) return;
   enter_void("buffer_release", [&] { api().buffer_release(buffer); });
 }
 
@@ -287,7 +331,7 @@ void Device::count_copy(const bp_range& source, const bp_range& target, CopyCaus
 
 Status Device::copy_async(const bp_range& source, const bp_range& target, CopyCause cause,
                           const bp_order& order) {
-  BP_RETURN_IF_ERROR(check_process("copy"));
+  BP_RETURN_IF_ERROR(check_usable("copy"));
   // An empty tensor has no memory at either end; the order is still kept.
   if (source.size_bytes != target.size_bytes ||
       (source.size_bytes != 0 && source.buffer == nullptr && target.buffer == nullptr)) {
@@ -306,7 +350,7 @@ Status Device::copy_async(const bp_range& source, const bp_range& target, CopyCa
   {
     const std::unique_lock<std::mutex> lock = lock_call();
     BP_RETURN_IF_ERROR(noted(call_plugin(
-        label_, [&] { return api().copy(handle_, &args); },
+        {label_, "copy", {}}, [&] { return api().copy(handle_, &args); },
         [&] { return call_text("copy of ") + std::to_string(source.size_bytes) + " bytes"; })));
   }
   if (source.size_bytes != 0) count_copy(source, target, cause);
@@ -338,7 +382,7 @@ Status Device::copy_on_device(const bp_range& source, const bp_range& target) {
 
 Result<bp_stream*> Device::create_stream() {
   if (!has_streams()) return static_cast<bp_stream*>(nullptr);
-  BP_RETURN_IF_ERROR(check_process("stream_create"));
+  BP_RETURN_IF_ERROR(check_usable("stream_create"));
   bp_stream* stream = nullptr;
   BP_RETURN_IF_ERROR(enter("stream_create", [&] { return api().stream_create(handle_, &stream); }));
   if (stream == nullptr) {
@@ -348,13 +392,13 @@ Result<bp_stream*> Device::create_stream() {
 }
 
 void Device::release_stream(bp_stream* stream) {
-  if (stream == nullptr || process_id() != process_) return;
+  if (stream == nullptr || !may_release()) return;
   enter_void("stream_release", [&] { api().stream_release(stream); });
 }
 
 Result<bp_event*> Device::create_event() {
   if (!has_streams()) return static_cast<bp_event*>(nullptr);
-  BP_RETURN_IF_ERROR(check_process("event_create"));
+  BP_RETURN_IF_ERROR(check_usable("event_create"));
   bp_event* event = nullptr;
   BP_RETURN_IF_ERROR(enter("event_create", [&] { return api().event_create(handle_, &event); }));
   if (event == nullptr) {
@@ -364,13 +408,13 @@ Result<bp_event*> Device::create_event() {
 }
 
 void Device::release_event(bp_event* event) {
-  if (event == nullptr || process_id() != process_) return;
+  if (event == nullptr || !may_release()) return;
   enter_void("event_release", [&] { api().event_release(event); });
 }
 
 Result<bool> Device::wait_for(bp_event* event, std::uint64_t timeout_ns) {
   if (event == nullptr) return true;
-  BP_RETURN_IF_ERROR(check_process("event_wait"));
+  BP_RETURN_IF_ERROR(check_usable("event_wait"));
   if (timeout_ns != 0) {
     // Time is up, or the work failed: the question below says which.
     static_cast<void>(
@@ -386,7 +430,7 @@ Result<bp_device_counters> Device::plugin_counters() {
   out.struct_size = sizeof out;
   out.health = BP_HEALTH_OK;
   if (api().device_counters == nullptr) return out;
-  BP_RETURN_IF_ERROR(check_process("device_counters"));
+  BP_RETURN_IF_ERROR(check_usable("device_counters"));
   BP_RETURN_IF_ERROR(
       enter("device_counters", [&] { return api().device_counters(handle_, &out); }));
   return out;
@@ -404,19 +448,36 @@ Result<DeviceQueue*> Device::queue() {
   return queue_.get();
 }
 
+Status Device::give_up(const std::string& why, Code code) {
+  is_given_up_ = true;
+  is_lost_ = true;
+  log(LogLevel::kError, call_text("event_wait") + " " + why +
+                            "; the device is given up: what can, runs with PyTorch from now on");
+  return {code, call_text("event_wait") + " " + why + "; the device was given up."};
+}
+
 Status Device::wait(bp_event* event) {
   if (event == nullptr) return {};
-  BP_RETURN_IF_ERROR(check_process("event_wait"));
-  for (std::uint64_t slices = 1;; ++slices) {
+  BP_RETURN_IF_ERROR(check_usable("event_wait"));
+  const CallScope all(label_, "event_wait");  // one wait to who looks at it, not its slices
+  std::optional<WaitLimit> limit;             // of a wait that is longer than a slice
+  for (;;) {
     std::int32_t done = 0;
     Status status = enter("event_wait", [&] { return api().event_wait(event, kWaitSliceNs); });
-    if (status.code() != Code::kTimeout) return status;
-    // Either the wait took too long, or the work failed with a time-out of its own.
-    Status failure = enter("event_query", [&] { return api().event_query(event, &done); });
-    if (done != 0 || !failure.ok()) return failure;
-    log(LogLevel::kWarning, label_ + " has not finished its work after " +
-                                std::to_string(slices * (kWaitSliceNs / 1'000'000'000)) +
-                                " seconds; still waiting");
+    if (status.code() == Code::kTimeout) {
+      // Either the wait took too long, or the work failed with a time-out of its own.
+      status = enter("event_query", [&] { return api().event_query(event, &done); });
+      if (done == 0 && status.ok()) {
+        if (!limit) limit.emplace(binds_host_memory());
+        if (!limit->is_over()) continue;
+        return limit->is_interrupted()
+                   ? give_up("was interrupted", Code::kCancelled)
+                   : give_up("did not end within " + limit->text(), Code::kDeviceLost);
+      }
+    }
+    if (status.ok() && limit && limit->is_interrupted())
+      return {Code::kCancelled, call_text("event_wait") + " was interrupted."};
+    return status;
   }
 }
 

@@ -70,7 +70,7 @@ class Device {
   bp_device* handle() const { return handle_; }
   std::uint32_t index() const { return index_; }
   const bp_device_info& info() const { return info_; }
-  std::string label() const;  // "reference:0"
+  const std::string& label() const { return label_; }  // "reference:0"
   bool binds_host_memory() const { return (info_.flags & BP_DEVICE_BINDS_HOST_MEMORY) != 0; }
   bool has_streams() const { return has_streams_; }
   std::uint64_t alignment_bytes() const;
@@ -80,8 +80,13 @@ class Device {
   // callers.
   std::unique_lock<std::mutex> lock_call();
 
-  // An error in a child of fork() that did not open the device itself.
-  Status check_process(std::string_view call) const;
+  // An error in a child of fork() that did not open the device itself, and of a device that was
+  // given up.
+  Status check_usable(std::string_view call) const;
+  // Its work was no longer waited for: $BACKPLANE_DEADLINE seconds were over, or Ctrl-C was
+  // pressed. What it may still write to is never given back: memory of the device, and whoever lent
+  // it his own keeps that. Devices that bind the host's memory are waited for without an end.
+  bool is_given_up() const { return is_given_up_.load(std::memory_order_relaxed); }
 
   // Out of memory is retried once after trim().
   Result<DeviceBuffer> allocate(std::uint64_t bytes);
@@ -109,7 +114,7 @@ class Device {
   void end_use() { users_.fetch_sub(1, std::memory_order_relaxed); }
   // Tells a loss of the device, once. Gives back what it is given.
   Status noted(Status status);
-  bool is_used() const { return users_.load(std::memory_order_relaxed) != 0; }
+  bool is_used() const { return users_.load(std::memory_order_relaxed) != 0 || is_given_up(); }
 
   CopyCounters& counters() { return counters_; }
   // What the plugin says about itself; of one that says nothing, that all is well.
@@ -122,6 +127,9 @@ class Device {
 
  private:
   Status probe_streams();
+  // Of a handle of the device: here, and not in its hands for good.
+  bool may_release() const;
+  Status give_up(const std::string& why, Code code);
 
   struct TrimHook {
     Trim hook;
@@ -147,7 +155,7 @@ class Device {
   bool has_streams_ = false;
   CopyCounters counters_;
   std::atomic<std::int64_t> users_{0};
-  std::atomic<bool> is_lost_{false};
+  std::atomic<bool> is_lost_{false}, is_given_up_{false};
   std::mutex queue_mutex_;  // guards queue_; not held over a plugin call
   std::unique_ptr<DeviceQueue> queue_;
   std::mutex call_mutex_;  // see lock_call

@@ -31,12 +31,13 @@ std::string cache_key(const Device& device, const ExecutableRequest& request) {
   return sha256_hex(text + "\n" + request.graph_text);
 }
 
-// Every call into the plugin: under the device's lock where it has one.
+// Every call into the plugin: under the device's lock where it has one. `nodes` for whoever asks
+// what it is busy with.
 template <class Call>
-Status guarded(Device& device, std::string_view name, Call&& call) {
+Status guarded(Device& device, std::string_view name, std::string_view nodes, Call&& call) {
   const auto serialized = device.lock_call();
-  return device.noted(
-      call_plugin(name, std::forward<Call>(call), [&] { return call_name(device, name); }));
+  return device.noted(call_plugin({device.label(), name, nodes}, std::forward<Call>(call),
+                                  [&] { return call_name(device, name); }));
 }
 
 // A cached blob is the requirement's length, the requirement, the plugin's bytes.
@@ -62,6 +63,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   const bp_plugin_api& api = device.api();
   const std::size_t input_count = graph.get().input_count;
   const std::size_t output_count = graph.get().output_count;
+  const std::string nodes = graph.summary();
   DiskCache* cache = api.executable_save != nullptr ? DiskCache::instance() : nullptr;
   const std::string key = cache ? cache_key(device, request) : std::string();
   if (cache) {
@@ -78,8 +80,9 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
         return api.executable_load(device.handle(), blob.data(), blob.size(), &handle);
       };
       // Whatever is wrong with a blob: it is compiled anew.
-      if (intact && guarded(device, "blob_check", check).ok() && answer == BP_BLOB_COMPATIBLE &&
-          guarded(device, "executable_load", load).ok() && handle != nullptr) {
+      if (intact && guarded(device, "blob_check", nodes, check).ok() &&
+          answer == BP_BLOB_COMPATIBLE && guarded(device, "executable_load", nodes, load).ok() &&
+          handle != nullptr) {
         std::unique_ptr<Executable> loaded(new Executable(&device, handle, graph));
         loaded->from_cache_ = true;
         if (loaded->describe(input_count, output_count).ok() && loaded->check_layouts(request).ok())
@@ -102,7 +105,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   {
     const std::string call = call_name(device, "compile");
     const ProcessStateGuard process(call);
-    Status status = guarded(device, "compile",
+    Status status = guarded(device, "compile", nodes,
                             [&] { return api.compile(device.plugin().handle(), &args, &handle); });
     // The program's wish counts, whatever became of the call.
     if (cancel.was_cancelled()) {
@@ -120,7 +123,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   BP_RETURN_IF_ERROR(made->check_layouts(request));
   if (cache && !made->requirement_.empty()) {
     ByteCollector bytes;
-    if (guarded(device, "executable_save", [&] {
+    if (guarded(device, "executable_save", nodes, [&] {
           return api.executable_save(handle, bytes.sink());
         }).ok())
       cache->put(key, join_blob(made->requirement_, bytes.bytes));
@@ -130,16 +133,18 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
 
 Executable::~Executable() {
   device_->end_use();
+  if (device_->is_given_up()) return;  // it may still run
   const auto serialized = device_->lock_call();
   call_plugin_void(
-      "executable_release", [&] { device_->api().executable_release(handle_); },
+      {device_->label(), "executable_release", nodes_},
+      [&] { device_->api().executable_release(handle_); },
       [&] { return call_name(*device_, "executable_release"); });
 }
 
 Status Executable::describe(std::size_t input_count, std::size_t output_count) {
   bp_executable_info info{};
   info.struct_size = sizeof info;
-  BP_RETURN_IF_ERROR(guarded(*device_, "executable_describe",
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_describe", nodes_,
                              [&] { return device_->api().executable_describe(handle_, &info); }));
   constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
   if ((info.flags & kMustUnderstand) != 0)
@@ -191,17 +196,18 @@ Status Executable::check_layouts(const ExecutableRequest& request) const {
 Result<std::uint64_t> Executable::workspace_bytes(std::span<const std::int64_t> dims) const {
   if (dims.empty() || device_->api().executable_workspace == nullptr) return workspace_bytes_;
   std::uint64_t bytes = 0;
-  BP_RETURN_IF_ERROR(guarded(*device_, "executable_workspace", [&] {
+  BP_RETURN_IF_ERROR(guarded(*device_, "executable_workspace", nodes_, [&] {
     return device_->api().executable_workspace(handle_, dims.data(), &bytes);
   }));
   return std::max(workspace_bytes_, bytes);
 }
 
 Status Executable::execute(const bp_execute_args& args) const {
-  BP_RETURN_IF_ERROR(device_->check_process("execute"));
+  BP_RETURN_IF_ERROR(device_->check_usable("execute"));
   std::unique_lock<std::mutex> alone;
   if (one_call_) alone = std::unique_lock<std::mutex>(*one_call_);
-  return guarded(*device_, "execute", [&] { return device_->api().execute(handle_, &args); });
+  return guarded(*device_, "execute", nodes_,
+                 [&] { return device_->api().execute(handle_, &args); });
 }
 
 }  // namespace backplane::runtime

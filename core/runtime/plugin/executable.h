@@ -44,7 +44,7 @@ class Executable {
 
  private:
   Executable(Device* device, bp_executable* handle, const GraphArrays& graph)
-      : device_(device), handle_(handle), offsets_(graph.offsets()) {
+      : device_(device), handle_(handle), nodes_(graph.summary()), offsets_(graph.offsets()) {
     device_->begin_use();
   }
   Status describe(std::size_t input_count, std::size_t output_count);
@@ -53,6 +53,7 @@ class Executable {
 
   Device* device_;
   bp_executable* handle_;
+  std::string nodes_;  // GraphArrays::summary
   std::vector<bp_io_contract> inputs_, outputs_;
   std::vector<ir::ValueId> offsets_;
   std::uint64_t workspace_bytes_ = 0, internal_bytes_ = 0;

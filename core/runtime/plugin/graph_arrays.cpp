@@ -229,4 +229,15 @@ void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> node
   view_.output_count = outputs_.size();
 }
 
+std::string GraphArrays::summary() const {
+  constexpr std::size_t kNamed = 3;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kNamed, nodes_.size()); ++i) {
+    const bp_string& name = ops_[nodes_[i].op].name;
+    out += (i == 0 ? "" : ", ") + std::string(name.data, name.size);
+  }
+  if (nodes_.size() > kNamed) out += " and " + std::to_string(nodes_.size() - kNamed) + " more";
+  return out;
+}
+
 }  // namespace backplane::runtime

@@ -33,6 +33,7 @@ class GraphArrays {
   GraphArrays& operator=(const GraphArrays&) = delete;
 
   const bp_graph& get() const { return view_; }
+  std::string summary() const;  // "aten.mm, aten.relu and 3 more"
   // Views whose offset follows from sizes: each has a dim class of its own, behind the graph's.
   const std::vector<ir::ValueId>& offsets() const { return offsets_; }
 

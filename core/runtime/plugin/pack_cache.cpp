@@ -150,7 +150,7 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
     {
       const auto serialized = device.lock_call();
       BP_RETURN_IF_ERROR(call_plugin(
-          "layout_bytes",
+          {device.label(), "layout_bytes", {}},
           [&] {
             return device.api().layout_bytes(device.plugin().handle(), &device.info(), &target_desc,
                                              &bytes);
@@ -176,7 +176,7 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
     {
       const auto serialized = device.lock_call();
       status = call_plugin(
-          "layout_convert",
+          {device.label(), "layout_convert", {}},
           [&] {
             return device.api().layout_convert(device.handle(), &source_desc, &source, &target_desc,
                                                &target, &order);

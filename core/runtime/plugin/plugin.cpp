@@ -22,6 +22,10 @@
 #include "core/runtime/plugin/load_policy.h"
 #include "core/runtime/plugin/plugin_call.h"
 #include "core/runtime/plugin/plugin_table.h"
+#include "core/runtime/watch/call_board.h"
+#include "core/runtime/watch/crash_words.h"
+#include "core/runtime/watch/patience.h"
+#include "core/runtime/watch/quarantine.h"
 
 namespace backplane::runtime {
 
@@ -149,6 +153,7 @@ std::string_view loader_text(std::string_view text) {
 Result<Library> open_library(const PluginNote& note, const std::string& path) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::unique_ptr<boost::dll::shared_library>>;
+  const CallScope scope(note.name, "load");
   try {
     using boost::dll::load_mode::rtld_local;
     using boost::dll::load_mode::rtld_now;
@@ -168,6 +173,7 @@ Result<Library> open_library(const PluginNote& note, const std::string& path) {
 // Calls the entry. The plugin promises not to throw; this is the second line of defence.
 Status call_negotiate(const Library& library, bp_negotiation& negotiation, const PluginNote& note,
                       const std::string& path) {
+  const CallScope scope(note.name, "negotiate");
   try {
     library.negotiate(&negotiation);
     return {};
@@ -215,6 +221,7 @@ Status check_answer(const bp_negotiation& answer, const PluginNote& note, const 
 }  // namespace
 
 Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
+  read_earlier_crashes();
   const FileStamp stamp = stamp_of(path);
   BP_ASSIGN_OR_RETURN(PluginNote note, preflight(path));
   BP_RETURN_IF_ERROR(check_note(note, path));
@@ -222,7 +229,12 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
   BP_ASSIGN_OR_RETURN(const LoadPolicy policy, read_load_policy());
   if (const Status allowed = check_load(policy, path, sha256, today()); !allowed.ok())
     return refuse(note, path, allowed.code(), allowed.message());
+  if (const Status calm = check_quarantine(sha256); !calm.ok())
+    return refuse(note, path, calm.code(), calm.message());
 
+  note_plugin(note.name, sha256);
+  install_crash_words();
+  start_patience();
   bp_negotiation negotiation{};
   negotiation.magic = BP_NEGOTIATE_MAGIC;
   negotiation.host_min = kHostMin;
@@ -232,6 +244,8 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
   {
     const ProcessStateGuard guard("loading " + who(note, path));
     BP_ASSIGN_OR_RETURN(library, open_library(note, path));
+    for (const LibraryMap::Range& range : LibraryMap::of(library.handle).ranges)
+      if (range.executable) note_code(note.name, range.begin, range.end);
     if (stamp_of(path) != stamp) {
       return refuse(note, path, Code::kInvalidArgument,
                     "the file changed while it was loaded; start again");
@@ -257,11 +271,14 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
 }
 
 Plugin::~Plugin() {
+  const bool is_at_work = std::ranges::any_of(
+      devices_, [](const auto& device) { return device != nullptr && device->is_given_up(); });
   devices_.clear();
-  if (process_id() != process_) return;
+  if (process_id() != process_ || is_at_work) return;
   const ProcessStateGuard guard("shutdown of plugin '" + name() + "'");
   call_plugin_void(
-      name(), [&] { api_.shutdown(handle_); }, [&] { return "plugin '" + name() + "': shutdown"; });
+      {name(), "shutdown", {}}, [&] { api_.shutdown(handle_); },
+      [&] { return "plugin '" + name() + "': shutdown"; });
   if (log_enabled("plugins"))
     log_topic("plugins", "backplane: plugin '" + name() + "' was shut down");
 }
@@ -276,7 +293,7 @@ std::uint32_t Plugin::device_count() const {
   if (process_id() != process_) return 0;
   std::uint32_t count = 0;
   call_plugin_void(
-      name(), [&] { count = api_.device_count(handle_); },
+      {name(), "device_count", {}}, [&] { count = api_.device_count(handle_); },
       [&] { return "plugin '" + name() + "': device_count"; });
   if (count <= kDeviceLimit) return count;
   log(LogLevel::kWarning, "plugin '" + name() + "' reports " + std::to_string(count) +

@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/process_state.h"
+#include "core/runtime/watch/call_board.h"
 
 namespace backplane::runtime {
 
@@ -21,13 +22,20 @@ Status thrown_status(const std::string& call, const char* what);
 // Of an entry that cannot fail: to the log.
 void log_thrown(const Status& status);
 
-// `entry()` is the call, `describe()` its name for errors: "plugin 'x' (x:0): compile". `name`, for
-// the log, outlives the call.
+// Where a call goes, for the call board and the log. Outlives the call.
+struct CallSite {
+  std::string_view who;     // "acme:0", or "acme" of what no device is asked
+  std::string_view entry;   // "compile"
+  std::string_view detail;  // nodes, or empty
+};
+
+// `entry()` is the call, `describe()` its name for errors: "plugin 'x' (x:0): compile".
 template <class Entry, class Describe>
-Status call_plugin(std::string_view name, Entry&& entry, Describe&& describe) {
+Status call_plugin(const CallSite& site, Entry&& entry, Describe&& describe) {
   bp_error* error = nullptr;
   try {
-    const FpGuard guard(name);
+    const CallScope scope(site.who, site.entry, site.detail);
+    const FpGuard guard(site.who);
     error = std::forward<Entry>(entry)();
   } catch (const abi::__forced_unwind&) {  // the thread is cancelled
     throw;
@@ -43,12 +51,12 @@ Status call_plugin(std::string_view name, Entry&& entry, Describe&& describe) {
 
 // An entry without an answer.
 template <class Entry, class Describe>
-void call_plugin_void(std::string_view name, Entry&& entry, Describe&& describe) {
+void call_plugin_void(const CallSite& site, Entry&& entry, Describe&& describe) {
   const auto run = [&]() -> bp_error* {
     std::forward<Entry>(entry)();
     return nullptr;
   };
-  const Status status = call_plugin(name, run, std::forward<Describe>(describe));
+  const Status status = call_plugin(site, run, std::forward<Describe>(describe));
   if (!status.ok()) [[unlikely]]
     log_thrown(status);
 }

@@ -25,16 +25,16 @@ graph @thrown(%x: f32[3]) -> (f32[3]) {
 
 class Throws {
  public:
-  explicit Throws(const char* entry) { ::setenv("BACKPLANE_THROWS", entry, 1); }
-  ~Throws() { ::unsetenv("BACKPLANE_THROWS"); }
+  explicit Throws(const std::string& entry) { ::setenv("BACKPLANE_SABOTAGE", entry.c_str(), 1); }
+  ~Throws() { ::unsetenv("BACKPLANE_SABOTAGE"); }
   Throws(const Throws&) = delete;
   Throws& operator=(const Throws&) = delete;
 };
 
 // From loading to the call of a graph: the first error.
-std::string run_all(const char* entry) {
+std::string run_all(const std::string& entry) {
   const Throws throws(entry);
-  auto plugin = Plugin::load(testing_plugin("throwing"));
+  auto plugin = Plugin::load(testing_plugin("sabotage"));
   if (!plugin.ok()) return plugin.status().message();
   const auto device = (*plugin)->device(0);
   if (!device.ok()) return device.status().message();
@@ -54,15 +54,15 @@ TEST(PluginCall, EachEntryThatThrowsIsNamed) {
     const char* entry;
     const char* named;
   };
-  for (const Case& c : {Case{"device_describe", "throwing:0: device_describe"},
-                        Case{"device_open", "throwing:0: device_open"},
-                        Case{"buffer_create", "throwing:0: buffer_create"},
-                        Case{"copy", "throwing:0: copy of 12 bytes"},
-                        Case{"claims", "plugin 'throwing': claims of a graph of 2 nodes"},
-                        Case{"compile", "plugin 'throwing' (throwing:0): compile"},
-                        Case{"executable_describe", "(throwing:0): executable_describe"},
-                        Case{"execute", "plugin 'throwing' (throwing:0): execute"}}) {
-    EXPECT_THAT(run_all(c.entry),
+  for (const Case& c : {Case{"device_describe", "sabotage:0: device_describe"},
+                        Case{"device_open", "sabotage:0: device_open"},
+                        Case{"buffer_create", "sabotage:0: buffer_create"},
+                        Case{"copy", "sabotage:0: copy of 12 bytes"},
+                        Case{"claims", "plugin 'sabotage': claims of a graph of 2 nodes"},
+                        Case{"compile", "plugin 'sabotage' (sabotage:0): compile"},
+                        Case{"executable_describe", "(sabotage:0): executable_describe"},
+                        Case{"execute", "plugin 'sabotage' (sabotage:0): execute"}}) {
+    EXPECT_THAT(run_all(std::string(c.entry) + " throw"),
                 AllOf(HasSubstr(c.named),
                       HasSubstr("threw an exception (the vendor's code gave up); no exception may "
                                 "cross the plugin's boundary")))
@@ -72,23 +72,24 @@ TEST(PluginCall, EachEntryThatThrowsIsNamed) {
 }
 
 TEST(PluginCall, AnExecuteThatThrowsNamesTheNodes) {
-  EXPECT_THAT(run_all("execute"), AllOf(HasSubstr("of thrown on throwing:0: nodes 0 aten.neg, 1 "
-                                                  "aten.relu")));
-  EXPECT_THAT(run_all("execute 42"), HasSubstr("threw an exception of unknown type"));
+  EXPECT_THAT(run_all("execute throw"),
+              AllOf(HasSubstr("of thrown on sabotage:0: nodes 0 aten.neg, 1 "
+                              "aten.relu")));
+  EXPECT_THAT(run_all("execute throw42"), HasSubstr("threw an exception of unknown type"));
 }
 
 TEST(PluginCall, EntriesThatCannotFailAreLogged) {
   for (const char* entry : {"device_close", "buffer_release", "executable_release", "shutdown"}) {
     ::testing::internal::CaptureStderr();
-    EXPECT_EQ(run_all(entry), "") << entry;
+    EXPECT_EQ(run_all(std::string(entry) + " throw"), "") << entry;
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-                AllOf(HasSubstr("throwing"), HasSubstr(entry), HasSubstr("threw an exception")));
+                AllOf(HasSubstr("sabotage"), HasSubstr(entry), HasSubstr("threw an exception")));
   }
 }
 
 TEST(PluginCall, APluginThatCannotCountHasNoDevices) {
   ::testing::internal::CaptureStderr();
-  EXPECT_THAT(run_all("device_count"), HasSubstr("Plugin 'throwing' has 0 devices"));
+  EXPECT_THAT(run_all("device_count throw"), HasSubstr("Plugin 'sabotage' has 0 devices"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("device_count"));
 }
 

@@ -87,10 +87,10 @@ void end_span(std::uint64_t id) {
 // One of the two entries of a plugin that takes profiles.
 template <class Call>
 Status call_profile(Device& device, const char* name, Call&& call) {
-  const std::string text = device.label() + ": " + name;
   const std::unique_lock<std::mutex> lock = device.lock_call();
   return call_plugin(
-      text, [&] { return call(device.api()); }, [&]() -> const std::string& { return text; });
+      {device.label(), name, {}}, [&] { return call(device.api()); },
+      [&] { return device.label() + ": " + name; });
 }
 
 // Ends the profile and keeps what it says.

@@ -26,7 +26,8 @@ void set_error(std::string_view code, const Status& status) {
 
 void raise_error(std::string_view code, const Status& status) {
   const py::gil_scoped_acquire gil;
-  set_error(code, status);
+  // What the program was interrupted by is raised as it is.
+  if (status.code() != Code::kCancelled || PyErr_Occurred() == nullptr) set_error(code, status);
   python_error raised;
   raised.persist();
   throw raised;

@@ -458,6 +458,10 @@ Result<std::vector<at::Tensor>> CompiledFunction::run(std::span<Argument> argume
   call.packs = packs.get();
   call.fallback = &runner;
   if (Status status = graph_->run(*plan->graph, call); !status.ok()) {
+    if (graph_->was_given_up())
+      for (const Root& root : scratch.roots)
+        if (root->defined())
+          static_cast<void>(new at::Tensor(*root));  // for good: a device may write to it
     runner.rethrow();
     return status;
   }

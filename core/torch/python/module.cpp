@@ -11,7 +11,6 @@
 #include "core/runtime/host/host_arena.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/plugin/device.h"
-#include "core/runtime/plugin/load_policy.h"
 #include "core/runtime/plugin/pack_cache.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/registry.h"
@@ -21,6 +20,7 @@
 #include "core/torch/python/devices.h"
 #include "core/torch/python/frontend_bindings.h"
 #include "core/torch/python/memory_bindings.h"
+#include "core/torch/python/plugin_bindings.h"
 #include "core/torch/python/record_bindings.h"
 #include "core/torch/python/recorded_bindings.h"
 
@@ -151,92 +151,6 @@ py::dict report(const compiler::CompiledFunction& function) {
   return out;
 }
 
-py::dict device_counters(runtime::Device& device) {
-  py::dict out;
-  runtime::CopyCounters& counters = device.counters();
-  py::dict to_device, from_device;
-  std::uint64_t to_total = 0, from_total = 0;
-  for (int i = 0; i < runtime::kCopyCauseCount; ++i) {
-    const std::string cause(runtime::copy_cause_name(static_cast<runtime::CopyCause>(i)));
-    const auto at = static_cast<std::size_t>(i);
-    to_device[cause.c_str()] =
-        py::make_tuple(counters.to_device_bytes[at].load(), counters.to_device_count[at].load());
-    from_device[cause.c_str()] = py::make_tuple(counters.from_device_bytes[at].load(),
-                                                counters.from_device_count[at].load());
-    to_total += counters.to_device_bytes[at].load();
-    from_total += counters.from_device_bytes[at].load();
-  }
-  out["host_to_device"] = to_device;
-  out["device_to_host"] = from_device;
-  out["host_to_device_bytes"] = to_total;
-  out["device_to_host_bytes"] = from_total;
-  out["live_bytes"] = counters.live_bytes.load();
-  out["peak_bytes"] = counters.peak_bytes.load();
-  // What it cannot say fails no report: a lost device, a child of fork().
-  const Result<bp_device_counters> said = device.plugin_counters();
-  const bp_device_counters theirs = said.ok() ? *said : bp_device_counters{};
-  out["health"] = !said.ok()                        ? "unknown"
-                  : theirs.health == BP_HEALTH_OK   ? "ok"
-                  : theirs.health == BP_HEALTH_LOST ? "lost"
-                                                    : "degraded";
-  out["internal_bytes"] = theirs.internal_bytes;
-  out["hidden_copy_bytes"] = theirs.hidden_copy_bytes;
-  out["hidden_copy_count"] = theirs.hidden_copy_count;
-  return out;
-}
-
-py::dict load_policy() {
-  const runtime::LoadPolicy policy = unwrap(runtime::read_load_policy());
-  py::dict out;
-  out["text"] = policy.text();
-  out["allowed"] = policy.allowed.size();
-  out["denied"] = policy.denied.size();
-  out["keys"] = policy.keys.size();
-  return out;
-}
-
-py::list plugin_entries() {
-  py::list out;
-  for (const runtime::PluginEntry& e : runtime::Registry::instance().entries()) {
-    py::dict one;
-    one["name"] = e.name;
-    one["path"] = e.path;
-    one["origin"] = e.origin;
-    one["error"] = e.error;
-    one["loaded"] = e.loaded;
-    out.append(one);
-  }
-  return out;
-}
-
-py::dict plugin_info(const std::string& name) {
-  runtime::Plugin* plugin = unwrap(runtime::Registry::instance().find(name));
-  py::dict out;
-  out["name"] = plugin->name();
-  out["vendor"] = plugin->note().vendor;
-  out["version"] = plugin->note().version;
-  out["path"] = plugin->path();
-  out["sha256"] = plugin->sha256();
-  out["abi"] = std::to_string(BP_VERSION_MAJOR(plugin->abi_version())) + "." +
-               std::to_string(BP_VERSION_MINOR(plugin->abi_version()));
-  py::list devices;
-  for (std::uint32_t i = 0; i < plugin->device_count(); ++i) {
-    runtime::Device* device = unwrap(plugin->device(i));
-    const bp_device_info& info = device->info();
-    py::dict one;
-    one["label"] = device->label();
-    const auto text = [](bp_string t) { return std::string(t.data ? t.data : "", t.size); };
-    one["name"] = text(info.name);
-    one["architecture"] = text(info.architecture);
-    one["is_cpu"] = info.kind == BP_DEVICE_CPU;
-    one["memory_bytes"] = info.memory_bytes;
-    one["counters"] = device_counters(*device);
-    devices.append(one);
-  }
-  out["devices"] = devices;
-  return out;
-}
-
 }  // namespace
 
 }  // namespace backplane::python
@@ -275,24 +189,12 @@ PYBIND11_MODULE(_C, m) {
 #endif
   register_recorded(m);
   register_memory(m);
+  register_plugins(m);
   // In the main thread, at the end of the process.
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     const py::gil_scoped_release no_gil;
     runtime::Registry::instance().shutdown();
   }));
-  m.def("add_plugin_path", [](const std::string& path, const std::string& origin) {
-    if (const Status status = runtime::Registry::instance().add_path(path, origin); !status.ok())
-      raise(status);
-  });
-  m.def("plugin_entries", plugin_entries);
-  m.def("load_policy", load_policy);
-  m.def("plugin_info", plugin_info);
-  m.def("device_counters", [](const std::string& name, int index) {
-    return device_counters(*find_devices({{name, index}}).front());
-  });
-  m.def("reset_device_counters", [](const std::string& name, int index) {
-    find_devices({{name, index}}).front()->counters().reset();
-  });
   m.def("clear_packs", [] {
     runtime::PackCache::instance().clear();
     runtime::HostArena::release_unused();

@@ -76,8 +76,8 @@ bool batch_norm_functional(Stack& stack) {
   const at::Tensor input = in.tensor(0), mean = in.tensor(3), variance = in.tensor(4);
   const Dims saved{in.at(5).toBool() ? input.size(1) : 0};
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(normalized(input, {in.tensor(1), in.tensor(2)}), dense(saved, type),
-                  dense(saved, type), dense_like(mean), dense_like(variance));
+  return in.reply(normalized(input, {in.tensor(1), in.tensor(2), mean, variance}),
+                  dense(saved, type), dense(saved, type), dense_like(mean), dense_like(variance));
 }
 
 // input, weight, bias, running_mean, running_var, momentum, eps; the fourth result is workspace
@@ -85,9 +85,9 @@ bool batch_norm_with_update(Stack& stack) {
   Arguments in(stack, 7);
   const at::Tensor input = in.tensor(0), mean = in.tensor(3), variance = in.tensor(4);
   const at::ScalarType type = statistics_type(input, in.tensor(1));
-  return in.reply(normalized(input, {in.tensor(1), in.tensor(2)}), dense({input.size(1)}, type),
-                  dense({input.size(1)}, type), dense({0}, at::kByte), dense_like(mean),
-                  dense_like(variance));
+  return in.reply(normalized(input, {in.tensor(1), in.tensor(2), mean, variance}),
+                  dense({input.size(1)}, type), dense({input.size(1)}, type), dense({0}, at::kByte),
+                  dense_like(mean), dense_like(variance));
 }
 
 bool batch_norm_no_training(Stack& stack) {  // input, weight, bias, mean, var, momentum, eps

@@ -110,12 +110,14 @@ constexpr auto kClamp = [](auto& p, auto a) {
   return a;
 };
 constexpr auto kLerp = [](auto&, auto a, auto b, auto w) {
-  return std::abs(w) < 0.5 ? a + w * (b - a) : b - (b - a) * (decltype(w)(1) - w);
+  return std::abs(w) < 0.5 ? a + mul(w, b - a) : b - mul(b - a, decltype(w)(1) - w);
 };
 constexpr auto kAddcmul = [](auto& p, auto a, auto b, auto c) {
   return add(a, mul(mul(p[0], b), c));
 };
-constexpr auto kAddcdiv = [](auto& p, auto a, auto b, auto c) { return a + p[0] * b / c; };
+constexpr auto kAddcdiv = [](auto& p, auto a, auto b, auto c) {
+  return a + divide(mul(p[0], b), c);
+};
 constexpr auto kXlogy = [](auto&, double a, double b) {
   return std::isnan(b) ? b : a == 0 ? 0 : a * std::log(b);
 };

@@ -57,16 +57,37 @@ struct Pairs {
   int64_t r1, r2, m, count;
   Values a, b;
 };
-void run_cdist(const Frame& f) {
+// PyTorch's distances of many rows are a product: |a|^2 + |b|^2 - 2ab, NaN beside some infinities.
+bool product_is_nan(const double* a, const double* b, int64_t n) {
+  double squares_a = 0, squares_b = 0, product = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    squares_a += a[i] * a[i];
+    squares_b += b[i] * b[i];
+    product += -2 * a[i] * b[i];
+  }
+  return std::isnan(squares_a + squares_b + product);
+}
+void distances(const Frame& f, double p, bool by_product) {
   const Tensor out = f.out();
   const Pairs s(f.in(0), f.in(1), {out.dims.begin(), out.dims.end() - 2});
-  const double p = f.real("p", 2);
   Values y;
   for (int64_t n = 0; n < s.count; ++n)
     for (int64_t i = 0; i < s.r1; ++i)
-      for (int64_t j = 0; j < s.r2; ++j) y.push_back(norm_of(s.left(n, i), s.right(n, j), s.m, p));
+      for (int64_t j = 0; j < s.r2; ++j) {
+        const double *a = s.left(n, i), *b = s.right(n, j);
+        y.push_back(by_product && product_is_nan(a, b, s.m) ? NAN : norm_of(a, b, s.m, p));
+      }
   store(out, y);
 }
+void run_cdist(const Frame& f) {
+  constexpr int64_t kMany = 25;  // rows, of either operand
+  constexpr int64_t kIfMany = 0, kAlways = 1;
+  const double p = f.real("p", 2);
+  const int64_t mode = f.integer("compute_mode", kIfMany);
+  const bool many = f.in(0).size(-2) > kMany || f.in(1).size(-2) > kMany;
+  distances(f, p, p == 2 && (mode == kAlways || (mode == kIfMany && many)));
+}
+void run_euclidean_dist(const Frame& f) { distances(f, 2, true); }
 // grad, x1, x2, cdist -> gradient of x1
 void run_cdist_backward(const Frame& f) {
   const Tensor grad = f.in(0), out = f.out();
@@ -179,7 +200,7 @@ void run_trilinear(const Frame& f) {
 
 constexpr KernelRow kRows[] = {
     {"aten._cdist_forward", run_cdist},           {"aten.cdist", run_cdist},
-    {"aten._euclidean_dist", run_cdist},          {"aten._cdist_backward", run_cdist_backward},
+    {"aten._euclidean_dist", run_euclidean_dist}, {"aten._cdist_backward", run_cdist_backward},
     {"aten._pdist_forward", run_pdist},           {"aten.pdist", run_pdist},
     {"aten._pdist_backward", run_pdist_backward}, {"aten.dist", run_dist, true},
     {"aten._trilinear", run_trilinear, true},

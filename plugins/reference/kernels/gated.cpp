@@ -12,8 +12,7 @@ using Values = std::vector<double>;
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 void store_if(const Frame& f, int64_t result, const Values& v) {
-  if (f.wants(result) && f.out(result).elements() == static_cast<int64_t>(v.size()))
-    store(f.out(result), v);
+  if (f.wants(result)) store(f.out(result), v);
 }
 
 void run_glu(const Frame& f) {
@@ -41,9 +40,9 @@ void run_glu_backward(const Frame& f) {
 
 // grad_output, self, weight -> gradients of both, before the weight's is summed
 void run_prelu_backward(const Frame& f) {
-  const Shape dims = f.in(1).dims;
-  const Values g = load<double>(f.in(0).broadcast(dims)), w = load<double>(f.in(2).broadcast(dims));
-  const Values x = load<double>(f.in(1));
+  const Shape dims = f.out(f.wants(0) ? 0 : 1).dims;
+  const auto wide = [&](int64_t operand) { return load<double>(f.in(operand).broadcast(dims)); };
+  const Values g = wide(0), x = wide(1), w = wide(2);
   Values gx(x.size()), gw(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     gx[i] = x[i] > 0 ? g[i] : w[i] * g[i];

@@ -111,7 +111,10 @@ inline std::int64_t sub(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
 }
 inline double mul(double a, double b) { return a * b; }
-inline Complex mul(Complex a, Complex b) { return a * b; }
+// As PyTorch's: C's own puts infinities where both parts are NaN.
+inline Complex mul(Complex a, Complex b) {
+  return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+}
 inline std::int64_t mul(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }

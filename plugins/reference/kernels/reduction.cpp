@@ -165,6 +165,7 @@ void run_variance(const Frame& f) {
 }
 
 double norm_of(const std::vector<double>& v, double p) {
+  if (v.empty()) return p < 0 ? INFINITY : 0;  // whatever p is, NaN too
   if (p == 0)
     return static_cast<double>(v.size()) - static_cast<double>(std::count(v.begin(), v.end(), 0.0));
   if (v.size() == 1) return v[0];  // no power of it overflows

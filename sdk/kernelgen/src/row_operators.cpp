@@ -1,4 +1,5 @@
 // Operators over rows and by channel: softmaxes, norms and their gradients, sums.
+#include <cmath>
 #include <limits>
 
 #include "operator_support.hpp"
@@ -145,7 +146,8 @@ Results vector_norm(Expressions& e, OperatorSource& s) {
   if (p == kInfinity) return {e.reduce(Reduction::kMax, a)};
   if (p == -kInfinity) return {e.reduce(Reduction::kMin, a)};
   if (p == 0) return {sum(m, e.cast(e.binary(Op::kNe, a, m.number(0)), m.type()))};
-  if (m.s.row_length() == 1) return {sum(m, a)};  // no power of it overflows
+  if (m.s.row_length() == 1) return {sum(m, a)};              // no power of it overflows
+  if (std::isnan(p)) return {sum(m, e.mul(a, m.number(p)))};  // that of nothing is 0
   if (p == 1) return {sum(m, a)};
   if (p == 2) return {e.unary(Op::kSqrt, sum(m, e.mul(a, a)))};
   return {e.binary(Op::kPow, sum(m, e.binary(Op::kPow, a, m.number(p))), m.number(1 / p))};

@@ -329,7 +329,8 @@ struct Norm : Base {
     s.any = true;
   }
   double result(const State& s, std::int64_t n) const {
-    if (n == 1 && p != 0) return s.last;  // no power of it overflows
+    if (n == 0) return p < 0 ? INFINITY : 0;  // whatever p is, NaN too
+    if (n == 1 && p != 0) return s.last;      // no power of it overflows
     if (p == 2) return std::sqrt(s.total);
     if (p == 1 || p == 0 || std::isinf(p)) return s.total;
     return std::pow(s.total, 1 / p);

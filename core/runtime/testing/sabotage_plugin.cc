@@ -1,0 +1,171 @@
+// A plugin that claims everything, computes nothing, and does in one entry what $BACKPLANE_SABOTAGE
+// says, read at each call: "execute throw". "load" is its constructor.
+//
+//   throw, throw42     lets an exception out, or a number
+//   segv, bus, ill, fpe, abort, overflow   ends the process: overflow by a recursion without end
+//   thread             ends it in a thread of its own
+//   exit, _exit        calls them
+//   hang               sleeps for good; nap: for a while
+//   null               succeeds and answers nothing; where an entry answers nothing, does nothing
+//   error              fails with a plain error; lost: with BP_DEVICE_LOST; wild: with a pointer
+//                      that is no error
+#include <backplane/plugin.h>
+#include <csignal>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#define BROKEN_CASE 0  // leaves the entry to this file
+#define TEST_PLUGIN_NAME "sabotage"
+#include "core/runtime/testing/good_plugin.c"  // NOLINT(bugprone-suspicious-include)
+
+struct bp_executable {
+  std::vector<bp_io_contract> io;
+};
+
+namespace {
+
+volatile int zero = 0;
+
+// Not a tail call, and not seen through.
+__attribute__((noinline)) int recurse(int depth) {
+  volatile char page[4096];
+  page[0] = static_cast<char>(depth);
+  return recurse(depth + 1) + page[0];
+}
+
+void end_by(std::string_view action) {
+  if (action == "segv") *reinterpret_cast<volatile int*>(static_cast<std::uintptr_t>(zero)) = 1;
+  if (action == "bus") std::raise(SIGBUS);
+  if (action == "ill") __builtin_trap();
+  if (action == "fpe") std::raise(SIGFPE);
+  if (action == "abort") std::abort();
+  if (action == "overflow") std::exit(recurse(0));
+  if (action == "thread") std::thread([] { end_by("segv"); }).join();
+  if (action == "exit") std::exit(7);
+  if (action == "_exit") ::_exit(7);
+}
+
+// What is left to be done: "null", "error", ... or nothing.
+std::string_view enter(std::string_view entry) {
+  const char* const text = std::getenv("BACKPLANE_SABOTAGE");
+  const std::string_view asked = text != nullptr ? text : "";
+  if (asked.substr(0, asked.find(' ')) != entry) return {};
+  const std::string_view action = asked.substr(std::min(asked.size(), entry.size() + 1));
+  end_by(action);
+  if (action == "throw") throw std::runtime_error("the vendor's code gave up");
+  if (action == "throw42") throw 42;
+  using std::chrono::milliseconds;
+  while (action == "hang") std::this_thread::sleep_for(milliseconds(1000));
+  if (action == "nap") std::this_thread::sleep_for(milliseconds(600));
+  return action;
+}
+
+bp_error* failure(std::string_view action) {
+  static std::uint64_t memory[64] = {};
+  if (action == "error") return fail(BP_INTERNAL, "asked to fail", __LINE__);
+  if (action == "lost") return fail(BP_DEVICE_LOST, "asked to be lost", __LINE__);
+  if (action == "wild") return reinterpret_cast<bp_error*>(memory);
+  return nullptr;
+}
+
+// Of an entry that may fail, before it does anything.
+#define SABOTAGE(entry)                                         \
+  do {                                                          \
+    const std::string_view action = enter(entry);               \
+    if (action == "null") return nullptr;                       \
+    if (bp_error* const error = failure(action)) return error;  \
+  } while (false)
+
+[[maybe_unused]] __attribute__((constructor)) void at_load() { (void)enter("load"); }
+
+std::uint32_t count_devices(bp_plugin* plugin) {
+  const std::string_view action = enter("device_count");
+  if (action == "null") return 0;
+  if (action == "many") return ~std::uint32_t{0};
+  return device_count(plugin);
+}
+bp_error* describe_device(bp_plugin* plugin, std::uint32_t index, bp_device_info* out_info) {
+  SABOTAGE("device_describe");
+  return device_describe(plugin, index, out_info);
+}
+bp_error* open_device(bp_plugin* plugin, std::uint32_t index, bp_device** out_device) {
+  SABOTAGE("device_open");
+  return device_open(plugin, index, out_device);
+}
+void close_device(bp_device*) { (void)enter("device_close"); }
+bp_error* create(bp_device* device, std::uint64_t bytes, bp_buffer** out_buffer) {
+  SABOTAGE("buffer_create");
+  return buffer_create(device, bytes, out_buffer);
+}
+void release(bp_buffer* buffer) {
+  buffer_release(buffer);
+  (void)enter("buffer_release");
+}
+bp_error* copy_bytes(bp_device* device, const bp_copy_args* args) {
+  SABOTAGE("copy");
+  return copy(device, args);
+}
+bp_error* claim_all(bp_plugin*, const bp_device_info*, const bp_graph* graph, bp_claim_sink* sink) {
+  SABOTAGE("claims");
+  for (std::size_t i = 0; i < graph->node_count; ++i) {
+    bp_claim claim{};
+    claim.struct_size = sizeof claim;
+    claim.node_ids = &bp_graph_node(graph, i)->id;
+    claim.node_count = 1;
+    claim.flags = BP_CLAIM_DIVISIBLE;
+    if (bp_error* const error = host->claim_add(sink, &claim)) return error;
+  }
+  return nullptr;
+}
+bp_error* compile_nothing(bp_plugin*, const bp_compile_args* args, bp_executable** out) {
+  SABOTAGE("compile");
+  bp_io_contract io{};
+  io.layout.kind = BP_LAYOUT_STRIDED;
+  *out = new bp_executable{
+      std::vector<bp_io_contract>(args->graph->input_count + args->graph->output_count, io)};
+  return nullptr;
+}
+bp_error* describe(bp_executable* executable, bp_executable_info* out_info) {
+  SABOTAGE("executable_describe");
+  out_info->inputs = out_info->outputs = executable->io.data();
+  out_info->io_stride = sizeof(bp_io_contract);
+  return nullptr;
+}
+void release_executable(bp_executable* executable) {
+  delete executable;
+  (void)enter("executable_release");
+}
+bp_error* execute_nothing(bp_executable*, const bp_execute_args*) {
+  SABOTAGE("execute");
+  return nullptr;
+}
+void shut_down_or_throw(bp_plugin*) { (void)enter("shutdown"); }
+
+}  // namespace
+
+void backplane_plugin_negotiate(bp_negotiation* negotiation) {
+  if (enter("negotiate") == "null") return;
+  answer(negotiation);
+  table.device_count = count_devices;
+  table.device_describe = describe_device;
+  table.device_open = open_device;
+  table.device_close = close_device;
+  table.buffer_create = create;
+  table.buffer_release = release;
+  table.copy = copy_bytes;
+  table.claims = claim_all;
+  table.compile = compile_nothing;
+  table.executable_describe = describe;
+  table.executable_release = release_executable;
+  table.execute = execute_nothing;
+  table.shutdown = shut_down_or_throw;
+}
