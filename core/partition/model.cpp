@@ -233,10 +233,10 @@ class Builder {
     for (ir::NodeId n = 0; n < model_.node_count; ++n) {
       double most = model_.host_ns[n];
       bool claimed = false;
-      for (const std::vector<double>& costs : model_.target_ns) {
-        if (costs[n] == kInfinite) continue;
+      for (TargetId t = 0; t < model_.target_count(); ++t) {
+        if (model_.target_ns[t][n] == kInfinite) continue;
         claimed = true;
-        most = std::max(most, costs[n]);
+        most = std::max(most, model_.target_ns[t][n] + model_.launch_ns[t][n]);
       }
       bound += most;
       model_.prefers_plugin[n] = options_.prefer_plugin && claimed && !model_.is_view[n];

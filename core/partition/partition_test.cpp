@@ -413,6 +413,17 @@ TEST(PartitionTest, WithoutPreferenceAPluginMustPayOff) {
   EXPECT_EQ(count_of(*free, 0), 1u);
 }
 
+// Where nothing is moved, as with tensors of no elements.
+TEST(PartitionTest, APreferredPluginKeepsItsNodesWhateverALaunchTakes) {
+  ir::Graph graph;
+  graph.outputs = {add_op(graph, "aten.relu", {graph.add_input("x", square(0))})};
+  std::vector<Target> targets = {target_with({claim_of({0})})};
+  targets[0].model.launch_latency_ns = 1e9;
+  const Result<Cut> kept = cut(graph, targets, plain_options(true));
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(count_of(*kept, 0), 1u);
+}
+
 TEST(PartitionTest, ViewsFollowTheirProducerOrTheirFirstUser) {
   ir::Graph graph;
   const ir::ValueId x = graph.add_input("x", square(64));

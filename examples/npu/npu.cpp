@@ -160,7 +160,7 @@ class Npu final : public bp::Device {
     info.name = "Example NPU";
     info.architecture = "npu-example-1";
     info.memory_bytes = kMemoryBytes;
-    info.memory_bytes_per_s = 20e9;
+    info.memory_bytes_per_s = 1e9;
     info.to_device_bytes_per_s = info.from_device_bytes_per_s = 8e9;
     info.copy_latency_ns = info.launch_latency_ns = 10'000;
     info.rates = {{bp::kFloat32, 50e9}, {bp::kInt8, 200e9}};

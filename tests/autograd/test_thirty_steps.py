@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch_backplane
 from autograd.helpers import Recorded
+from backplane_conformance.torch_agreement import to_float64
 from models import zoo
-from models.compare import to_float64
 from torch import nn
 from torch_backplane import _C
 

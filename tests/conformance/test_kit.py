@@ -77,7 +77,7 @@ def test_kit_runs_without_torch(tmp_path):
 
 def test_case_counts_of_level_2(certified):
     target = worker.Target(REFERENCE, 0, certified / "corpus")
-    cases = worker.list_cases(target)
+    cases = worker.list_cases(target, 2)
     assert len(cases) >= 7945
     assert len({case["id"] for case in cases}) == len(cases)
 
@@ -347,3 +347,38 @@ def test_what_is_no_certificate_is_refused(signed, tmp_path):
     other = tmp_path / "other.certificate"
     other.write_text("{}")
     assert "is no certificate" in refusal(other, REFERENCE, key)
+
+
+LEVEL_3 = [
+    "model:perceptron/*", "model:tied/f32.gradient/*", "eager:add/*", "eager:relu/*", "eager:nn.functional.gelu/*",
+    "figures:*",
+]  # fmt: skip
+
+
+def run_of_level_3(library, folder):
+    patterns = [word for case in LEVEL_3 for word in ("--case", case)]
+    status = command.certify([str(library), "--level", "3", *patterns, "--out", str(folder)])
+    return status, json.loads((folder / "report.json").read_text())["cases"]
+
+
+def test_level_3_of_a_plugin_that_is_right(tmp_path):
+    status, cases = run_of_level_3("reference", tmp_path)
+    assert status == 0
+    assert {c["verdict"] for c in cases} == {"pass"}
+    assert {outcome.family(c["id"]) for c in cases} == {"model", "eager", "figures"}
+    assert all(c["share"] > 0.9 for c in cases if outcome.family(c["id"]) == "model")
+
+
+def test_level_3_finds_wrong_numbers(as_mutant, tmp_path):
+    status, cases = run_of_level_3(as_mutant("result-absolute-error"), tmp_path)
+    assert status == 1
+    bad = {c["id"] for c in cases if c["verdict"] == "fail"}
+    assert {"model:perceptron/f32/torch.compile", "model:perceptron/f32.steps/torch.compile"} <= bad
+    assert any(case.startswith("eager:") for case in bad)
+
+
+def test_case_counts_of_level_3(certified):
+    target = worker.Target(REFERENCE, 0, certified / "corpus")
+    cases = worker.list_cases(target, 3)
+    assert len(cases) >= 8065
+    assert len([case for case in cases if case["level"] == 3]) >= 900

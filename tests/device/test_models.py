@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
+from backplane_conformance.torch_agreement import FLOAT32, assert_as_good, to_float64
 from device.helpers import PLUGINS, counting
 from models import zoo
 from models.choice import representative_names
-from models.compare import FLOAT32, assert_as_good, to_float64
 from models.test_models import (
     OPTIMIZERS,
     STEPS,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+
 import pytest
 from compiling import run_python
 
@@ -205,3 +208,29 @@ print(code, there.sum().item(), not torch.backplane._is_in_bad_fork())
 def test_whatever_a_forked_child_does_with_the_device_is_an_error(plugin: str) -> None:
     out = succeeds(FORKED.format(plugin=plugin))
     assert out.splitlines() == ["[]", "0 64.0 True"]
+
+
+NUMBERS_FIRST = """
+import torch, torch_backplane
+where = torch_backplane.device("good")  # claims nothing
+x, number = torch.arange(1.0, 5.0), torch.tensor(2.0)
+calls = (
+    lambda n, t: 1 - t,
+    lambda n, t: n - t,
+    lambda n, t: torch.xlogy(1, t),
+    lambda n, t: torch.special.zeta(n, t),
+    lambda n, t: torch.where(t > 2, n, t),
+    lambda n, t: torch.nextafter(n, t),
+    lambda n, t: torch.copysign(n, t) + torch.heaviside(n, t),
+)
+for call in calls:
+    found = call(number, x.to(where))
+    assert found.device == where, found.device
+    torch.testing.assert_close(found.cpu(), call(number, x))
+assert (1 - x.to(where).half()).dtype is torch.float16
+"""
+
+
+def test_results_are_on_the_device_where_a_number_comes_first() -> None:
+    folder = pathlib.Path(os.environ.get("BACKPLANE_BUILD", "build/dev")).absolute()
+    succeeds(NUMBERS_FIRST, BACKPLANE_PLUGIN_PATH=str(folder / "testing_plugins"))

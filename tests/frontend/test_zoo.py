@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from backplane_conformance.torch_agreement import FLOAT32, assert_as_good, to_float64
 from models import zoo
-from models.compare import FLOAT32, assert_as_good, to_float64
 from models.steps import gradient_step, tensors_of
 from torch_backplane import frontend
 

@@ -27,6 +27,8 @@ NOT_MADE = {
     "crow_indices": SPARSE,
     "_efficient_attention_forward": ELSEWHERE,
     "_flash_attention_forward": ELSEWHERE,
+    "copy": "has the gaps of its first operand's memory, which a graph of values forgets with a write",
+    "slice_inverse": "autograd's own: shows the memory around its operand",
     "_cholesky_solve_helper": "checks nothing: PyTorch's own kernel writes anywhere",
     "_fused_dropout": ELSEWHERE,
     "_masked_scale": ELSEWHERE,

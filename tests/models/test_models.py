@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
+from backplane_conformance.torch_agreement import (
+    BFLOAT16,
+    FLOAT32,
+    Tolerance,
+    assert_as_good,
+    to_float64,
+)
 from compiling import compile_for
 from models import zoo
 from models.choice import representative_names
-from models.compare import BFLOAT16, FLOAT32, Tolerance, assert_as_good, to_float64
 from models.steps import autocast, gradient_step, tensors_of
 from torch import nn
 

@@ -133,6 +133,9 @@ def test_examples(example: str, tmp_path: pathlib.Path) -> None:
     run_program(example, tmp_path, BACKPLANE_CHECK="memory", **folder)
     if example == "npu":
         run_program(example, tmp_path, tolerance=0.05, NPU_INT8="1", **folder)
+    library = tmp_path / "build" / f"libbackplane_{example}.so"
+    said = run(["backplane", "certify", str(library), "--level", "2"], tmp_path)
+    assert "level 2 reached" in said, said
 
 
 def test_generated_kernels_in_another_language(tmp_path: pathlib.Path) -> None:

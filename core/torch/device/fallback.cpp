@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/torch/device/copy.h"
@@ -49,6 +50,27 @@ c10::DeviceIndex index_of(const Stack& stack, std::size_t base) {
       index = stack[i].toDevice().index();
   }
   return index < 0 ? current_device() : index;
+}
+
+// Whether the first operand is a number of the CPU's beside tensors of the device, as in 1 - x:
+// PyTorch's own fallback takes its place for that of the results.
+bool begins_with_number(const c10::OperatorHandle& op, const Stack& stack) {
+  if (record::device_mix(op.schema().name()) != record::DeviceMix::kNone) return false;
+  const std::size_t base = stack.size() - op.schema().arguments().size();
+  bool is_first = true, begins = false, is_mixed = false;
+  for (std::size_t i = base; i < stack.size(); ++i)
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      if (std::exchange(is_first, false)) begins = tensor.device().is_cpu();
+      is_mixed = is_mixed || is_on_device(tensor);
+    });
+  return begins && is_mixed;
+}
+
+void bring_results(const c10::OperatorHandle& op, Stack& stack, const at::Device& device) {
+  const std::size_t count = op.schema().returns().size();
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i)
+    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().is_cpu())
+      stack[i] = stack[i].toTensor().to(device);
 }
 
 // The CPU's kernels draw from a CPU generator: that of the device, so that torch.manual_seed and
@@ -118,7 +140,12 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack* stack, std::string_view re
   replace_generator(op, *stack);
   const CauseScope cause(runtime::CopyCause::kFallback);
   if (fills(op)) return fill_from_cpu(op, *stack);
+  if (!begins_with_number(op, *stack))
+    return at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  const at::Device device(kDeviceType,
+                          index_of(*stack, stack->size() - op.schema().arguments().size()));
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  bring_results(op, *stack, device);
 }
 
 void run_unknown_on_cpu(const c10::OperatorHandle& op, Stack* stack) {

@@ -135,6 +135,12 @@ py::dict plugin_info(const std::string& name) {
     one["architecture"] = text(info.architecture);
     one["is_cpu"] = info.kind == BP_DEVICE_CPU;
     one["memory_bytes"] = info.memory_bytes;
+    py::dict declared;  // bytes per second, nanoseconds; 0: not said
+    declared["memory"] = info.memory_bytes_per_s;
+    declared["to-device"] = info.to_device_bytes_per_s;
+    declared["from-device"] = info.from_device_bytes_per_s;
+    declared["launch"] = info.launch_latency_ns;
+    one["declared"] = declared;
     one["counters"] = device_counters(*device);
     devices.append(one);
   }

@@ -19,7 +19,7 @@ def _arguments() -> argparse.ArgumentParser:
         prog="backplane certify", description="Tests a plugin against the conformance kit."
     )
     parser.add_argument("plugin", help="a library, or the name of one of the package's plugins")
-    parser.add_argument("--level", type=int, choices=(0, 1, 2), default=1)
+    parser.add_argument("--level", type=int, choices=(0, 1, 2, 3), default=1)
     parser.add_argument("--device", type=int, default=0, help="index of the plugin's device")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("conformance"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

@@ -95,7 +95,7 @@ def host_facts() -> dict[str, str]:
     }
 
 
-DOORS = ("any", "alone", "table", "host")
+DOORS = ("any", "alone", "table", "host", "torch")
 
 
 def share_out(cases: list[dict[str, Any]], jobs: int) -> list[list[dict[str, Any]]]:
@@ -121,7 +121,7 @@ def run(
     """Runs what is missing, or until a case does not pass where it ``stops``. Returns the run: facts
     and outcomes in the order of the cases."""
     stream = stream or sys.stderr
-    cases = [case for case in worker.list_cases(target) if case["level"] <= level]
+    cases = worker.list_cases(target, level)
     if patterns:
         cases = [c for c in cases if any(fnmatch.fnmatchcase(c["id"], p) for p in patterns)]
         if not cases:
@@ -180,9 +180,12 @@ def run(
     }
 
 
+PROOFS = ("operators", "model")
+
+
 def reached(result: dict[str, Any]) -> int:
     """The highest level of which every case passed, is not claimed or is waived; -1: none. A run of
-    chosen cases reaches none; from level 1 on some operator has to be right."""
+    chosen cases reaches none; from level 1 on some operator, or model, has to be right."""
     if not result["complete"]:
         return -1
     out = -1
@@ -190,7 +193,7 @@ def reached(result: dict[str, Any]) -> int:
         here = [c for c in result["cases"] if c["level"] == level]
         bad = [c for c in here if is_bad(c)]
         right = [c for c in here if c["verdict"] == "pass"]
-        if bad or not any(level == 0 or family(c["id"]) == "operators" for c in right):
+        if bad or not any(level == 0 or family(c["id"]) in PROOFS for c in right):
             break
         out = level
     return out

@@ -10,6 +10,7 @@ import pathlib
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,12 @@ class Target:
     device: int
     corpus: pathlib.Path
 
-    def command(self, *more: str) -> list[str]:
+    def command(self, *more: str, door: str = "any") -> list[str]:
+        if door == "torch":
+            return [
+                sys.executable, "-m", "backplane_conformance.torch_worker", str(self.plugin),
+                "--device", str(self.device), *more,
+            ]  # fmt: skip
         return [
             str(files.worker()), str(self.plugin), "--oracle", str(self.corpus / files.ORACLE),
             "--corpus", str(self.corpus), "--device", str(self.device), *more,
@@ -41,11 +47,16 @@ def abi_version(target: Target) -> str:
     return done.stdout.strip()
 
 
-def list_cases(target: Target) -> list[dict[str, Any]]:
-    done = subprocess.run(target.command("--list"), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise files.KitMissing(done.stderr.strip())
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def list_cases(target: Target, level: int) -> list[dict[str, Any]]:
+    """All of that level and below; those with PyTorch are asked for where they are wanted."""
+    out = []
+    for door in ("any", "torch")[: 1 + (level > 2)]:
+        command = target.command("--list", door=door)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise files.KitMissing(done.stderr.strip())
+        out += [json.loads(line) for line in done.stdout.splitlines()]
+    return [case for case in out if case["level"] <= level]
 
 
 class Lines:
@@ -75,11 +86,11 @@ class Lines:
 class Worker:
     """One process that runs cases until it ends."""
 
-    def __init__(self, target: Target, log: Any) -> None:
+    def __init__(self, target: Target, log: Any, door: str) -> None:
         # What an earlier run has compiled is no test of this one.
-        environment = os.environ | {"BACKPLANE_CACHE": "0"}
+        environment = os.environ | {"BACKPLANE_CACHE": "0", "BACKPLANE_QUARANTINE": "off"}
         self.process = subprocess.Popen(
-            target.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            target.command(door=door), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             env=environment,
         )  # fmt: skip
         self.lines = Lines(self.process.stdout)
@@ -155,8 +166,8 @@ def run_cases(
             if worker is None:
                 log.seek(0)
                 log.truncate()
-                worker = Worker(target, log)
                 door = case["door"]
+                worker = Worker(target, log, door)
             outcome = worker.run(case["id"], seconds)
             if outcome["verdict"] in ("crash", "timeout"):
                 log.seek(0)

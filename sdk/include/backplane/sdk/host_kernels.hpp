@@ -356,8 +356,11 @@ inline Result<std::unique_ptr<Kernel>> embedding_backward(
 inline Result<std::unique_ptr<Kernel>> cat(const StepContext& step) {
   const Around whole = around(step.result().dims, step.int_or("dim", 0));
   std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < step.step().operands.size(); ++i)
-    sizes.push_back(around(step.operand(i).dims, step.int_or("dim", 0)).size);
+  for (std::size_t i = 0; i < step.step().operands.size(); ++i) {
+    // PyTorch takes float32[0] among tensors of any rank.
+    const bool is_part = step.operand(i).rank() == step.result().rank();
+    sizes.push_back(is_part ? around(step.operand(i).dims, step.int_or("dim", 0)).size : 0);
+  }
   return made([=](const KernelCall& call) {
     std::int64_t before = 0;
     for (std::size_t k = 0; k < sizes.size(); before += sizes[k++])
