@@ -40,6 +40,10 @@ if(BACKPLANE_SANITIZE)
   add_link_options(${sanitizers})
 endif()
 
+if(BACKPLANE_FUZZERS)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 find_program(BACKPLANE_CCACHE ccache)
 if(BACKPLANE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER "${BACKPLANE_CCACHE}")
