@@ -17,6 +17,8 @@ os.environ["BACKPLANE_CACHE_DIR"] = tempfile.mkdtemp(prefix="backplane-test-")
 # Nor does a crash that one test wants leave a plugin out of the next.
 os.environ["BACKPLANE_STATE_DIR"] = tempfile.mkdtemp(prefix="backplane-test-")
 os.environ["BACKPLANE_QUARANTINE"] = "off"
+# Nor does a machine that is busy make a test print what another does not.
+os.environ["BACKPLANE_PATIENCE"] = "0"
 
 import pytest
 

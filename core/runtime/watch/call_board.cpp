@@ -76,9 +76,9 @@ CallBoard* make_board() {
   void* memory = path.empty() ? MAP_FAILED : map_file(path);
   if (memory == MAP_FAILED) {
     path.clear();
-    memory = ::mmap(nullptr, sizeof(CallBoard), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                    -1, 0);
-    if (memory == MAP_FAILED) std::abort();  // no memory for 64 kB
+    alignas(CallBoard) static std::array<std::byte, sizeof(CallBoard)> in_memory;
+    in_memory.fill(std::byte{0});  // a child of fork() has its parent's
+    memory = in_memory.data();
   }
   auto* const made = static_cast<CallBoard*>(memory);  // zeros are its first state
   made->version = kBoardVersion;
