@@ -85,6 +85,12 @@ class Session {
   T* one(const std::vector<T*>& from) {
     return from.empty() ? nullptr : from[bytes_.next() % from.size()];
   }
+  template <class T, class Create>
+  void add(std::vector<T*>& to, Create create) {
+    constexpr std::size_t kMost = 16;
+    T* made = nullptr;
+    if (to.size() < kMost && good(create(&made))) to.push_back(made);
+  }
   template <class T, class Release>
   void drop(std::vector<T*>& from, Release release) {
     if (from.empty()) return;
@@ -148,32 +154,23 @@ class Session {
     finish();
   }
   void step() {
-    constexpr std::size_t kMost = 16;
     switch (bytes_.next() % 9) {
-      case 0: {
-        bp_buffer* made = nullptr;
-        if (buffers_.size() < kMost && good(api_.buffer_create(device_, bytes_.size(), &made)))
-          buffers_.push_back(made);
+      case 0:
+        add(buffers_,
+            [&](bp_buffer** out) { return api_.buffer_create(device_, bytes_.size(), out); });
         break;
-      }
       case 1:
         drop(buffers_, api_.buffer_release);
         break;
-      case 2: {
-        bp_stream* made = nullptr;
-        if (streams_.size() < kMost && good(api_.stream_create(device_, &made)))
-          streams_.push_back(made);
+      case 2:
+        add(streams_, [&](bp_stream** out) { return api_.stream_create(device_, out); });
         break;
-      }
       case 3:
         drop(streams_, api_.stream_release);
         break;
-      case 4: {
-        bp_event* made = nullptr;
-        if (events_.size() < kMost && good(api_.event_create(device_, &made)))
-          events_.push_back(made);
+      case 4:
+        add(events_, [&](bp_event** out) { return api_.event_create(device_, out); });
         break;
-      }
       case 5:
         drop(events_, api_.event_release);
         break;

@@ -165,10 +165,9 @@ Result<bp_device_info> describe_device(const Plugin& plugin, std::uint32_t index
   const std::string label = device_label(plugin, index);
   bp_device_info info{};
   info.struct_size = sizeof(info);
-  BP_RETURN_IF_ERROR(call_plugin(
-      {label, "device_describe", {}},
-      [&] { return plugin.api().device_describe(plugin.handle(), index, &info); },
-      [&] { return label + ": device_describe"; }));
+  BP_RETURN_IF_ERROR(call_plugin({label, "device_describe", {}}, [&] {
+    return plugin.api().device_describe(plugin.handle(), index, &info);
+  }));
   BP_RETURN_IF_ERROR(check_info(info, label));
   // Nothing beyond what the plugin says it wrote counts.
   bp_device_info copy{};
@@ -183,10 +182,9 @@ Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index
   bp_device* handle = nullptr;
   {
     const ProcessStateGuard guard(call);
-    BP_RETURN_IF_ERROR(call_plugin(
-        {label, "device_open", {}},
-        [&] { return plugin->api().device_open(plugin->handle(), index, &handle); },
-        [&]() -> const std::string& { return call; }));
+    BP_RETURN_IF_ERROR(call_plugin({label, "device_open", {}}, [&] {
+      return plugin->api().device_open(plugin->handle(), index, &handle);
+    }));
   }
   if (handle == nullptr) {
     return Status(Code::kInternal, call + " succeeded without a device.");
@@ -273,8 +271,7 @@ Status Device::noted(Status status) {
 template <class Entry>
 Status Device::enter(std::string_view call, Entry&& entry) {
   const std::unique_lock<std::mutex> lock = lock_call();
-  return noted(
-      call_plugin({label_, call, {}}, std::forward<Entry>(entry), [&] { return call_text(call); }));
+  return noted(call_plugin({label_, call, {}}, std::forward<Entry>(entry)));
 }
 
 template <class Entry>

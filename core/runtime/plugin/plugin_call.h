@@ -49,6 +49,13 @@ Status call_plugin(const CallSite& site, Entry&& entry, Describe&& describe) {
   return take_error(error, describe());
 }
 
+// Errors name it as the call board does: "acme:0: device_open".
+template <class Entry>
+Status call_plugin(const CallSite& site, Entry&& entry) {
+  return call_plugin(site, std::forward<Entry>(entry),
+                     [&] { return std::string(site.who) + ": " + std::string(site.entry); });
+}
+
 // An entry without an answer.
 template <class Entry, class Describe>
 void call_plugin_void(const CallSite& site, Entry&& entry, Describe&& describe) {

@@ -88,9 +88,7 @@ void end_span(std::uint64_t id) {
 template <class Call>
 Status call_profile(Device& device, const char* name, Call&& call) {
   const std::unique_lock<std::mutex> lock = device.lock_call();
-  return call_plugin(
-      {device.label(), name, {}}, [&] { return call(device.api()); },
-      [&] { return device.label() + ": " + name; });
+  return call_plugin({device.label(), name, {}}, [&] { return call(device.api()); });
 }
 
 // Ends the profile and keeps what it says.

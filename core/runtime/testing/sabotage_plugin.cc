@@ -88,9 +88,7 @@ bp_error* failure(std::string_view action) {
 [[maybe_unused]] __attribute__((constructor)) void at_load() { (void)enter("load"); }
 
 std::uint32_t count_devices(bp_plugin* plugin) {
-  const std::string_view action = enter("device_count");
-  if (action == "null") return 0;
-  if (action == "many") return ~std::uint32_t{0};
+  if (enter("device_count") == "null") return 0;
   return device_count(plugin);
 }
 bp_error* describe_device(bp_plugin* plugin, std::uint32_t index, bp_device_info* out_info) {

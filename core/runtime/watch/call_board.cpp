@@ -37,19 +37,11 @@ std::string boards_directory() {
   return directory_fault(folder).empty() ? folder : std::string();
 }
 
-// The lock tells the living from the dead; it is not inherited and ends with the process.
-bool lock_whole(int fd) {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  return ::fcntl(fd, F_SETLK, &lock) == 0;
-}
-
 void* map_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return MAP_FAILED;
   void* memory = MAP_FAILED;
-  if (lock_whole(fd) && ::ftruncate(fd, sizeof(CallBoard)) == 0)
+  if (lock_board_file(fd) && ::ftruncate(fd, sizeof(CallBoard)) == 0)
     memory = ::mmap(nullptr, sizeof(CallBoard), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
     ::close(fd);
@@ -83,7 +75,6 @@ CallBoard* make_board() {
   auto* const made = static_cast<CallBoard*>(memory);  // zeros are its first state
   made->version = kBoardVersion;
   made->pid = ::getpid();
-  made->begin_s = static_cast<std::int64_t>(std::time(nullptr));
   std::memcpy(made->magic, kBoardMagic.data(), sizeof made->magic);
   board_path = new std::string(std::move(path));
   return made;
@@ -180,6 +171,13 @@ CallBoard& call_board() {
 }
 
 CallBoard* board_now() { return board.load(); }
+
+bool lock_board_file(int fd) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return ::fcntl(fd, F_SETLK, &lock) == 0;
+}
 
 void note_plugin(std::string_view name, std::string_view sha256) {
   CallBoard& all = call_board();

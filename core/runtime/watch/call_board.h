@@ -94,9 +94,8 @@ struct CallBoard {
   std::uint32_t version;
   std::atomic<std::uint32_t> plugin_count;
   std::int64_t pid;
-  std::int64_t begin_s;             // since 1970
-  std::atomic<std::int64_t> end_s;  // when a signal ended it
-  char reserved[216];
+  std::atomic<std::int64_t> end_s;  // when a plugin ended it, since 1970
+  char reserved[224];
   std::array<LoadedPlugin, kPlugins> plugins;
   std::array<CallSlot, kSlots> slots;
   CallSlot of_foreign_threads;  // of a crash in a thread that a plugin started
@@ -105,6 +104,8 @@ struct CallBoard {
 // This process's board; made at the first question, and anew in a child of fork().
 CallBoard& call_board();
 CallBoard* board_now();  // null before; safe inside of a signal handler
+// A board's file is locked by its process while that lives; not inherited. False: somebody has it.
+bool lock_board_file(int fd);
 // Before any code of the library runs.
 void note_plugin(std::string_view name, std::string_view sha256);
 // Where boards and the list of quarantined plugins lie: $BACKPLANE_STATE_DIR, else

@@ -12,7 +12,7 @@ namespace backplane::runtime {
 // $BACKPLANE_CRASH_WORDS=0: none.
 void install_crash_words();
 
-// Code of a library, so that a crash in one of its own threads has a name. Before it may run.
+// Code of a library that was loaded, so that a crash in one of its own threads has a name.
 void note_code(std::string_view name, std::uintptr_t begin, std::uintptr_t end);
 
 }  // namespace backplane::runtime

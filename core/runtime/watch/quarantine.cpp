@@ -101,13 +101,6 @@ class LockedList {
   int fd_;
 };
 
-bool is_dead(int fd) {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  return ::fcntl(fd, F_SETLK, &lock) == 0;  // whoever gets it reads and removes the file
-}
-
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return c == '\t' || c == '\n'; }, ' ');
@@ -138,14 +131,14 @@ std::vector<Crash> crashes_of(const CallBoard& board) {
   return out;
 }
 
-// Of one file that a process left, which is gone afterwards.
+// Of one file that a process left, which is gone afterwards: whoever gets its lock removes it.
 std::vector<Crash> read_board(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return {};
   struct stat info {};
   std::vector<Crash> out;
   if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == ::geteuid() &&
-      is_dead(fd) && ::fstat(fd, &info) == 0 && info.st_nlink != 0) {
+      lock_board_file(fd) && ::fstat(fd, &info) == 0 && info.st_nlink != 0) {
     if (info.st_size == sizeof(CallBoard)) {
       void* const memory = ::mmap(nullptr, sizeof(CallBoard), PROT_READ, MAP_PRIVATE, fd, 0);
       if (memory != MAP_FAILED) {

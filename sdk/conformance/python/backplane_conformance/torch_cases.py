@@ -163,7 +163,8 @@ def _eager(rest: str, plugin: Plugin) -> Outcome:
     equal = functools.partial(
         torch.testing.assert_close, equal_nan=True, check_device=False, check_stride=False
     )
-    count = torch_operators.check(op, torch.float32, str(device), SAMPLES, equal)
+    nearer = (torch.float32,)
+    count = torch_operators.check(op, torch.float32, str(device), SAMPLES, equal, nearer)
     after = torch_backplane.stats()
     if count == 0:
         return Outcome("unsupported", "the CPU takes none of its samples")
