@@ -15,7 +15,7 @@ import sys
 from make_abi_pins import HEADERS, INCLUDE, ROOT, read_structs
 
 HOST = ("core", "tools")
-PLUGIN = ("sdk/include", "plugins")
+PLUGIN = ("sdk/include", "sdk/kernels", "plugins")
 # Names that one side has no use for, and why that is right.
 _BY_NUMBER = "carried as a number, never looked at by name"
 _NO_NEED = "ours have no need for it; the host's tests have plugins that do"

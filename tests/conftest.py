@@ -20,6 +20,15 @@ os.environ["BACKPLANE_QUARANTINE"] = "off"
 # Nor does a machine that is busy make a test print what another does not.
 os.environ["BACKPLANE_PATIENCE"] = "0"
 
+# plugin:cuda runs on an emulated driver, which forgives less; BACKPLANE_TEST_GPU=1: on the machine's.
+if not os.environ.get("BACKPLANE_TEST_GPU"):
+    _EMULATED = "testing_layers/libbackplane_emulated_cuda.so"
+    _EMULATED = os.path.abspath(
+        os.path.join(os.environ.get("BACKPLANE_BUILD", "build/dev"), _EMULATED)
+    )
+    os.environ.setdefault("BACKPLANE_CUDA_DRIVER", _EMULATED)
+    os.environ.setdefault("BACKPLANE_CUDA_NVRTC", _EMULATED)
+
 import pytest
 
 THREADS = min(2, os.cpu_count() or 1)

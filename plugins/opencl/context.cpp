@@ -1,10 +1,10 @@
 #include "context.h"
 
+#include <backplane/sdk/signal_guard.hpp>
+
 #include <chrono>
 #include <cstdlib>
 #include <thread>
-
-#include "signal_guard.h"
 
 namespace backplane::opencl {
 
@@ -41,7 +41,7 @@ Context::~Context() {
 Status Context::open() {
   const std::lock_guard lock(open_mutex_);
   if (is_open()) return {};
-  const SignalGuard signals;
+  const sdk::SignalGuard signals;
   const cl_context_properties properties[] = {
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(device_.platform), 0};
   cl_int code = CL_SUCCESS;

@@ -1,7 +1,7 @@
 // One OpenCL device: context, memory, programs.
 #pragma once
 
-#include <backplane/kernels/target.hpp>
+#include <backplane/kernels/build.hpp>
 
 #include <atomic>
 #include <condition_variable>
@@ -9,7 +9,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "builders.h"
@@ -21,6 +20,11 @@
 namespace backplane::opencl {
 
 // ---- Programs -----------------------------------------------------------------------------------
+
+struct ReleaseProgram {
+  void operator()(cl_program program) const { clReleaseProgram(program); }
+};
+using OwnedProgram = std::unique_ptr<std::remove_pointer_t<cl_program>, ReleaseProgram>;
 
 // One kernel; built together with others, because the compiler's start costs more than a kernel.
 // Kernel objects carry their arguments, so every launch in preparation has its own.
@@ -102,20 +106,19 @@ class Context final : public kernels::Target {
   // The copy is done when it returns.
   Result<std::shared_ptr<std::byte>> constant(const void* data, std::uint64_t bytes) override;
   std::uint32_t fault_number(const std::string& label) override {
-    return faults_->number_of(label);
+    return faults_->labels().number_of(label);
   }
 
  private:
   bool answers() const;
   void finish_queues();
   void build_ahead(std::span<const Kernels> parts);
-  Status build_together(const Kernels& kernels);
-  Result<cl_program> find_or_build(std::span<const std::shared_ptr<ClProgram>> kernels);
-  Result<cl_program> build(const std::string& source, const std::string& label);
-  cl_program load_binary(const std::string& key,
-                         std::span<const std::shared_ptr<ClProgram>> kernels);
+  Result<OwnedProgram> find_or_build(std::span<const std::shared_ptr<ClProgram>> kernels);
+  Result<OwnedProgram> build(const std::string& source, const std::string& label);
+  OwnedProgram load_binary(const std::string& key,
+                           std::span<const std::shared_ptr<ClProgram>> kernels);
   void save_binary(const std::string& key, cl_program program);
-  std::string cache_key(const std::string& source) const;
+  std::string cache_key(const std::string& prefix, const std::string& source) const;
 
   DeviceFacts device_;
   Builders builders_;
@@ -126,11 +129,10 @@ class Context final : public kernels::Target {
   std::shared_ptr<Pool> pool_;
   std::shared_ptr<FaultPool> faults_;
   Profile profile_;
-  std::mutex open_mutex_, program_mutex_;
+  std::mutex open_mutex_;
   std::atomic<bool> lost_{false};
-  std::string lost_with_;                                                 // written before lost_
-  std::unordered_map<std::string, std::shared_ptr<ClProgram>> programs_;  // by text
-  Kernels pending_;
+  std::string lost_with_;  // written before lost_
+  kernels::ProgramTable<ClProgram> programs_;
 };
 
 }  // namespace backplane::opencl

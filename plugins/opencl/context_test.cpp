@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 
-#include "sealed.h"
 #include "testing/context_fixture.h"
 
 namespace backplane::opencl {

@@ -1,6 +1,8 @@
 // Which devices there are, and what they say of themselves.
 #include "facts.h"
 
+#include <backplane/sdk/signal_guard.hpp>
+
 #include <sched.h>
 
 #include <algorithm>
@@ -8,8 +10,6 @@
 #include <stdexcept>
 #include <string_view>
 #include <thread>
-
-#include "signal_guard.h"
 
 namespace backplane::opencl {
 namespace {
@@ -121,7 +121,7 @@ DeviceFacts facts_of(cl_platform_id platform, cl_device_id device) {
 }  // namespace
 
 std::vector<DeviceFacts> find_devices() {
-  const SignalGuard signals;
+  const sdk::SignalGuard signals;
   cl_uint platform_count = 0;
   const cl_int code = clGetPlatformIDs(0, nullptr, &platform_count);
   if (code != CL_SUCCESS || platform_count == 0)

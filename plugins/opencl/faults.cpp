@@ -1,6 +1,5 @@
 #include "faults.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace backplane::opencl {
@@ -39,22 +38,10 @@ Result<std::shared_ptr<Fault>> FaultPool::take() {
   });
 }
 
-std::uint32_t FaultPool::number_of(const std::string& label) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find(labels_.begin(), labels_.end(), label);
-  const auto at = static_cast<std::uint32_t>(found - labels_.begin());
-  if (found == labels_.end()) labels_.push_back(label);
-  return at + 1;
-}
-
 Status FaultPool::outcome(Fault& fault) {
   std::uint32_t number = 0;  // written by the device: read once
   std::memcpy(&number, fault.word(), sizeof number);
-  if (number == 0) return {};
-  const std::lock_guard lock(mutex_);
-  const bool known = number <= labels_.size();
-  return {BP_INVALID_ARGUMENT,
-          (known ? labels_[number - 1] : std::string("a kernel")) + ": an index is out of range"};
+  return labels_.outcome(number);
 }
 
 }  // namespace backplane::opencl

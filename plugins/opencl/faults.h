@@ -2,13 +2,14 @@
 // has a word of memory, which is read when its work is done.
 #pragma once
 
-#include "memory.h"
+#include <backplane/kernels/build.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
+
+#include "memory.h"
 
 namespace backplane::opencl {
 
@@ -36,8 +37,7 @@ class FaultPool : public std::enable_shared_from_this<FaultPool> {
 
   // Says nothing yet; goes back to the pool with its last owner.
   Result<std::shared_ptr<Fault>> take();
-  // The number that kernels of the nodes that `label` names write; not 0.
-  std::uint32_t number_of(const std::string& label);
+  kernels::FaultLabels& labels() { return labels_; }
   // What was written; ok where nothing was.
   Status outcome(Fault& fault);
 
@@ -46,7 +46,7 @@ class FaultPool : public std::enable_shared_from_this<FaultPool> {
   bool on_host_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Fault>> free_;
-  std::vector<std::string> labels_;
+  kernels::FaultLabels labels_;
 };
 
 }  // namespace backplane::opencl

@@ -6,11 +6,9 @@
 #endif
 #include <CL/cl.h>
 #include <backplane/sdk/device.hpp>
+#include <backplane/sdk/pool.hpp>
 
-#include <atomic>
-#include <map>
 #include <memory>
-#include <mutex>
 
 namespace backplane::opencl {
 
@@ -54,26 +52,9 @@ class Memory {
   std::byte* address_;
 };
 
-// Keeps buffers that were given back, by size class.
-class Pool {
+class Pool final : public sdk::BufferPool<Memory> {
  public:
-  Pool(cl_context context, std::uint64_t limit_bytes) : context_(context), limit_(limit_bytes) {}
-  ~Pool() { trim(); }
-  Result<std::unique_ptr<Memory>> take(std::uint64_t bytes);
-  void give(std::unique_ptr<Memory> memory);
-  void trim();
-  std::uint64_t live_bytes() const { return live_.load(); }
-  std::uint64_t peak_bytes() const { return peak_.load(); }
-  std::uint64_t kept_bytes() const;
-
- private:
-  std::unique_ptr<Memory> find_kept(std::uint64_t bytes);
-  cl_context context_;
-  std::uint64_t limit_;
-  mutable std::mutex mutex_;
-  std::multimap<std::uint64_t, std::unique_ptr<Memory>> kept_;
-  std::uint64_t held_ = 0;  // by the driver: live and kept
-  std::atomic<std::uint64_t> live_{0}, peak_{0};
+  Pool(cl_context context, std::uint64_t limit_bytes);
 };
 
 }  // namespace backplane::opencl

@@ -26,7 +26,7 @@ from models.choice import representative_names
 from models.steps import autocast, gradient_step, tensors_of
 from torch import nn
 
-PLUGINS = ("cpu_onednn", "opencl", "reference")
+PLUGINS = ("cpu_onednn", "opencl", "cuda", "reference")
 STEPS = 30
 # These draw from PyTorch's generator, or their output's size depends on data: they stay with ATen.
 EXEMPT = re.compile(
@@ -207,8 +207,9 @@ def test_training_follows_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_training_on_opencl(name: str) -> None:
-    check_training(name, "opencl")
+@pytest.mark.parametrize("plugin", ["opencl", "cuda"])
+def test_training_on_gpu_plugins(plugin: str, name: str) -> None:
+    check_training(name, plugin)
 
 
 @pytest.mark.long

@@ -10,12 +10,6 @@
 namespace backplane::kernelgen {
 namespace {
 
-constexpr const char* kHalfHeader = R"(
-typedef _Float16 __half;
-static inline float __half2float(__half x) { return (float)x; }
-static inline __half __float2half_rn(float x) { return (__half)x; }
-)";
-
 // Taken apart, because the layer check reads this file as C++.
 constexpr const char* kDevice =
     "#"
@@ -33,6 +27,10 @@ struct Index { unsigned x, y, z; };
 static thread_local Index threadIdx, blockIdx;
 static Index blockDim;
 static std::optional<std::barrier<>> barrier;
+#define BP_HALF
+typedef _Float16 bp_half;
+static float bp_from_f16(bp_half x) { return (float)x; }
+static bp_half bp_to_f16(float x) { return (bp_half)x; }
 #define __syncthreads() barrier->arrive_and_wait()
 template <class To, class From> static To as(From x) { To y; memcpy(&y, &x, sizeof y); return y; }
 static int __float_as_int(float x) { return as<int>(x); }
@@ -71,8 +69,7 @@ std::vector<double> run_cuda(const Kernel& kernel, const std::string& arrays,
                                       kDevice + print_library(Dialect::kCuda, 1) + p.text + arrays +
                                           "int main() {\n  launch(" + std::to_string(p.items) +
                                           ", " + std::to_string(p.group) + ", [] { " + p.entry +
-                                          "(" + arguments + "); });\n" + print_results + "}\n",
-                                      {{"cuda_fp16.h", kHalfHeader}});
+                                          "(" + arguments + "); });\n" + print_results + "}\n");
   EXPECT_EQ(out.find("error"), std::string::npos) << out;
   return numbers(out);
 }
@@ -89,8 +86,8 @@ TEST(CudaDialect, PointsOfShortTypesAndOwnFunctions) {
   k.stores = {{2, Storage::kBF16, e.axis(0), y}};
   const auto out =
       run_cuda(k,
-               "static __half a[100]; static signed char b[100]; static ushort c[100];\n"
-               "static const bool filled = [] { for (int i = 0; i < 100; ++i) { a[i] = (__half)(i "
+               "static bp_half a[100]; static signed char b[100]; static ushort c[100];\n"
+               "static const bool filled = [] { for (int i = 0; i < 100; ++i) { a[i] = (bp_half)(i "
                "* 0.125f); "
                "b[i] = (signed char)(i % 3); } return true; }();\n",
                "(uchar*)a, 0, (uchar*)b, 0, (uchar*)c, 0",

@@ -356,10 +356,9 @@ static inline double bp_as_double(ulong x) { double y; memcpy(&y, &x, 8); return
 #define BP_FMA(a, b, c) fmaf(a, b, c)
 typedef _Float16 bp_half;
 )";
-// Taken apart, because the layer check reads this file as C++.
-constexpr std::string_view kCudaPrelude =
-    "\n#"
-    R"(include <cuda_fp16.h>
+// Halves by instructions of PTX: NVRTC comes without cuda_fp16.h, and reads it slowly. Who builds
+// the texts with another compiler says BP_HALF and brings the three.
+constexpr std::string_view kCudaPrelude = R"(
 typedef signed char schar;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
@@ -394,12 +393,24 @@ typedef unsigned long ulong;
 #define BP_OR_1(a, b) ((a) || (b))
 #define BP_RAISE_1(v, shifted) \
   __uint_as_float(__float_as_uint(v) + (__float_as_uint(shifted) << 23))
-#define BP_F16_LOAD(p, i) __half2float((p)[i])
-#define BP_F16_STORE(p, i, v) ((p)[i] = __float2half_rn(v))
+#define BP_F16_LOAD(p, i) bp_from_f16((p)[i])
+#define BP_F16_STORE(p, i, v) ((p)[i] = bp_to_f16(v))
 #define BP_BITS_F32(s) __int_as_float((int)(s))
 #define BP_BITS_F64(s) __longlong_as_double((long long)(s))
 #define BP_FMA(a, b, c) fmaf(a, b, c)
-typedef __half bp_half;
+#ifndef BP_HALF
+typedef ushort bp_half;
+BP_FN float bp_from_f16(bp_half x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
+BP_FN bp_half bp_to_f16(float x) {
+  bp_half y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+#endif
 )";
 // Rounds to the nearest bfloat16, ties to even; NaN stays NaN.
 constexpr std::string_view kCommonPrelude = R"(

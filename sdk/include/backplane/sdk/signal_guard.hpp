@@ -1,4 +1,4 @@
-// Drivers with a compiler inside (PoCL: LLVM) install signal handlers when they start. The
+// Drivers and compilers (LLVM in PoCL, NVRTC) install signal handlers when they start. The
 // process's own come back at the end of the scope.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 
-namespace backplane::opencl {
+namespace backplane::sdk {
 
 // Through the kernel's own call: the C library's adds a flag of its own to what it sets, and the
 // action would not be the one that was there.
@@ -39,4 +39,4 @@ class SignalGuard {
   std::array<bool, kCount> known_{};
 };
 
-}  // namespace backplane::opencl
+}  // namespace backplane::sdk

@@ -1,0 +1,41 @@
+// Where the launches of one call go: a stream.
+#pragma once
+
+#include <backplane/kernels/target.hpp>
+
+#include "context.h"
+#include "streams.h"
+
+namespace backplane::cuda {
+
+class Recorder final : public kernels::Launcher {
+ public:
+  // The context is the thread's while this lives.
+  Recorder(Context& context, StreamHandle stream, std::uint64_t call_id = 0)
+      : context_(context), current_(context.get()), stream_(stream), call_id_(call_id) {}
+
+  Status wait_for(const sdk::Order& order);
+  Status launch(const kernels::Program& program, std::span<const kernels::Bound> arguments,
+                const kernels::Extent& items, const kernels::Extent& group,
+                const std::shared_ptr<const Work>& work) override;
+  Status fill_zero(std::byte* address, std::uint64_t bytes,
+                   const std::shared_ptr<const Work>& work) override;
+  Result<std::byte*> fault_word(const std::shared_ptr<const Work>& work) override;
+  Status copy(const sdk::Copy& copy, const std::shared_ptr<const Work>& work);
+
+  // Hands what was queued to the order's signal; without a stream it is waited for. After a failure
+  // what was queued is waited for first: it must not outlive the call's buffers.
+  Status finish(const sdk::Order& order, Status status);
+
+ private:
+  template <class Command>
+  Status enqueue(const char* call, const std::shared_ptr<const Work>& work, Command&& command);
+
+  Context& context_;
+  Current current_;
+  StreamHandle stream_;
+  std::uint64_t call_id_;
+  Fault fault_;
+};
+
+}  // namespace backplane::cuda

@@ -1,0 +1,731 @@
+// A CUDA driver and an NVRTC for machines without a GPU, for tests: exports what api.h lists of
+// both. "Compiling" builds the text with the host's C++ compiler; kernels run in threads of the
+// process. What a real device forgives is not forgiven here:
+//   - device memory lies where the host cannot read or write it, and kernels fault beyond its ends
+//     and after its release;
+//   - copies from the host read it as late as the order allows;
+//   - the threads of a block run in another order after each barrier;
+//   - calls without a current context fail.
+// BACKPLANE_FAULTY_CUDA="cuMemAlloc_v2:2:3:1", read at each call: after three calls of that entry
+// one answers code 2 (-1: all do). A code after which a real context is lost loses it here too.
+// BACKPLANE_EMULATED_CUDA_DEVICES: how many there are. BACKPLANE_EMULATED_CUDA_VERSION: 13000.
+// BACKPLANE_EMULATED_NVRTC: the file of a real NVRTC, which must build each program too, for all of
+// BACKPLANE_EMULATED_NVRTC_ARCHITECTURES ("sm_80 sm_90a sm_100"); what its assembler says of
+// registers and spills is appended to the file that BACKPLANE_EMULATED_NVRTC_LOG names.
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "plugins/cuda/api.h"
+
+extern const char kEmulatedKernels[];  // the text of emulated_kernels.h
+
+namespace backplane::cuda {
+
+// ---- Failures --------------------------------------------------------------------------------
+
+namespace {
+
+// The code that this call of `entry` is to answer.
+Code planned_failure(std::string_view entry) {
+  static std::mutex mutex;
+  static std::string text;
+  static long seen = 0;
+  const char* now = std::getenv("BACKPLANE_FAULTY_CUDA");
+  if (now == nullptr || *now == 0) return kSuccess;
+  const std::lock_guard lock(mutex);
+  if (text != now) {
+    text = now;
+    seen = 0;
+  }
+  std::istringstream in(text);
+  std::string wanted;
+  Code code = kSuccess;
+  long skip = 0, count = -1;
+  char colon = 0;
+  std::getline(in, wanted, ':');
+  in >> code >> colon >> skip >> colon >> count;
+  if (entry != wanted) return kSuccess;
+  const long call = seen++;
+  return call >= skip && (count < 0 || call < skip + count) ? code : kSuccess;
+}
+
+// ---- Memory ----------------------------------------------------------------------------------
+
+// Device addresses are reserved and never mapped; what lies there is `kApart` further on. No
+// address is given twice.
+class DeviceMemory {
+ public:
+  Code allocate(std::size_t bytes, Address& out) {
+    if (bytes == 0) return kInvalidValue;
+    const std::size_t page = 4096, whole = (bytes + page - 1) / page * page;
+    const std::lock_guard lock(mutex_);
+    if (base_ == nullptr) {
+      void* reserved = ::mmap(nullptr, 2 * kApart, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (reserved == MAP_FAILED) return kOutOfMemory;
+      base_ = static_cast<std::byte*>(reserved);
+    }
+    if (used_ + whole + 2 * page > kApart) return kOutOfMemory;
+    std::byte* const begin = base_ + used_ + page;
+    used_ += whole + page;
+    if (::mprotect(begin + kApart, whole, PROT_READ | PROT_WRITE) != 0) return kOutOfMemory;
+    std::memset(begin + kApart, 0xcd, whole);
+    // The end of the buffer is the end of the page, as far as alignment allows.
+    constexpr std::size_t kAlignment = 256;
+    std::byte* const at = begin + (whole - (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    live_[at] = {begin, whole};
+    out = reinterpret_cast<Address>(at);
+    return kSuccess;
+  }
+  Code release(Address address) {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(reinterpret_cast<std::byte*>(address));
+    if (found == live_.end()) return address == 0 ? kSuccess : kInvalidValue;
+    ::madvise(found->second.begin + kApart, found->second.bytes, MADV_DONTNEED);
+    ::mprotect(found->second.begin + kApart, found->second.bytes, PROT_NONE);
+    live_.erase(found);
+    return kSuccess;
+  }
+  // Where the bytes of a device address are; other addresses are the host's.
+  template <class T>
+  T* real(T* address) const {
+    auto* at = reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(address));
+    return base_ != nullptr && at >= base_ && at < base_ + kApart
+               ? reinterpret_cast<T*>(at + kApart)
+               : address;
+  }
+  std::uint64_t real_bits(std::uint64_t bits) const {
+    return reinterpret_cast<std::uint64_t>(real(reinterpret_cast<std::byte*>(bits)));
+  }
+
+ private:
+  static constexpr std::size_t kApart = std::size_t{1} << 42;
+  struct Mapping {
+    std::byte* begin;
+    std::size_t bytes;
+  };
+  std::mutex mutex_;
+  std::byte* base_ = nullptr;
+  std::size_t used_ = 0;
+  std::map<std::byte*, Mapping> live_;
+};
+DeviceMemory& memory() {
+  static auto* all = new DeviceMemory;  // the process may end while threads run
+  return *all;
+}
+
+// ---- Blocks of threads ------------------------------------------------------------------------
+
+struct Fibres {
+  void (*run)(unsigned count, void (*body)(void*, unsigned), void* data);
+  void (*meet)();
+};
+
+// The fibres of one block, all in the thread that runs it.
+class Block {
+ public:
+  static void run(unsigned count, void (*body)(void*, unsigned), void* data) {
+    thread_local Block block;
+    block.run_all(count, body, data);
+  }
+  static void meet() {
+    Block& self = *current_;
+    ::swapcontext(&self.fibres_[self.index_]->context, &self.home_);
+  }
+
+ private:
+  static constexpr std::size_t kStack = 256 << 10;
+  struct Fibre {
+    ucontext_t context;
+    std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
+    bool ended = true;
+  };
+  static void begin() {
+    Block& self = *current_;
+    const unsigned index = self.index_;
+    self.body_(self.data_, index);
+    self.fibres_[index]->ended = true;
+    ::swapcontext(&self.fibres_[index]->context, &self.home_);
+  }
+  void run_all(unsigned count, void (*body)(void*, unsigned), void* data) {
+    current_ = this;
+    body_ = body;
+    data_ = data;
+    while (fibres_.size() < count) fibres_.push_back(std::make_unique<Fibre>());
+    for (unsigned i = 0; i < count; ++i) {
+      Fibre& f = *fibres_[i];
+      ::getcontext(&f.context);
+      f.context.uc_stack.ss_sp = f.stack.get();
+      f.context.uc_stack.ss_size = kStack;
+      f.context.uc_link = nullptr;
+      ::makecontext(&f.context, &Block::begin, 0);
+      f.ended = false;
+    }
+    bool backwards = false;
+    for (bool any = true; any; backwards = !backwards) {
+      any = false;
+      for (unsigned i = 0; i < count; ++i) {
+        index_ = backwards ? count - 1 - i : i;
+        if (fibres_[index_]->ended) continue;
+        ::swapcontext(&home_, &fibres_[index_]->context);
+        any = any || !fibres_[index_]->ended;
+      }
+    }
+  }
+
+  static thread_local Block* current_;
+  ucontext_t home_{};
+  std::vector<std::unique_ptr<Fibre>> fibres_;
+  unsigned index_ = 0;
+  void (*body_)(void*, unsigned) = nullptr;
+  void* data_ = nullptr;
+};
+thread_local Block* Block::current_ = nullptr;
+
+constexpr Fibres kFibres = {Block::run, Block::meet};
+using Run = void (*)(void** parameters, const unsigned* grid, const unsigned* block,
+                     const Fibres* fibres);
+
+// ---- Contexts --------------------------------------------------------------------------------
+
+constexpr int kMajor = 9, kMinor = 0;  // compute capability
+constexpr unsigned kMostThreads = 1024;
+
+int number_of(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr || *text == 0 ? otherwise : std::atoi(text);
+}
+int device_count() { return number_of("BACKPLANE_EMULATED_CUDA_DEVICES", 1); }
+int version() { return number_of("BACKPLANE_EMULATED_CUDA_VERSION", 13000); }
+
+thread_local std::vector<ContextHandle> contexts;  // of the thread, the current one last
+
+// The error that a context ended with; every later call answers it.
+std::atomic<Code> ended_with{kSuccess};
+
+}  // namespace
+
+struct ContextObject {};
+
+struct EventObject {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t recorded = 0, done = 0;
+  std::chrono::steady_clock::time_point at{};
+
+  void complete(std::uint64_t number) {
+    {
+      const std::lock_guard lock(mutex);
+      done = std::max(done, number);
+      at = std::chrono::steady_clock::now();
+    }
+    changed.notify_all();
+  }
+  void wait(std::uint64_t number) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done >= number; });
+  }
+};
+
+// A thread that does its work in order.
+struct StreamObject {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> work;
+  bool busy = false, ending = false;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return !work.empty() || ending; });
+      if (work.empty()) return;
+      auto next = std::move(work.front());
+      work.pop_front();
+      busy = true;
+      lock.unlock();
+      next();
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+  void add(std::function<void()> next) {
+    {
+      const std::lock_guard lock(mutex);
+      work.push_back(std::move(next));
+    }
+    changed.notify_all();
+  }
+  void synchronize() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return work.empty() && !busy; });
+  }
+};
+
+struct ModuleObject {
+  void* library = nullptr;
+};
+struct FunctionObject {
+  Run run = nullptr;
+  int parameters = 0;  // of 64 bits each
+};
+struct ProgramObject {
+  std::string source, binary, log;
+};
+
+namespace {
+
+// Handles outlive what is given back: the driver's do for work in flight.
+std::shared_ptr<EventObject> event_of(EventHandle handle) {
+  return *reinterpret_cast<std::shared_ptr<EventObject>*>(handle);
+}
+std::shared_ptr<StreamObject> stream_of(StreamHandle handle) {
+  return *reinterpret_cast<std::shared_ptr<StreamObject>*>(handle);
+}
+
+constexpr std::string_view kMagic = "emulated";
+
+constexpr Code kNotInitialized = 3, kInvalidContext = 201, kInvalidImage = 200, kNotFound = 500;
+
+std::atomic<bool> initialized{false};
+
+// What every call answers first: a planned failure, or that of the context.
+Code refuse(const char* entry, bool needs_context) {
+  if (const Code code = planned_failure(entry); code != kSuccess) {
+    if (code == kIllegalAddress || code == kLaunchFailed) ended_with = code;
+    return code;
+  }
+  if (!initialized) return kNotInitialized;
+  if (needs_context && contexts.empty()) return kInvalidContext;
+  return needs_context ? ended_with.load() : kSuccess;
+}
+#define BP_EMULATED(needs_context) \
+  if (const Code refused = refuse(__func__, needs_context); refused != kSuccess) return refused
+
+// Gone when the process ends.
+struct ScratchFolder {
+  std::filesystem::path path;
+  ScratchFolder() {
+    std::string name = std::filesystem::temp_directory_path() / "emulated-cuda-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    path = name;
+  }
+  ~ScratchFolder() {
+    std::error_code none;
+    std::filesystem::remove_all(path, none);
+  }
+};
+const std::filesystem::path& scratch_folder() {
+  static const ScratchFolder folder;
+  return folder.path;
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// What a real NVRTC says against the program; empty: nothing.
+std::string check_with_real_compiler(const std::string& source) {
+  const char* file = std::getenv("BACKPLANE_EMULATED_NVRTC");
+  if (file == nullptr || *file == 0) return {};
+  static const Nvrtc real = [&] {
+    Nvrtc n;
+    void* library = ::dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return n;
+#define BP_NVRTC_ENTRY(name, ...) \
+  n.name = reinterpret_cast<Function<__VA_ARGS__>>(::dlsym(library, #name));
+    BP_CUDA_NVRTC(BP_NVRTC_ENTRY)
+    return n;
+  }();
+  if (real.nvrtcCompileProgram == nullptr) return std::string("cannot open ") + file;
+  const char* wanted = std::getenv("BACKPLANE_EMULATED_NVRTC_ARCHITECTURES");
+  std::istringstream architectures(wanted != nullptr ? wanted : "sm_80 sm_90a sm_100");
+  std::string refused, said;
+  for (std::string architecture; refused.empty() && architectures >> architecture;) {
+    ProgramHandle program = nullptr;
+    real.nvrtcCreateProgram(&program, source.c_str(), "kernels.cu", 0, nullptr, nullptr);
+    const std::string target = "--gpu-architecture=" + architecture;
+    const char* options[] = {target.c_str(), "--std=c++17", "-w", "--ptxas-options=-v"};
+    const Code code = real.nvrtcCompileProgram(program, std::size(options), options);
+    std::size_t size = 0;
+    real.nvrtcGetProgramLogSize(program, &size);
+    std::string log(size, 0);
+    real.nvrtcGetProgramLog(program, log.data());
+    real.nvrtcDestroyProgram(&program);
+    if (code != kSuccess)
+      refused = architecture + ": " + log;  // NOLINT(performance-inefficient-string-concatenation)
+    else
+      said += log;
+  }
+  if (const char* path = std::getenv("BACKPLANE_EMULATED_NVRTC_LOG"); path != nullptr) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    std::ofstream(path, std::ios::app) << said;
+  }
+  return refused;
+}
+
+}  // namespace
+
+extern "C" {
+
+#pragma GCC visibility push(default)
+
+Code cuInit(unsigned) {
+  if (const Code code = planned_failure(__func__); code != kSuccess) return code;
+  initialized = true;
+  return device_count() == 0 ? kNoDevice : kSuccess;
+}
+Code cuDriverGetVersion(int* out) {
+  *out = version();
+  return planned_failure(__func__);
+}
+Code cuGetErrorString(Code code, const char** out) {
+  *out = code == kOutOfMemory      ? "out of memory"
+         : code == kIllegalAddress ? "an illegal memory access was encountered"
+         : code == kNoDevice       ? "no CUDA-capable device is detected"
+                                   : "an error of the emulated driver";
+  return kSuccess;
+}
+Code cuDeviceGetCount(int* out) {
+  BP_EMULATED(false);
+  *out = device_count();
+  return kSuccess;
+}
+Code cuDeviceGet(DeviceId* out, int index) {
+  BP_EMULATED(false);
+  *out = index;
+  return index < device_count() ? kSuccess : kInvalidValue;
+}
+Code cuDeviceGetName(char* out, int size, DeviceId device) {
+  BP_EMULATED(false);
+  std::snprintf(out, static_cast<std::size_t>(size), "Emulated GPU %d", device);
+  return kSuccess;
+}
+Code cuDeviceGetUuid_v2(unsigned char* out, DeviceId device) {
+  BP_EMULATED(false);
+  std::memset(out, device, 16);
+  return kSuccess;
+}
+Code cuDeviceGetAttribute(int* out, int which, DeviceId) {
+  BP_EMULATED(false);
+  *out = which == kMaxThreadsPerBlock       ? static_cast<int>(kMostThreads)
+         : which == kClockRate              ? 1'000'000
+         : which == kMultiprocessorCount    ? 2
+         : which == kMemoryClockRate        ? 1'000'000
+         : which == kMemoryBusWidth         ? 128
+         : which == kComputeCapabilityMajor ? kMajor
+         : which == kComputeCapabilityMinor ? kMinor
+                                            : 0;
+  return kSuccess;
+}
+Code cuDeviceTotalMem_v2(std::size_t* out, DeviceId) {
+  BP_EMULATED(false);
+  *out = std::size_t{4} << 30;
+  return kSuccess;
+}
+Code cuDevicePrimaryCtxRetain(ContextHandle* out, DeviceId) {
+  BP_EMULATED(false);
+  static ContextObject only;
+  *out = &only;
+  return kSuccess;
+}
+Code cuDevicePrimaryCtxRelease_v2(DeviceId) {
+  BP_EMULATED(false);
+  return kSuccess;
+}
+Code cuCtxPushCurrent_v2(ContextHandle context) {
+  contexts.push_back(context);
+  return kSuccess;
+}
+Code cuCtxPopCurrent_v2(ContextHandle* out) {
+  if (contexts.empty()) return kInvalidContext;
+  *out = contexts.back();
+  contexts.pop_back();
+  return kSuccess;
+}
+
+Code cuMemAlloc_v2(Address* out, std::size_t bytes) {
+  BP_EMULATED(true);
+  return memory().allocate(bytes, *out);
+}
+Code cuMemFree_v2(Address address) {
+  BP_EMULATED(true);
+  return memory().release(address);
+}
+Code cuMemHostAlloc(void** out, std::size_t bytes, unsigned) {
+  BP_EMULATED(true);
+  *out = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *out == nullptr ? kOutOfMemory : kSuccess;
+}
+Code cuMemFreeHost(void* address) {
+  BP_EMULATED(true);
+  std::free(address);
+  return kSuccess;
+}
+Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t bytes, StreamHandle stream) {
+  BP_EMULATED(true);
+  stream_of(stream)->add(
+      [=] { std::memcpy(memory().real(reinterpret_cast<std::byte*>(to)), from, bytes); });
+  return kSuccess;
+}
+Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, StreamHandle stream) {
+  BP_EMULATED(true);
+  stream_of(stream)->add(
+      [=] { std::memcpy(to, memory().real(reinterpret_cast<const std::byte*>(from)), bytes); });
+  return kSuccess;
+}
+Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, StreamHandle stream) {
+  BP_EMULATED(true);
+  stream_of(stream)->add([=] {
+    std::memmove(memory().real(reinterpret_cast<std::byte*>(to)),
+                 memory().real(reinterpret_cast<const std::byte*>(from)), bytes);
+  });
+  return kSuccess;
+}
+Code cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, StreamHandle stream) {
+  BP_EMULATED(true);
+  stream_of(stream)->add(
+      [=] { std::memset(memory().real(reinterpret_cast<std::byte*>(to)), value, bytes); });
+  return kSuccess;
+}
+
+Code cuStreamCreate(StreamHandle* out, unsigned) {
+  BP_EMULATED(true);
+  auto* made = new std::shared_ptr<StreamObject>(std::make_shared<StreamObject>());
+  std::thread([stream = *made] { stream->run(); }).detach();
+  *out = reinterpret_cast<StreamHandle>(made);
+  return kSuccess;
+}
+Code cuStreamDestroy_v2(StreamHandle handle) {
+  BP_EMULATED(true);
+  auto* owned = reinterpret_cast<std::shared_ptr<StreamObject>*>(handle);
+  {
+    const std::lock_guard lock((*owned)->mutex);
+    (*owned)->ending = true;
+  }
+  (*owned)->changed.notify_all();
+  delete owned;
+  return kSuccess;
+}
+Code cuStreamSynchronize(StreamHandle stream) {
+  BP_EMULATED(true);
+  stream_of(stream)->synchronize();
+  return ended_with;
+}
+Code cuStreamWaitEvent(StreamHandle stream, EventHandle handle, unsigned) {
+  BP_EMULATED(true);
+  const auto event = event_of(handle);
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(event->mutex);
+    number = event->recorded;
+  }
+  stream_of(stream)->add([event, number] { event->wait(number); });
+  return kSuccess;
+}
+
+Code cuEventCreate(EventHandle* out, unsigned) {
+  BP_EMULATED(true);
+  *out = reinterpret_cast<EventHandle>(
+      new std::shared_ptr<EventObject>(std::make_shared<EventObject>()));
+  return kSuccess;
+}
+Code cuEventDestroy_v2(EventHandle handle) {
+  BP_EMULATED(true);
+  delete reinterpret_cast<std::shared_ptr<EventObject>*>(handle);
+  return kSuccess;
+}
+Code cuEventRecord(EventHandle handle, StreamHandle stream) {
+  BP_EMULATED(true);
+  const auto event = event_of(handle);
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(event->mutex);
+    number = ++event->recorded;
+  }
+  stream_of(stream)->add([event, number] { event->complete(number); });
+  return kSuccess;
+}
+Code cuEventQuery(EventHandle handle) {
+  BP_EMULATED(true);
+  const auto event = event_of(handle);
+  const std::lock_guard lock(event->mutex);
+  return event->done >= event->recorded ? ended_with.load() : kNotReady;
+}
+Code cuEventSynchronize(EventHandle handle) {
+  BP_EMULATED(true);
+  const auto event = event_of(handle);
+  event->wait(event->recorded);
+  return ended_with;
+}
+Code cuEventElapsedTime(float* out, EventHandle from, EventHandle to) {
+  BP_EMULATED(true);
+  *out = std::chrono::duration<float, std::milli>(event_of(to)->at - event_of(from)->at).count();
+  return kSuccess;
+}
+
+// What is loaded is kept: code of kernels may run on in other threads.
+Code cuModuleLoadData(ModuleHandle* out, const void* image) {
+  BP_EMULATED(true);
+  std::uint64_t size = 0;
+  const char* at = static_cast<const char*>(image);
+  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) return kInvalidImage;
+  std::memcpy(&size, at + kMagic.size(), sizeof size);
+  static std::atomic<int> count{0};
+  const auto path = scratch_folder() / ("module-" + std::to_string(count++) + ".so");
+  std::ofstream(path, std::ios::binary)
+      .write(at + kMagic.size() + sizeof size, static_cast<std::streamsize>(size));
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::filesystem::remove(path);
+  if (library == nullptr) return kInvalidImage;
+  *out = new ModuleObject{library};
+  return kSuccess;
+}
+Code cuModuleUnload(ModuleHandle module) {
+  BP_EMULATED(true);
+  delete module;
+  return kSuccess;
+}
+Code cuModuleGetFunction(FunctionHandle* out, ModuleHandle module, const char* name) {
+  BP_EMULATED(true);
+  void* run = ::dlsym(module->library, (std::string(name) + "_emulated").c_str());
+  const void* count = ::dlsym(module->library, (std::string(name) + "_parameters").c_str());
+  if (run == nullptr || count == nullptr) return kNotFound;
+  *out = new FunctionObject{reinterpret_cast<Run>(run), *static_cast<const int*>(count)};
+  return kSuccess;
+}
+Code cuLaunchKernel(FunctionHandle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
+                    StreamHandle stream, void** parameters, void**) {
+  BP_EMULATED(true);
+  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_x > 0x7fffffffU || grid_y > 0xffff ||
+      grid_z > 0xffff)
+    return kInvalidValue;
+  const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
+  if (threads == 0 || threads > kMostThreads || block_z > 64) return kInvalidValue;
+  auto values = std::make_shared<std::vector<std::uint64_t>>();
+  for (int i = 0; i < function->parameters; ++i) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, parameters[i], sizeof bits);
+    values->push_back(memory().real_bits(bits));
+  }
+  stream_of(stream)->add([=, run = function->run] {
+    std::vector<void*> places;
+    for (std::uint64_t& value : *values) places.push_back(&value);
+    const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+    run(places.data(), grid, block, &kFibres);
+  });
+  return kSuccess;
+}
+
+// ---- NVRTC -----------------------------------------------------------------------------------
+
+Code nvrtcVersion(int* major, int* minor) {
+  *major = number_of("BACKPLANE_EMULATED_NVRTC_VERSION", 13000) / 1000;
+  *minor = 0;
+  return planned_failure(__func__);
+}
+const char* nvrtcGetErrorString(Code code) {
+  return code == 0 ? "NVRTC_SUCCESS" : code == 6 ? "NVRTC_ERROR_COMPILATION" : "NVRTC_ERROR";
+}
+Code nvrtcCreateProgram(ProgramHandle* out, const char* source, const char*, int,
+                        const char* const*, const char* const*) {
+  if (const Code code = planned_failure(__func__); code != kSuccess) return code;
+  *out = new ProgramObject{source, {}, {}};
+  return kSuccess;
+}
+Code nvrtcCompileProgram(ProgramHandle program, int, const char* const*) {
+  constexpr Code kCompilation = 6;
+  if (const Code code = planned_failure(__func__); code != kSuccess) {
+    program->log = "kernels.cu(1): error: planned";
+    return code;
+  }
+  program->log = check_with_real_compiler(program->source);
+  if (!program->log.empty()) return kCompilation;
+  static std::atomic<int> count{0};
+  const std::string base = scratch_folder() / ("program-" + std::to_string(count++));
+  {
+    std::ofstream out(base + ".cpp");
+    out << kEmulatedKernels << "\n#line 1 \"kernels.cu\"\n" << program->source << "\n";
+    // A kernel's text ends where the next one begins.
+    const std::regex name("(?:BP_KERNEL|__global__ void)\\s+(\\w+)\\s*\\(");
+    const std::string& text = program->source;
+    std::vector<std::pair<std::string, std::size_t>> found;
+    for (std::sregex_iterator at(text.begin(), text.end(), name), end; at != end; ++at)
+      found.emplace_back((*at)[1], static_cast<std::size_t>(at->position()));
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::size_t end = i + 1 < found.size() ? found[i + 1].second : text.size();
+      const std::string body = text.substr(found[i].second, end - found[i].second);
+      const bool meets = body.find("BP_BARRIER") != std::string::npos ||
+                         body.find("__syncthreads") != std::string::npos;
+      out << "EMULATED_KERNEL(" << found[i].first << ", " << (meets ? "true" : "false") << ")\n";
+    }
+  }
+  // Integers wrap around; products and sums are contracted or not, as the device likes.
+  const std::string command = std::string(BACKPLANE_EMULATED_COMPILER) +
+                              " -std=c++17 -O1 -w -fwrapv -ffp-contract=off -fPIC -shared -o " +
+                              base + ".so " + base + ".cpp -lm 2>" + base + ".log";
+  Code code = kCompilation;  // not std::system, which changes signal handlers
+  if (FILE* compiler = ::popen(command.c_str(), "r"); compiler != nullptr)
+    if (::pclose(compiler) == 0) code = kSuccess;
+  program->log = read_file(base + ".log");
+  if (code == kSuccess) {
+    const std::string library = read_file(base + ".so");
+    const std::uint64_t size = library.size();
+    program->binary = std::string(kMagic) +
+                      std::string(reinterpret_cast<const char*>(&size), sizeof size) + library;
+  }
+  for (const char* suffix : {".cpp", ".so", ".log"}) std::filesystem::remove(base + suffix);
+  return code;
+}
+Code nvrtcGetCUBINSize(ProgramHandle program, std::size_t* out) {
+  *out = program->binary.size();
+  return planned_failure(__func__);
+}
+Code nvrtcGetCUBIN(ProgramHandle program, char* out) {
+  std::ranges::copy(program->binary, out);
+  return planned_failure(__func__);
+}
+Code nvrtcGetProgramLogSize(ProgramHandle program, std::size_t* out) {
+  *out = program->log.size() + 1;
+  return kSuccess;
+}
+Code nvrtcGetProgramLog(ProgramHandle program, char* out) {
+  std::memcpy(out, program->log.c_str(), program->log.size() + 1);
+  return kSuccess;
+}
+Code nvrtcDestroyProgram(ProgramHandle* program) {
+  delete std::exchange(*program, nullptr);
+  return kSuccess;
+}
+
+#pragma GCC visibility pop
+
+}  // extern "C"
+
+}  // namespace backplane::cuda

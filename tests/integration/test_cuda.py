@@ -1,0 +1,187 @@
+"""plugin:cuda where a driver, a device or NVRTC is missing, and where calls of the driver fail.
+
+Programs run in interpreters of their own, on the emulated driver (plugins/cuda/testing), whose calls fail
+as BACKPLANE_FAULTY_CUDA says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+from compiling import run_python
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+API = (ROOT / "plugins/cuda/api.h").read_text()
+ENTRIES = re.findall(r"X\((cu\w+|nvrtc\w+),", API)
+# These answer a device's facts, or end something: there is nobody to tell.
+UNHEARD = re.compile(
+    r"cuInit|cuDriverGetVersion|cuGetErrorString|cuDevice(Get|TotalMem)\w*|cu\w*Free\w*|cu\w+Destroy\w*"
+    r"|cuDevicePrimaryCtxRelease_v2|cuCtxP\w+Current_v2|cuModuleUnload|cuEvent(Synchronize|ElapsedTime)"
+    r"|nvrtc(Version|GetErrorString|GetProgramLog\w*|DestroyProgram)"
+)
+HEARD = [entry for entry in ENTRIES if not UNHEARD.fullmatch(entry)]
+
+HEAD = """
+import os
+import torch, torch_backplane
+
+def plan(text):
+    os.environ["BACKPLANE_FAULTY_CUDA"] = text
+
+def compiled(function, **options):
+    return torch.compile(
+        function, backend="plugin:cuda", options={"report": False, **options}, dynamic=False
+    )
+
+def failure(call, *arguments):
+    try:
+        call(*arguments)
+    except torch_backplane.BackplaneError as error:
+        return str(error)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        return str(error)
+    return "no error"
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Linear(16, 8))
+x = torch.randn(8, 16)
+def run_step(module):
+    model.zero_grad()
+    module(x).square().sum().backward()
+    return [p.grad.clone() for p in model.parameters()]
+expected = run_step(model)
+kept = [t.clone() for t in (x, *model.parameters())]
+def intact():
+    return all(torch.equal(a, b) for a, b in zip(kept, (x, *model.parameters())))
+def is_right(module):
+    return all(torch.allclose(a, b, 1e-4, 1e-5) for a, b in zip(expected, run_step(module)))
+"""
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = run_python(HEAD + program, environment)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+REFUSED = """
+print(failure(compiled(lambda x: x * 2), torch.ones(2)).replace("\\n", " "))
+print(torch.compile(lambda x: x * 2, backend="plugin:reference")(torch.ones(2)).tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"BACKPLANE_CUDA_DRIVER": "/nonexistent/libcuda.so.1"}, "no device: no NVIDIA driver"),
+        ({"BACKPLANE_EMULATED_CUDA_DEVICES": "0"}, "no CUDA-capable device is detected"),
+        ({"BACKPLANE_EMULATED_CUDA_VERSION": "11040"}, "11.8 or newer is needed"),
+        ({"BACKPLANE_CUDA_NVRTC": "/nonexistent/libnvrtc.so.13"}, "install nvidia-cuda-nvrtc"),
+    ],
+)
+def test_what_is_missing_is_said_and_the_program_runs_on(
+    environment: dict[str, str], words: str
+) -> None:
+    said, others = run(REFUSED, **environment).stdout.splitlines()
+    assert words in said
+    assert others == "[2.0, 0.0]".replace("0.0", "2.0")
+
+
+def test_there_are_entries_whose_failure_is_heard() -> None:
+    assert {"cuMemAlloc_v2", "cuLaunchKernel", "cuEventRecord", "nvrtcCompileProgram"} <= set(HEARD)
+    assert len(HEARD) >= 20
+
+
+SWEEP = """
+import itertools
+for entry, code, skip in itertools.product(os.environ["ENTRIES"].split(), (1, 2), (0, 1, 4)):
+    plan(f"{entry}:{code}:{skip}:1")
+    torch._dynamo.reset()
+    module = compiled(model)
+    try:
+        right, said = is_right(module), ""
+    except Exception as error:
+        right, said = None, str(error)
+    plan("")
+    assert intact(), (entry, code, skip)
+    assert right is not False, (entry, code, skip)
+    if right is None:
+        assert entry.removesuffix("_v2") in said or "memory" in said or "copy" in said, said
+        assert f"error {code}" in said or "NVRTC" in said or "out of" in said, said
+    assert is_right(module), ("afterwards", entry, code, skip)
+"""
+GROUPS = ("cuMem", "cuStream|cuDevice", "cuEvent|cuLaunch", "cuModule", "nvrtc")
+
+
+def test_each_call_is_in_a_group() -> None:
+    assert all(re.match("|".join(GROUPS), entry) for entry in HEARD)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_call_of_the_driver_may_fail_once(group: str, tmp_path: pathlib.Path) -> None:
+    """A step is right or an error that names the call; nothing is lost, and the next one is right."""
+    entries = [entry for entry in HEARD if re.match(group, entry)]
+    builds = group in ("cuModule", "nvrtc")  # else kernels come from the cache
+    cache = {"BACKPLANE_CACHE_DIR": str(tmp_path)} if builds else {}
+    run(SWEEP, ENTRIES=" ".join(entries), **cache)
+
+
+LOST = """
+module = compiled(model)
+assert is_right(module)
+plan("cuLaunchKernel:700:1:1")
+assert is_right(module)  # with PyTorch, which is said
+assert intact()
+plan("")
+assert is_right(module)
+torch._dynamo.reset()
+assert is_right(compiled(model))
+print("lived")
+"""
+
+
+def test_an_illegal_access_loses_the_device_and_not_the_program() -> None:
+    done = run(LOST, BACKPLANE_QUIET="")
+    assert done.stdout == "lived\n"
+    assert "cuda:0 was lost" in done.stderr
+    assert "an illegal memory access was encountered" in done.stderr
+    assert "(node 0)" in done.stderr
+
+
+def test_memory_is_limited() -> None:
+    run(
+        """
+large = torch.randn(1024, 1024)
+before = large.clone()
+text = failure(compiled(lambda x: (x @ x).relu().sum()), large)
+assert "out of device memory" in text and "of 1000000 in use" in text, text
+assert torch.equal(large, before)
+assert is_right(compiled(model))
+""",
+        BACKPLANE_CUDA_MEMORY="1000000",
+    )
+
+
+def test_the_trace_shows_kernels_with_their_nodes(tmp_path: pathlib.Path) -> None:
+    trace = tmp_path / "trace.json"
+    run("module = compiled(model)\nmodule(x)\nmodule(x)\n", BACKPLANE_TRACE=str(trace))
+    events = json.loads(trace.read_text())["traceEvents"]
+    device = [e for e in events if e["ph"] == "X" and e["cat"] == "cuda:0"]
+    kernels = [e for e in device if e["args"]["nodes"]]
+    assert len({e["args"]["call"] for e in kernels}) == 2
+    assert all(f"(node {n})" in e["name"] for e in kernels for n in e["args"]["nodes"])
+
+
+def test_signal_handlers_stay_the_programs_own() -> None:
+    done = run("compiled(model)(x)\n", BACKPLANE_QUIET="")
+    assert "signal handlers" not in done.stderr
+
+
+@pytest.mark.skipif(not os.environ.get("BACKPLANE_TEST_GPU"), reason="needs an NVIDIA GPU")
+def test_on_the_machines_own_device() -> None:
+    assert run("assert is_right(compiled(model))\nprint('right')\n").stdout == "right\n"
