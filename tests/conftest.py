@@ -26,8 +26,8 @@ if not os.environ.get("BACKPLANE_TEST_GPU"):
     _EMULATED = os.path.abspath(
         os.path.join(os.environ.get("BACKPLANE_BUILD", "build/dev"), _EMULATED)
     )
-    os.environ.setdefault("BACKPLANE_CUDA_DRIVER", _EMULATED)
-    os.environ.setdefault("BACKPLANE_CUDA_NVRTC", _EMULATED)
+    for _LIBRARY in ("DRIVER", "NVRTC", "BLAS"):
+        os.environ.setdefault(f"BACKPLANE_CUDA_{_LIBRARY}", _EMULATED)
 
 import pytest
 

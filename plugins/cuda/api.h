@@ -79,6 +79,50 @@ constexpr unsigned kNonBlockingStream = 1, kEventWithoutTiming = 2, kPortableMap
   X(nvrtcGetProgramLog, Code(ProgramHandle, char*))                                              \
   X(nvrtcDestroyProgram, Code(ProgramHandle*))
 
+// cuBLASLt. Of enumerations and of what attributes hold, what products need.
+using BlasHandle = struct BlasObject*;
+using BlasDescription = struct BlasDescriptionObject*;  // cublasLtMatmulDesc_t
+using BlasLayout = struct BlasLayoutObject*;
+using BlasPreference = struct BlasPreferenceObject*;
+struct BlasAlgorithm {
+  unsigned long long data[8];
+};
+struct BlasChoice {  // cublasLtMatmulHeuristicResult_t
+  BlasAlgorithm algorithm;
+  std::size_t workspace_bytes;
+  Code status;
+  float waves;
+  int reserved[4];
+};
+constexpr int kBlasFloat32 = 0, kBlasFloat16 = 2, kBlasBfloat16 = 14;  // cudaDataType
+constexpr int kBlasComputeFloat32 = 68;
+constexpr int kBlasTransposeLeft = 3, kBlasTransposeRight = 4;  // of a description
+constexpr int kBlasEpilogue = 7, kBlasBias = 8, kBlasBiasType = 26;
+constexpr int kBlasTransposed = 1, kBlasEpilogueBias = 4;
+constexpr int kBlasBatchCount = 5, kBlasBatchStride = 6;    // of a layout
+constexpr int kBlasWorkspaceLimit = 1, kBlasAlignment = 5;  // of a preference; of A, then B, C, D
+
+#define BP_CUDA_BLAS(X)                                                                        \
+  X(cublasLtGetVersion, std::size_t())                                                         \
+  X(cublasLtCreate, Code(BlasHandle*))                                                         \
+  X(cublasLtDestroy, Code(BlasHandle))                                                         \
+  X(cublasLtMatmulDescCreate, Code(BlasDescription*, int, int))                                \
+  X(cublasLtMatmulDescSetAttribute, Code(BlasDescription, int, const void*, std::size_t))      \
+  X(cublasLtMatmulDescDestroy, Code(BlasDescription))                                          \
+  X(cublasLtMatrixLayoutCreate,                                                                \
+    Code(BlasLayout*, int, unsigned long long, unsigned long long, long long))                 \
+  X(cublasLtMatrixLayoutSetAttribute, Code(BlasLayout, int, const void*, std::size_t))         \
+  X(cublasLtMatrixLayoutDestroy, Code(BlasLayout))                                             \
+  X(cublasLtMatmulPreferenceCreate, Code(BlasPreference*))                                     \
+  X(cublasLtMatmulPreferenceSetAttribute, Code(BlasPreference, int, const void*, std::size_t)) \
+  X(cublasLtMatmulPreferenceDestroy, Code(BlasPreference))                                     \
+  X(cublasLtMatmulAlgoGetHeuristic,                                                            \
+    Code(BlasHandle, BlasDescription, BlasLayout, BlasLayout, BlasLayout, BlasLayout,          \
+         BlasPreference, int, BlasChoice*, int*))                                              \
+  X(cublasLtMatmul, Code(BlasHandle, BlasDescription, const void*, const void*, BlasLayout,    \
+                         const void*, BlasLayout, const void*, const void*, BlasLayout, void*, \
+                         BlasLayout, const BlasAlgorithm*, void*, std::size_t, StreamHandle))
+
 template <class Signature>
 using Function = Signature*;
 
@@ -90,6 +134,9 @@ struct Driver {
 struct Nvrtc {
   BP_CUDA_NVRTC(BP_CUDA_FIELD)
   int major = 0, minor = 0;
+};
+struct Blas {
+  BP_CUDA_BLAS(BP_CUDA_FIELD)
 };
 #undef BP_CUDA_FIELD
 

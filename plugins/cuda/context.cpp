@@ -9,6 +9,7 @@ Context::~Context() {
     const Current current(context_);
     if (stream_ != nullptr) driver().cuStreamDestroy_v2(stream_);
   }
+  blas_.reset();
   faults_.reset();
   pool_.reset();
   driver().cuDevicePrimaryCtxRelease_v2(device_.device);
@@ -24,6 +25,7 @@ Status Context::open() {
   BP_CUDA_RETURN_IF_ERROR(cuStreamCreate, &stream, kNonBlockingStream);
   pool_ = std::make_shared<Pool>(context_, device_.memory_limit_bytes);
   faults_ = std::make_shared<FaultPool>(context_);
+  if (device_.kernels.has_library_products) blas_ = BlasLibrary::find();
   stream_ = stream;
   return {};
 }
@@ -61,6 +63,13 @@ Result<std::shared_ptr<std::byte>> Context::constant(const void* data, std::uint
   const std::shared_ptr<Memory> kept(
       (*memory).release(), [pool = pool_](Memory* m) { pool->give(std::unique_ptr<Memory>(m)); });
   return std::shared_ptr<std::byte>(kept, kept->address());
+}
+
+std::shared_ptr<const kernels::LibraryProduct> Context::library_product(
+    const kernels::ProductShape& shape) {
+  if (blas_ == nullptr) return nullptr;
+  const Current current(context_);
+  return BlasProduct::make(blas_, shape);
 }
 
 }  // namespace backplane::cuda

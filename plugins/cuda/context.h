@@ -14,6 +14,7 @@
 #include "facts.h"
 #include "faults.h"
 #include "memory.h"
+#include "products.h"
 #include "profile.h"
 
 namespace backplane::cuda {
@@ -91,6 +92,8 @@ class Context final : public kernels::Target {
   Status build_pending() override;
   // The copy is done when it returns.
   Result<std::shared_ptr<std::byte>> constant(const void* data, std::uint64_t bytes) override;
+  std::shared_ptr<const kernels::LibraryProduct> library_product(
+      const kernels::ProductShape& shape) override;
   std::uint32_t fault_number(const std::string& label) override {
     return faults_->labels().number_of(label);
   }
@@ -110,6 +113,7 @@ class Context final : public kernels::Target {
   std::atomic<bool> lost_{false};
   std::string lost_with_;  // written before lost_
   kernels::ProgramTable<CudaProgram> programs_;
+  std::shared_ptr<const BlasLibrary> blas_;  // null: none
 };
 
 }  // namespace backplane::cuda

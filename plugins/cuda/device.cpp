@@ -88,7 +88,7 @@ Status CudaDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
   Status status = recorder.wait_for(order);
   if (status.ok())
     status = recorder.copy(copy, from_device && to_device ? move : to_device ? upload : download);
-  return recorder.finish(order, std::move(status));
+  return recorder.finish(order, std::move(status), !(from_device && to_device));
 }
 
 sdk::Claims CudaDevice::claims(const sdk::GraphView& graph) {

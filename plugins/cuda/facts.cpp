@@ -62,6 +62,7 @@ DeviceFacts facts_of(DeviceId device, std::uint32_t index) {
   f.kernels.dialect = kernelgen::Dialect::kCuda;
   f.kernels.gpu = true;
   f.kernels.lanes = 1;
+  f.kernels.has_library_products = find_blas() != nullptr;
   f.kernels.group_limit =
       static_cast<std::size_t>(std::max(attribute(device, kMaxThreadsPerBlock, 256), 1));
   return f;

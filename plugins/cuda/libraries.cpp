@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace backplane::cuda {
@@ -59,51 +61,59 @@ Driver load_driver() {
   return d;
 }
 
-// libnvrtc.so.N in `folder`, the newest first.
-void add_nvrtc_of(const fs::path& folder, std::vector<std::string>& out) {
+// `name`.so.N in `folder`, the newest first.
+void add_versions_of(std::string_view name, const fs::path& folder, std::vector<std::string>& out) {
   std::error_code none;
   std::vector<std::pair<int, std::string>> found;
+  const std::string begin = std::string(name) + ".so.";
   for (const auto& file : fs::directory_iterator(folder, none)) {
-    const std::string name = file.path().filename();
-    constexpr std::string_view kBegin = "libnvrtc.so.";
-    if (name.starts_with(kBegin) && name.find('.', kBegin.size()) == std::string::npos)
-      found.emplace_back(std::atoi(name.c_str() + kBegin.size()), file.path());
+    const std::string own = file.path().filename();
+    if (own.starts_with(begin) && own.find('.', begin.size()) == std::string::npos)
+      found.emplace_back(std::atoi(own.c_str() + begin.size()), file.path());
   }
   std::sort(found.rbegin(), found.rend());
   for (auto& [major, path] : found) out.push_back(std::move(path));
 }
 
-// The folder of an environment's packages that `library` lies in, and those above it.
-void add_nvrtc_near(const fs::path& library, std::vector<std::string>& out) {
+// NVIDIA's wheels in the environments that `library` lies in.
+void add_wheels_near(std::string_view name, const fs::path& library,
+                     std::vector<std::string>& out) {
   std::error_code none;
   for (fs::path at = library.parent_path(); at.has_relative_path(); at = at.parent_path()) {
     if (!fs::is_directory(at / "nvidia", none)) continue;
     std::vector<fs::path> packages;
     for (const auto& package : fs::directory_iterator(at / "nvidia", none))
       packages.push_back(package.path());
-    std::sort(packages.rbegin(), packages.rend());  // cuda_nvrtc (12), cu13
-    for (const fs::path& package : packages) add_nvrtc_of(package / "lib", out);
+    std::sort(packages.rbegin(), packages.rend());  // cuda_nvrtc and cublas (12), cu13
+    for (const fs::path& package : packages) add_versions_of(name, package / "lib", out);
   }
 }
 
-int add_of_torch(dl_phdr_info* info, std::size_t, void* out) {
-  const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
-  if (path.ends_with("/torch/lib/libtorch_python.so"))
-    add_nvrtc_near(path, *static_cast<std::vector<std::string>*>(out));
-  return 0;
+// Where torch's extension lies, in a process that has one.
+fs::path find_torch() {
+  fs::path found;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* out) {
+        const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+        if (path.ends_with("/torch/lib/libtorch_python.so")) *static_cast<fs::path*>(out) = path;
+        return 0;
+      },
+      &found);
+  return found;
 }
 
-std::vector<std::string> nvrtc_places() {
-  if (const char* own = set_variable("BACKPLANE_CUDA_NVRTC")) return {own};
+// Where a library of the toolkit may be; `variable` names another file.
+std::vector<std::string> places_of(std::string_view name, const char* variable) {
+  if (const char* own = set_variable(variable)) return {own};
   std::vector<std::string> places;
   Dl_info self{};
-  if (::dladdr(reinterpret_cast<const void*>(&nvrtc_places), &self) != 0)
-    add_nvrtc_near(self.dli_fname, places);
-  ::dl_iterate_phdr(add_of_torch, &places);
-  if (const char* home = set_variable("CUDA_HOME")) add_nvrtc_of(fs::path(home) / "lib64", places);
-  add_nvrtc_of("/usr/local/cuda/lib64", places);
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"})
-    places.emplace_back(name);
+  if (::dladdr(reinterpret_cast<const void*>(&places_of), &self) != 0)
+    add_wheels_near(name, self.dli_fname, places);
+  add_wheels_near(name, find_torch(), places);
+  if (const char* home = set_variable("CUDA_HOME"))
+    add_versions_of(name, fs::path(home) / "lib64", places);
+  add_versions_of(name, "/usr/local/cuda/lib64", places);
+  for (const char* version : {".so.13", ".so.12"}) places.push_back(std::string(name) + version);
   return places;
 }
 
@@ -120,7 +130,7 @@ void open_builtins(const fs::path& nvrtc_file) {
 Nvrtc load_nvrtc() {
   const int most = driver().version / 1000;
   std::string why;
-  for (const std::string& place : nvrtc_places()) {
+  for (const std::string& place : places_of("libnvrtc", "BACKPLANE_CUDA_NVRTC")) {
     if (place.find('/') != std::string::npos) open_builtins(place);
     void* library = open_first({place}, why);
     if (library == nullptr) continue;
@@ -138,6 +148,24 @@ Nvrtc load_nvrtc() {
       why + ")");
 }
 
+std::optional<Blas> load_blas() {
+  constexpr std::size_t kMajor = 10000;  // of versions: 1000 * major before 13, then 10000
+  const auto most = static_cast<std::size_t>(driver().version / 1000);
+  std::string why;
+  for (const std::string& place : places_of("libcublasLt", "BACKPLANE_CUDA_BLAS")) {
+    void* library = open_first({place}, why);
+    if (library == nullptr) continue;
+    Blas b;
+    bool whole = true;
+#define BP_BLAS_ENTRY(name, ...)                                             \
+  b.name = reinterpret_cast<Function<__VA_ARGS__>>(::dlsym(library, #name)); \
+  whole = whole && b.name != nullptr;
+    BP_CUDA_BLAS(BP_BLAS_ENTRY)
+    if (whole && b.cublasLtGetVersion() / kMajor <= most) return b;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 const Driver& driver() {
@@ -147,6 +175,11 @@ const Driver& driver() {
 const Nvrtc& nvrtc() {
   static const Nvrtc opened = load_nvrtc();
   return opened;
+}
+
+const Blas* find_blas() {
+  static const std::optional<Blas> opened = load_blas();
+  return opened ? &*opened : nullptr;
 }
 
 }  // namespace backplane::cuda

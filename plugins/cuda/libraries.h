@@ -14,5 +14,8 @@ const Driver& driver();
 // environment (wheels of nvidia-cuda-nvrtc), then CUDA_HOME, then /usr/local/cuda, then the
 // loader's. Not newer by a major than the driver, which could not load what it builds.
 const Nvrtc& nvrtc();
+// cuBLASLt, looked for like NVRTC (BACKPLANE_CUDA_BLAS; "off": none). Null where there is none:
+// then generated kernels compute products.
+const Blas* find_blas();
 
 }  // namespace backplane::cuda

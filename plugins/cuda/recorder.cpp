@@ -71,6 +71,21 @@ Status Recorder::fill_zero(std::byte* address, std::uint64_t bytes,
                  [&] { return driver().cuMemsetD8Async(address_of(address), 0, bytes, stream_); });
 }
 
+Status Recorder::product(const kernels::LibraryProduct& product, const std::byte* left,
+                         const std::byte* right, const std::byte* bias, std::byte* result,
+                         std::byte* workspace, const std::shared_ptr<const Work>& work) {
+  constexpr Code kAllocationFailed = 3;  // cublasStatus_t
+  Code said = kSuccess;
+  Status status = enqueue("cublasLtMatmul", work, [&] {
+    said =
+        static_cast<const BlasProduct&>(product).run(left, right, bias, result, workspace, stream_);
+    return said == kSuccess ? kSuccess : said == kAllocationFailed ? kOutOfMemory : kInvalidValue;
+  });
+  if (said == kSuccess || said == kAllocationFailed) return status;
+  return {BP_INTERNAL,
+          work->name + ": cublasLtMatmul failed with cuBLAS status " + std::to_string(said)};
+}
+
 Result<std::byte*> Recorder::fault_word(const std::shared_ptr<const Work>&) {
   if (fault_ == nullptr) {
     auto made = context_.faults().take();
@@ -99,7 +114,7 @@ Status Recorder::copy(const sdk::Copy& copy, const std::shared_ptr<const Work>& 
   });
 }
 
-Status Recorder::finish(const sdk::Order& order, Status status) {
+Status Recorder::finish(const sdk::Order& order, Status status, bool lent) {
   auto* stream = static_cast<CudaStream*>(order.stream());
   if (status.ok() && stream != nullptr && fault_ != nullptr)
     stream->add_fault(std::exchange(fault_, nullptr));
@@ -109,7 +124,7 @@ Status Recorder::finish(const sdk::Order& order, Status status) {
     status = static_cast<CudaEvent*>(order.signal())->record(stream_, std::move(faults));
     if (status.ok()) return status;
   }
-  if (status.ok() && stream != nullptr) return status;
+  if (status.ok() && stream != nullptr && !lent) return status;
   const Code code = driver().cuStreamSynchronize(stream_);
   if (!status.ok()) return status;
   if (code != kSuccess) return context_.failure("the device's work", code);

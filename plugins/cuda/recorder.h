@@ -20,12 +20,16 @@ class Recorder final : public kernels::Launcher {
                 const std::shared_ptr<const Work>& work) override;
   Status fill_zero(std::byte* address, std::uint64_t bytes,
                    const std::shared_ptr<const Work>& work) override;
+  Status product(const kernels::LibraryProduct& product, const std::byte* left,
+                 const std::byte* right, const std::byte* bias, std::byte* result,
+                 std::byte* workspace, const std::shared_ptr<const Work>& work) override;
   Result<std::byte*> fault_word(const std::shared_ptr<const Work>& work) override;
   Status copy(const sdk::Copy& copy, const std::shared_ptr<const Work>& work);
 
-  // Hands what was queued to the order's signal; without a stream it is waited for. After a failure
-  // what was queued is waited for first: it must not outlive the call's buffers.
-  Status finish(const sdk::Order& order, Status status);
+  // Hands what was queued to the order's signal. Without a signal it is waited for where there is
+  // no stream, or the host's memory is `lent` to it. After a failure what was queued is waited for
+  // first: it must not outlive the call's buffers.
+  Status finish(const sdk::Order& order, Status status, bool lent = false);
 
  private:
   template <class Command>

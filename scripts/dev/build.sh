@@ -90,6 +90,12 @@ run_demo() {
 
 run_bench() {
   [ -f benchmarks/run.py ] || die "benchmarks/run.py does not exist" 2
+  if [ "${1:-}" = --plugin ] && [ "${2:-}" = cuda ] && [ "${3:-}" = --gpu ]; then
+    shift 3
+    build_package --no-cpp-tests test
+    "$PYTHON" benchmarks/gpu.py "$@"
+    return
+  fi
   build_package --no-cpp-tests test bench
   "$PYTHON" benchmarks/run.py "$@"
 }

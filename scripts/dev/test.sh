@@ -62,6 +62,36 @@ test_opencl() {
   fi
 }
 
+# NVIDIA's compiler of kernels in a folder of its own; needs no GPU.
+install_nvrtc() {
+  local folder=$PWD/$VENV/nvrtc stamp
+  stamp=$(hash_files requirements/nvrtc.txt)
+  if ! stamp_is nvrtc "$stamp"; then
+    say "installing NVRTC"
+    rm -rf "$folder"
+    "$PYTHON" -m pip install --no-deps --target "$folder" -r requirements/nvrtc.txt >build/pip-nvrtc.log 2>&1 ||
+      die "test: pip cannot install NVRTC (build/pip-nvrtc.log)" 3
+    set_stamp nvrtc "$stamp"
+  fi
+  local libraries=$folder/nvidia/cu13/lib
+  export BACKPLANE_EMULATED_NVRTC="$libraries/libnvrtc.so.13"
+  export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" # where it looks for its own
+}
+
+# test_nvrtc: every kernel of the operator samples and of the models' training steps, built by NVIDIA's
+# compiler for three architectures; what its assembler says of registers and spills, with limits.
+test_nvrtc() {
+  build_package test
+  install_nvrtc
+  local log=$PWD/build/nvrtc.log emulated=$PWD/$BACKPLANE_BUILD/testing_layers/libbackplane_emulated_cuda.so
+  rm -rf "$log" build/nvrtc-cache
+  export BACKPLANE_CUDA_DRIVER=$emulated BACKPLANE_CUDA_NVRTC=$emulated BACKPLANE_CUDA_BLAS=$emulated
+  export BACKPLANE_EMULATED_NVRTC_LOG=$log BACKPLANE_CACHE_DIR=$PWD/build/nvrtc-cache
+  "$PYTHON" -m torch_backplane.cli opinfo --plugin cuda || test_status=1
+  run_pytest tests/models -k "gradients and cuda"
+  "$PYTHON" scripts/kernel_resources.py "$log" "$@" || test_status=1
+}
+
 # Packages that others wrote, in a folder of their own: .venv stays free of them and of what they ask
 # for, and none of them can bring another torch.
 install_peers() {
@@ -118,6 +148,12 @@ run_tests() {
   if [ "${1:-}" = --opencl ]; then
     shift
     test_opencl "$@"
+    any_python scripts/dev/summarize_tests.py "${junit_files[@]}" || test_status=1
+    return "$test_status"
+  fi
+  if [ "${1:-}" = --nvrtc ]; then
+    shift
+    test_nvrtc "$@"
     any_python scripts/dev/summarize_tests.py "${junit_files[@]}" || test_status=1
     return "$test_status"
   fi

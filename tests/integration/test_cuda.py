@@ -6,6 +6,7 @@ as BACKPLANE_FAULTY_CUDA says.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pathlib
@@ -13,7 +14,8 @@ import re
 import subprocess
 
 import pytest
-from compiling import run_python
+import torch
+from compiling import close, compile_for, mlp, run_python
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 API = (ROOT / "plugins/cuda/api.h").read_text()
@@ -180,6 +182,105 @@ def test_the_trace_shows_kernels_with_their_nodes(tmp_path: pathlib.Path) -> Non
 def test_signal_handlers_stay_the_programs_own() -> None:
     done = run("compiled(model)(x)\n", BACKPLANE_QUIET="")
     assert "signal handlers" not in done.stderr
+
+
+CHUNKED = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8)
+
+
+@pytest.mark.parametrize("plugin", ["cuda", "opencl"])
+@pytest.mark.parametrize("dtype", CHUNKED)
+def test_points_in_chunks(plugin: str, dtype: torch.dtype) -> None:
+    """Rows that are whole chunks and those that are not, at addresses that are aligned and not."""
+    for size, start in itertools.product((8, 24, 31), (0, 1, 4)):
+        memory = (torch.randn(3 * size + 8) * 4).to(dtype)
+        row = (torch.randn(size) * 4).to(dtype)
+
+        def f(memory: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            x = memory[start : start + 3 * size].view(3, size)  # noqa: B023
+            return x * 2 + row, x > row, x.float() + row.double()
+
+        actual = compile_for(plugin, f, dynamic=False)(memory, row)
+        for one, other in zip(actual, f(memory, row), strict=True):
+            short = one.dtype in (torch.bfloat16, torch.float16)
+            torch.testing.assert_close(
+                one, other, **({"rtol": 1e-2, "atol": 1e-2} if short else {})
+            )
+    torch._dynamo.reset()
+
+
+FACTORS = {
+    "rows": lambda a, b, c: a @ b,
+    "transposed": lambda a, b, c: a @ b.t().contiguous().t(),
+    "left transposed": lambda a, b, c: a.t().contiguous().t() @ b,
+    "column stride": lambda a, b, c: a[:, ::2] @ b[::2],
+    "one row": lambda a, b, c: a[:1] @ b,
+    "one column": lambda a, b, c: a @ b[:, :1],
+    "linear": lambda a, b, c: torch.nn.functional.linear(a, b.t(), c),
+    "linear, gelu": lambda a, b, c: torch.nn.functional.gelu(
+        torch.nn.functional.linear(a, b.t(), c)
+    ),
+    "bias of another stride": lambda a, b, c: torch.addmm(c.repeat(2)[::2], a, b),
+    "scaled": lambda a, b, c: torch.addmm(c, a, b, alpha=0.5, beta=2),
+    "offset": lambda a, b, c: a[1:, 1:] @ b[1:],
+    "batch": lambda a, b, c: a.expand(3, -1, -1) @ b.expand(3, -1, -1).clone(),
+    "two batch dims": lambda a, b, c: (
+        a.view(4, 6, 2, 20).transpose(1, 2).transpose(0, 1) @ b.view(2, 1, 20, 32)
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FACTORS)
+def test_products_by_the_library(name: str, dtype: torch.dtype) -> None:
+    f = FACTORS[name]
+    inputs = [torch.randn(24, 40), torch.randn(40, 32), torch.randn(32)]
+    if name == "bias of another stride":
+        inputs[2] = torch.randn(32)
+    inputs = [t.to(dtype) for t in inputs]
+    actual = compile_for("cuda", f, dynamic=False)(*inputs)
+    exact = f(*(t.double() for t in inputs)).to(dtype)
+    tolerance = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}[dtype]
+    torch.testing.assert_close(actual, exact, rtol=tolerance, atol=tolerance * 8)
+
+
+@pytest.mark.parametrize("door", ["torch", "own"])
+def test_both_doors_and_the_device(door: str) -> None:
+    model = mlp()
+    x = torch.randn(4, 16)
+    expected = model(x)
+    close(compile_for("cuda", model, door=door)(x), expected)
+    expected.sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    compile_for("cuda", model, door=door)(x).sum().backward()
+    for one, other in zip(model.parameters(), gradients, strict=True):
+        close(one.grad, other)
+
+
+def test_tensors_stay_on_the_device() -> None:
+    """What crosses is counted to the byte: weights and a batch to it once, the loss back when read."""
+    run(
+        """
+device = torch_backplane.device("cuda", 0)
+module = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Linear(16, 8))
+expected = module(x).square().sum().item()
+weights = sum(p.nbytes for p in module.parameters())
+torch_backplane.reset()
+step = compiled(module.to(device))
+batch = x.to(device)
+losses = []
+for _ in range(3):
+    loss = step(batch).square().sum()
+    loss.backward()
+    losses.append(loss.item())
+assert abs(losses[0] - expected) < 1e-4 and losses[0] == losses[1] == losses[2]
+moved = torch_backplane.stats()["transfers"]["cuda:0"]
+def crossed(way):
+    return sum(amount for amount, _ in moved[way].values())
+assert crossed("host_to_device") == weights + x.nbytes, moved
+assert crossed("device_to_host") == 3 * 4, moved
+"""
+    )
 
 
 @pytest.mark.skipif(not os.environ.get("BACKPLANE_TEST_GPU"), reason="needs an NVIDIA GPU")

@@ -20,7 +20,7 @@ from backplane_conformance.torch_agreement import (
     assert_as_good,
     to_float64,
 )
-from compiling import compile_for
+from compiling import DOORS, compile_for
 from models import zoo
 from models.choice import representative_names
 from models.steps import autocast, gradient_step, tensors_of
@@ -177,14 +177,14 @@ def sensitivity(
     return strayed
 
 
-def check_training(name: str, plugin: str) -> None:
+def check_training(name: str, plugin: str, door: str = "torch") -> None:
     """One compiled model, trained from the same start with one optimizer after the other."""
     case = zoo.case(name)
     inputs = case.inputs(labels=True)
     with loaded(case):
         eager, module = case.build().train(), case.build().train()
         start = copy.deepcopy(eager.state_dict())
-        compiled = compile_for(plugin, module)
+        compiled = compile_for(plugin, module, door=door)
         for optimizer in OPTIMIZERS:
             eager.load_state_dict(start)
             module.load_state_dict(start)
@@ -207,9 +207,16 @@ def test_training_follows_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-@pytest.mark.parametrize("plugin", ["opencl", "cuda"])
-def test_training_on_gpu_plugins(plugin: str, name: str) -> None:
-    check_training(name, plugin)
+def test_training_on_opencl(name: str) -> None:
+    check_training(name, "opencl")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] * (n != "minilm")) for n in zoo.names()]
+)
+def test_training_on_cuda(name: str, door: str) -> None:
+    check_training(name, "cuda", door)
 
 
 @pytest.mark.long

@@ -13,10 +13,10 @@ from patience import run as run_patiently
 ROOT = Path(__file__).resolve().parents[2]
 # Shares of entries that pass, of those that can be compiled ahead of the values. Only upwards.
 FLOORS = {"reference": 0.90, "cpu_onednn": 0.66}
-# An OpenCL driver compiles each kernel: of this plugin a part is run here, and the whole table with
-# `./dev opinfo --plugin opencl`.
-OPENCL_PART = ("a*", "cum*", "index*", "nn.functional.s*", "scatter*", "so*", "sum*", "t*")
-OPENCL_FLOOR = 0.60
+# A driver compiles each kernel: of these plugins a part is run here, and the whole table with
+# `./dev opinfo --plugin opencl`, or `cuda`.
+PART = ("a*", "cum*", "index*", "nn.functional.s*", "scatter*", "so*", "sum*", "t*")
+PART_FLOOR = 0.60
 
 pytestmark = pytest.mark.slow
 
@@ -56,11 +56,12 @@ def test_enough_entries_pass(outcome: dict[str, Any], plugin: str) -> None:
     assert found["pass_share"] >= FLOORS[plugin], found["counts"]
 
 
-def test_part_on_opencl(tmp_path: Path) -> None:
-    patterns = [option for pattern in OPENCL_PART for option in ("--op", pattern)]
-    outcome = run(tmp_path, "opencl", *patterns)
-    found = faults(outcome, "opencl")
+@pytest.mark.parametrize("plugin", ["opencl", "cuda"])
+def test_part_on_drivers(plugin: str, tmp_path: Path) -> None:
+    patterns = [option for pattern in PART for option in ("--op", pattern)]
+    outcome = run(tmp_path, plugin, *patterns)
+    found = faults(outcome, plugin)
     assert not found, "\n".join(found)
-    counts = outcome["plugins"]["opencl"]
+    counts = outcome["plugins"][plugin]
     assert counts["entries"] > 80
-    assert counts["pass_share"] >= OPENCL_FLOOR, counts["counts"]
+    assert counts["pass_share"] >= PART_FLOOR, counts["counts"]

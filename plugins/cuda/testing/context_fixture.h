@@ -19,7 +19,8 @@ class ContextTest : public ::testing::Test {
   // Where BACKPLANE_TEST_GPU is set: on the machine's own driver.
   static void use_emulated_driver() {
     if (std::getenv("BACKPLANE_TEST_GPU") != nullptr) return;
-    for (const char* variable : {"BACKPLANE_CUDA_DRIVER", "BACKPLANE_CUDA_NVRTC"})
+    for (const char* variable :
+         {"BACKPLANE_CUDA_DRIVER", "BACKPLANE_CUDA_NVRTC", "BACKPLANE_CUDA_BLAS"})
       ::setenv(variable, BACKPLANE_EMULATED_CUDA, 1);
   }
   void SetUp() override {

@@ -1,6 +1,6 @@
 // A CUDA driver and an NVRTC for machines without a GPU, for tests: exports what api.h lists of
-// both. "Compiling" builds the text with the host's C++ compiler; kernels run in threads of the
-// process. What a real device forgives is not forgiven here:
+// both; emulated_blas.cpp adds cuBLASLt. "Compiling" builds the text with the host's C++ compiler;
+// kernels run in threads of the process. What a real device forgives is not forgiven here:
 //   - device memory lies where the host cannot read or write it, and kernels fault beyond its ends
 //     and after its release;
 //   - copies from the host read it as late as the order allows;
@@ -38,7 +38,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugins/cuda/api.h"
+#include "plugins/cuda/testing/emulated_device.h"
 
 extern const char kEmulatedKernels[];  // the text of emulated_kernels.h
 
@@ -46,9 +46,6 @@ namespace backplane::cuda {
 
 // ---- Failures --------------------------------------------------------------------------------
 
-namespace {
-
-// The code that this call of `entry` is to answer.
 Code planned_failure(std::string_view entry) {
   static std::mutex mutex;
   static std::string text;
@@ -71,6 +68,8 @@ Code planned_failure(std::string_view entry) {
   const long call = seen++;
   return call >= skip && (count < 0 || call < skip + count) ? code : kSuccess;
 }
+
+namespace {
 
 // ---- Memory ----------------------------------------------------------------------------------
 
@@ -390,6 +389,13 @@ std::string check_with_real_compiler(const std::string& source) {
 }
 
 }  // namespace
+
+void enqueue(StreamHandle stream, std::function<void()> work) {
+  stream_of(stream)->add(std::move(work));
+}
+std::byte* real_address(const void* address) {
+  return memory().real(static_cast<std::byte*>(const_cast<void*>(address)));
+}
 
 extern "C" {
 

@@ -11,6 +11,12 @@
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 
+struct __attribute__((aligned(8))) uint2 {
+  unsigned x, y;
+};
+struct __attribute__((aligned(16))) uint4 {
+  unsigned x, y, z, w;
+};
 struct EmulatedIndex {
   unsigned x, y, z;
 };
@@ -42,8 +48,8 @@ static inline double __longlong_as_double(long long x) { return emulated_bits<do
 
 #define BP_HALF
 typedef unsigned short bp_half;
-static inline float bp_from_f16(bp_half x) { return (float)emulated_bits<_Float16>(x); }
-static inline bp_half bp_to_f16(float x) { return emulated_bits<bp_half>((_Float16)x); }
+static inline float bp_from_f16(bp_half x) { return (float)emulated_from_half(x); }
+static inline bp_half bp_to_f16(float x) { return emulated_to_half((double)x); }
 
 // The parameters of a launch are pointers to values of the kernel's types.
 template <int... I>

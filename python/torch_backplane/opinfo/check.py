@@ -76,7 +76,7 @@ class Problem:
             self.function(sample), [*sample.copies(), *self.cotangents], table(), case.grad
         )
         self.expected = results + [inputs[i] for i in self.changed]
-        output = next(reversed(self.graph.graph.nodes))
+        output = next(iter(reversed(self.graph.graph.nodes)))
         self.recorded = [node.meta["val"] for node in output.args[0]]
         self.random = tracing.is_random(self.graph.graph)
         self.trivial = all(node.op != "call_function" for node in self.graph.graph.nodes)

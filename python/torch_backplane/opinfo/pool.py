@@ -21,8 +21,10 @@ STEP_SECONDS = 60.0
 ATTEMPTS = 20  # workers that may die over one entry
 
 # Forked workers start at once with torch and the database imported. The parent must not have run
-# a parallel region or loaded a plugin before.
-_context = multiprocessing.get_context("fork")
+# a parallel region or loaded a plugin before. Where torch has CUDA, a backward counts its devices,
+# and CUDA does not survive a fork: workers start anew there.
+_FORKS = not torch.backends.cuda.is_built()
+_context = multiprocessing.get_context("fork" if _FORKS else "spawn")
 
 
 class PluginMissing(Exception):
@@ -30,12 +32,14 @@ class PluginMissing(Exception):
 
 
 def prepare() -> None:
-    """Imports and warms up once, in the parent, what every worker needs."""
+    """Imports and warms up what every worker needs: once, in the parent, where workers are forked."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
     entries.database()
     check.table()
+    if not _FORKS and multiprocessing.parent_process() is None:
+        return
     entry = entries.database()["nn.functional.linear"]
     case = entries.Case("backward", torch.float32)
     check.Problem(next(entries.samples(entry, case, 1)), case)
@@ -62,6 +66,8 @@ def _work(pipe: Connection, request: Request) -> None:
     def emit(kind: str, value: Any) -> None:
         pipe.send((kind, value))
 
+    if not _FORKS:
+        prepare()
     watched.begin_process()
     try:
         load(request.plugins)

@@ -23,6 +23,8 @@ constexpr const char* kDevice =
 #define __device__ static
 #define __global__
 #define __shared__ static
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct Index { unsigned x, y, z; };
 static thread_local Index threadIdx, blockIdx;
 static Index blockDim;

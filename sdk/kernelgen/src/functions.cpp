@@ -232,6 +232,8 @@ constexpr std::string_view kOpenClPrelude = R"(
 #define BP_LOCAL_AS __local
 #define BP_RESTRICT restrict
 #define BP_ALIGNED __attribute__((aligned(64)))
+#define BP_ALIGNED_16 __attribute__((aligned(16)))
+#define BP_UNROLL _Pragma("unroll")
 #define BP_BARRIER barrier(CLK_LOCAL_MEM_FENCE)
 #define BP_MIN(a, b) min(a, b)
 #define BP_MAX(a, b) max(a, b)
@@ -379,6 +381,8 @@ typedef unsigned long ulong;
 #define BP_LOCAL_AS
 #define BP_RESTRICT __restrict__
 #define BP_ALIGNED
+#define BP_ALIGNED_16 __attribute__((aligned(16)))
+#define BP_UNROLL _Pragma("unroll")
 #define BP_BARRIER __syncthreads()
 #define BP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define BP_MAX(a, b) ((a) > (b) ? (a) : (b))

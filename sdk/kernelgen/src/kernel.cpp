@@ -62,20 +62,23 @@ std::int64_t product(std::span<const std::int64_t> extents) {
   return n;
 }
 
-// Variables of the outer axes [first, first + count) from a flat index.
+// Variables of the outer axes [0, count) from a flat index, which counts `chunk` points of the last
+// one at a time.
 std::string decode(const Kernel& kernel, std::size_t count, const std::string& flat,
-                   const std::string& type) {
+                   const std::string& type, std::int64_t chunk = 1) {
   std::string out;
   const auto extents = kernel.expressions.extents();
   out += "  " + type + " rest = " + flat + ";\n";
   for (std::size_t a = count; a-- > 0;) {
     const std::string name = "a" + number(static_cast<std::int64_t>(a));
-    if (a == 0) {
-      out += "  " + type + " " + name + " = rest;\n";
-    } else {
-      out += "  " + type + " " + name + " = rest % " + number(extents[a]) +
-             ";\n  rest /= " + number(extents[a]) + ";\n";
-    }
+    const bool whole = chunk == 1 || a + 1 != count;
+    const std::string step = whole ? "" : " * " + number(chunk);
+    const std::string extent = number(whole ? extents[a] : extents[a] / chunk);
+    if (a == 0)
+      out += "  " + type + " " + name + " = rest" + step + ";\n";
+    else
+      out += "  " + type + " " + name + " = rest % " + extent + step + ";\n  rest /= " + extent +
+             ";\n";
   }
   return out;
 }
@@ -135,12 +138,15 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
       body += decode(kernel, outer, "(" + type + ")BP_GROUP_ID", type);
     } else {
       const auto group = static_cast<std::int64_t>(out.group);
-      out.items = static_cast<std::uint64_t>((points + group - 1) / group * group);
+      const std::int64_t chunk = std::max<std::int64_t>(printer.chunk(), 1);
+      const std::int64_t count = points / chunk;
+      out.items = static_cast<std::uint64_t>((count + group - 1) / group * group);
       const std::string id = "(" + type + ")BP_ID(0)";
-      body += "  if (" + id + " >= " + number(points) + ") return;\n";
-      body += decode(kernel, outer, id, type);
+      body += "  if (" + id + " >= " + number(count) + ") return;\n";
+      body += decode(kernel, outer, id, type, chunk);
+      if (chunk > 1) body += printer.points(chunk);
     }
-    body += printer.point(false);
+    if (grouped || printer.chunk() == 0) body += printer.point(false);
   } else {
     // A work-item computes `tile` points along the last outer axis, or whole rows of it.
     const std::int64_t length = outer > 0 ? extents[outer - 1] : 1;

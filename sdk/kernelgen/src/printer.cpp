@@ -1,6 +1,7 @@
 #include "printer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "functions.hpp"
 #include "printer_names.hpp"
@@ -240,6 +241,9 @@ void PointPrinter::store(const Store& s, bool wide) {
   };
   if (s.mode == Store::kAdd) return add_to(s, wide);
   if (s.mode == Store::kNonZero) return store_non_zero(s, wide);
+  if (!chunks_.empty())
+    if (const auto chunk = chunks_.find(chunk_of(s.tensor, s.offset)); chunk != chunks_.end())
+      return line(element_store(s.storage, chunk->second, "i", ref(s.value, false)) + ";");
   if (!wide || !(varies(s.offset) || varies(s.value))) {
     line(one(ref(s.offset, false), ref(s.value, false)));
     return;
@@ -345,6 +349,128 @@ std::string PointPrinter::point(bool wide) {
         },
         wide, 1, [] {});
   }
+  return out_;
+}
+
+bool PointPrinter::is_dense(Expr offset) const {
+  std::int64_t stride = 0;
+  return e_.stride(offset, kernel_.outer_count - 1, stride) && stride == 1;
+}
+
+std::string PointPrinter::chunk_of(std::size_t tensor, Expr offset) const {
+  return number(static_cast<std::int64_t>(tensor)) + "_" + number(offset);
+}
+
+std::int64_t PointPrinter::chunk() const {
+  constexpr std::int64_t kBytes = 16, kMost = 8;
+  if (kernel_.outer_count == 0 || e_.extents().size() > kernel_.outer_count) return 0;
+  std::int64_t least = kBytes;
+  bool any = false;
+  for (const Store& s : kernel_.stores) {
+    if (s.mode != Store::kPlain || !is_dense(s.offset)) return 0;
+    least = std::min(least, storage_bytes(s.storage));
+  }
+  for (std::size_t i = 0; i < e_.size(); ++i) {
+    const Node& n = e_.node(static_cast<Expr>(i));
+    if (n.op != Op::kLoad || !is_dense(n.a)) continue;
+    // A chunk is read before any is written.
+    for (const Store& s : kernel_.stores)
+      if (s.tensor == static_cast<std::size_t>(n.index)) return 0;
+    least = std::min(least, storage_bytes(static_cast<Storage>(n.integer)));
+    any = true;
+  }
+  const std::int64_t count = std::min(kBytes / least, kMost);
+  return any && count > 1 && e_.extents()[kernel_.outer_count - 1] % count == 0 ? count : 0;
+}
+
+std::string PointPrinter::points(std::int64_t count) {
+  struct Chunk {
+    std::string name, tensor;
+    Storage storage;
+    Expr offset;
+    bool is_stored;
+    std::int64_t bytes;
+  };
+  std::vector<Chunk> all;
+  const auto add = [&](std::size_t tensor, Storage storage, Expr offset, bool is_stored) {
+    auto& name = chunks_[chunk_of(tensor, offset)];
+    if (!name.empty()) return;
+    name = "c" + number(static_cast<std::int64_t>(all.size()));
+    all.push_back({name, variable("t", static_cast<std::int64_t>(tensor)), storage, offset,
+                   is_stored, count * storage_bytes(storage)});
+  };
+  // What the stores need of the expressions alone.
+  std::vector<bool> needed(e_.size(), false);
+  for (const Store& s : kernel_.stores)
+    needed[static_cast<std::size_t>(s.offset)] = needed[static_cast<std::size_t>(s.value)] = true;
+  for (std::size_t i = e_.size(); i-- > 0;) {
+    const Node& n = e_.node(static_cast<Expr>(i));
+    if (!needed[i]) continue;
+    for (const Expr operand : {n.a, n.b, n.c})
+      if (operand != kNoExpr) needed[static_cast<std::size_t>(operand)] = true;
+  }
+  for (std::size_t i = 0; i < e_.size(); ++i)
+    if (const Node& n = e_.node(static_cast<Expr>(i));
+        needed[i] && n.op == Op::kLoad && is_dense(n.a))
+      add(static_cast<std::size_t>(n.index), static_cast<Storage>(n.integer), n.a, false);
+  for (const Store& s : kernel_.stores) add(s.tensor, s.storage, s.offset, true);
+
+  const std::string axis = axis_name(kernel_.outer_count - 1), n = number(count);
+  const std::string index = e_.index_type() == Type::kI64 ? "long" : "int";
+  const auto held = std::exchange(chunks_, {});
+  const std::string apart = point(false);  // one point, its elements where they lie
+  chunks_ = held;
+  const std::string together = point(false);
+  chunks_.clear();
+
+  out_.clear();
+  indent_ = 1;
+  scopes_.assign(1, {});
+  // Words of 16 bytes, or one of 8, between a chunk and the memory that it is of.
+  constexpr std::int64_t kWord = 16;
+  const auto copy = [&](const Chunk& c) {
+    const std::string word = c.bytes < kWord ? "uint2*)" : "uint4*)";
+    for (std::int64_t w = 0; w < std::max<std::int64_t>(c.bytes / kWord, 1); ++w) {
+      const std::string at = "[" + number(w) + "]", here = "((" + word + c.name + ")" + at,
+                        there = "((BP_GLOBAL " + std::string(c.is_stored ? "" : "const ") + word +
+                                c.name + "_at)" + at;
+      line(c.is_stored ? there + " = " + here + ";" : here + " = " + there + ";");
+    }
+  };
+  for (const Chunk& c : all) {
+    const std::string type(element_type(c.storage));
+    line("BP_GLOBAL " + type + "* " + c.name + "_at;");
+    // Halves are no type of variables everywhere.
+    const bool is_half = c.storage == Storage::kF16;
+    line((is_half ? "ushort" : type) + " " + c.name + (is_half ? "_bits[" : "[") + n +
+         "] BP_ALIGNED_16;");
+    if (is_half) line(type + "* " + c.name + " = (" + type + "*)" + c.name + "_bits;");
+  }
+  line("const " + index + " first = " + axis + ";");
+  line("ulong bits = 0;");
+  open("");
+  for (const Chunk& c : all) {
+    line(c.name + "_at = " + c.tensor + " + " + ref(c.offset, false) + ";");
+    line("bits |= (ulong)" + c.name + "_at & " + number(std::min(c.bytes, kWord) - 1) + ";");
+  }
+  close();
+  open("if (bits == 0)");
+  for (const Chunk& c : all)
+    if (!c.is_stored) copy(c);
+  line("BP_UNROLL");
+  open("for (int i = 0; i < " + n + "; ++i)");
+  line("const " + index + " " + axis + " = first + i;");
+  out_ += together;
+  close();
+  for (const Chunk& c : all)
+    if (c.is_stored) copy(c);
+  close();
+  open("else");
+  open("for (int i = 0; i < " + n + "; ++i)");
+  line("const " + index + " " + axis + " = first + i;");
+  out_ += apart;
+  close();
+  close();
   return out_;
 }
 

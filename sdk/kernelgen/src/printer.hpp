@@ -22,6 +22,12 @@ class PointPrinter {
 
   // With `wide`, and lanes along an outer axis, at `lanes` points; else at one.
   std::string point(bool wide);
+  // At `count` points in a row of the last outer axis, which begin at its variable: whole chunks
+  // are read and written where all addresses allow, else one element after the other. Of kernels
+  // without loops for which `chunk` is not 0.
+  std::string points(std::int64_t count);
+  // How many points are best computed at a time; 0: one.
+  std::int64_t chunk() const;
   // Stores that are in no order with others: the kernel's text ends with BP_STREAMED.
   bool streams() const;
 
@@ -79,6 +85,10 @@ class PointPrinter {
   void join_lanes(Expr r);
   void join_group(Expr r);
 
+  // Whether elements lie next to each other along the last outer axis.
+  bool is_dense(Expr offset) const;
+  std::string chunk_of(std::size_t tensor, Expr offset) const;
+
   bool is_streamed(const Store& s) const;
   bool is_walked(const Store& s) const;
   void store(const Store& s, bool wide);
@@ -104,6 +114,7 @@ class PointPrinter {
   // Values that several passes over a row need and that are dear to compute: the first pass keeps
   // them in private memory. By expression: that pass, 0 where it is not kept.
   std::vector<std::int32_t> kept_;
+  std::map<std::string, std::string> chunks_;  // by tensor and offset: what holds its chunk
   std::int32_t pass_ = 0;  // reductions of this depth; one more than the deepest: the stores
 };
 

@@ -240,6 +240,10 @@ std::string PointPrinter::text_load(const Node& n, bool wide) {
   const auto storage = static_cast<Storage>(n.integer);
   const std::string t = variable("t", n.index);
   const auto one = [&](const std::string& at) { return element_load(storage, t, at); };
+  if (!chunks_.empty())
+    if (const auto chunk = chunks_.find(chunk_of(static_cast<std::size_t>(n.index), n.a));
+        chunk != chunks_.end())
+      return element_load(storage, chunk->second, "i");
   if (!wide) return one(ref(n.a, false));
   std::int64_t stride = 0;
   const bool known = e_.stride(n.a, lane_axis_, stride);

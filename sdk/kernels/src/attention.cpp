@@ -92,6 +92,10 @@ Gemm product_of(const Attention& a, std::int64_t rows, std::int64_t columns, std
 Storage kept(const Attention& a) {
   return a.type == kernelgen::Type::kF64 ? Storage::kF64 : Storage::kF32;
 }
+// Of what is a factor of a product: a library wants both of one type.
+Storage factor_storage(const Builder& b, const Attention& a) {
+  return b.facts().has_library_products ? a.query.storage : kept(a);
+}
 
 Status forward(Builder& b, std::size_t mask) {
   auto read = read_attention(b, 0, mask);
@@ -104,7 +108,7 @@ Status forward(Builder& b, std::size_t mask) {
     return {};
   };
   BP_SDK_RETURN_IF_ERROR(add_gemm(b, first));
-  const TensorView weights = b.scratch(kept(a), scores.dims);
+  const TensorView weights = b.scratch(factor_storage(b, a), scores.dims);
   {
     Draft d(b, {a.batch, a.heads, a.queries}, {a.keys});
     Expressions& e = d.e();
@@ -124,6 +128,7 @@ Status forward(Builder& b, std::size_t mask) {
   }
   Gemm second =
       product_of(a, a.queries, a.values, a.keys, Factor::matrix(weights), head(a, a.value));
+  second.result = b.result(0);
   second.epilogue = [&](Draft& d, Expr x, const Indices& axes) -> Status {
     d.store(b.result(0), axes, x);
     return {};
@@ -142,7 +147,8 @@ Status flash_backward(Builder& b) {
     if (!view->ok()) return view->status();
   const Shape square = {a.batch, a.heads, a.queries, a.keys};
   const TensorView delta = b.scratch(kept(a), {a.batch, a.heads, a.queries});
-  const TensorView weights = b.scratch(kept(a), square), slope = b.scratch(kept(a), square);
+  const TensorView weights = b.scratch(factor_storage(b, a), square),
+                   slope = b.scratch(factor_storage(b, a), square);
   {
     Draft d(b, delta.dims, {a.values});
     Indices at = d.outer();
@@ -183,6 +189,7 @@ Status flash_backward(Builder& b) {
   for (const Gradient& g : gradients) {
     if (!b.wants(g.result)) continue;
     Gemm product = product_of(a, g.rows, g.columns, g.depth, g.left, g.right);
+    product.result = b.result(g.result);
     product.epilogue = [&](Draft& d, Expr x, const Indices& axes) -> Status {
       d.store(b.result(g.result), axes, x);
       return {};

@@ -3,6 +3,7 @@
 #include <backplane/kernels/panels.hpp>
 
 #include "gemm_text.hpp"
+#include "library_product.hpp"
 #include "register_tiles.hpp"
 #include "side_by_side.hpp"
 #include "text.hpp"
@@ -158,7 +159,7 @@ Status add_plain(Builder& builder, const Gemm& g) {
     row = d.e().add(d.e().mul(row, d.index(g.rows[i])), d.outer()[g.batch.size() + i]);
   const Expr x = d.e().mul(g.a.element(d, batch, row, d.loop()[0]),
                            g.b.element(d, batch, d.loop()[0], d.outer().back()));
-  BP_SDK_RETURN_IF_ERROR(g.epilogue(d, d.e().reduce(kernelgen::Reduction::kSum, x), d.outer()));
+  BP_SDK_RETURN_IF_ERROR(g.finish(d, d.e().reduce(kernelgen::Reduction::kSum, x), d.outer()));
   return d.finish();
 }
 
@@ -184,6 +185,11 @@ Factor Factor::matrix(const TensorView& tensor, bool transposed) {
     return d.load_at(tensor, d.e().offset(index, strides));
   };
   return f;
+}
+
+Status Gemm::finish(Draft& d, Expr sum, const Indices& axes) const {
+  if (bias) sum = d.e().add(sum, d.e().cast(d.load(*bias, {axes.back()}), d.e().type(sum)));
+  return epilogue(d, sum, axes);
 }
 
 Result<std::optional<Panels>> find_panels(Builder& builder, std::size_t operand) {
@@ -217,6 +223,11 @@ Status add_gemm(Builder& builder, const Gemm& g) {
       floats = floats && kernelgen::compute_type(f->tensor->storage) == kernelgen::Type::kF32;
   const bool small = g.depth * m * g.columns < 512;
   if (!floats || small) return add_plain(builder, g);
+  if (builder.facts().has_library_products) {
+    auto taken = add_library_product(builder, g);
+    if (!taken.ok()) return taken.status();
+    if (*taken) return {};
+  }
   Tile tile = choose_tile(builder, m, g.columns);
   auto right = right_factor(builder, g, m, tile);
   if (!right.ok()) return right.status();
@@ -231,7 +242,7 @@ Status add_gemm(Builder& builder, const Gemm& g) {
   outer.push_back(g.columns);
   Draft epilogue(builder, outer);
   BP_SDK_RETURN_IF_ERROR(
-      g.epilogue(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
+      g.finish(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
   const kernelgen::Printed product_text =
       print_product(g, tile, a, *right, epilogue, static_cast<std::int64_t>(outer.size()) - 1);
   std::vector<Argument> arguments = epilogue.arguments();

@@ -33,6 +33,15 @@ struct Gemm {
   // Stores the results: `value` is C at axes (batch…, rows…, column).
   using Epilogue = std::function<Status(Draft& draft, Expr value, const Indices& axes)>;
   Epilogue epilogue;
+  // Where the epilogue does nothing but store the value, at its own axes.
+  std::optional<TensorView> result{};
+  // A row that is added to each row of the sums before the epilogue.
+  std::optional<TensorView> bias{};
+  // The epilogue rounds the value to the node's type first, as PyTorch does between two nodes, or
+  // may be given it so.
+  bool rounds = false;
+
+  Status finish(Draft& draft, Expr sum, const Indices& axes) const;
 };
 
 Status add_gemm(Builder& builder, const Gemm& gemm);

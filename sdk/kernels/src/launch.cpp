@@ -48,6 +48,12 @@ Status LaunchList::run(const sdk::KernelCall& call) const {
       if (!word.ok()) return word.status();
       bound.push_back({*word, 0, true});
     }
+    if (launch.product != nullptr) {
+      BP_SDK_RETURN_IF_ERROR(launcher.product(*launch.product, bound[0].address, bound[1].address,
+                                              bound[2].address, bound[3].address, bound[4].address,
+                                              work_));
+      continue;
+    }
     BP_SDK_RETURN_IF_ERROR(
         launch.program == nullptr
             ? launcher.fill_zero(bound[0].address, launch.fill_bytes, work_)

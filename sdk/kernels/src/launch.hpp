@@ -33,6 +33,9 @@ struct Launch {
   std::vector<Argument> arguments;
   Extent items{1, 1, 1}, group{1, 1, 1};
   std::uint64_t fill_bytes = 0;
+  // Instead of a program: arguments are its factors, its bias or nothing, its result, its
+  // workspace.
+  std::shared_ptr<const LibraryProduct> product{};
 };
 
 class LaunchList final : public sdk::Kernel {

@@ -52,13 +52,19 @@ namespace {
 
 using Term = std::function<Expr(Draft&, Expr value, const Indices& axes)>;
 
-// An operand broadcast to the result.
-Result<Term> added_operand(Builder& b, std::size_t operand) {
+// An operand broadcast to the result. One that is a row becomes the bias of `gemm` (nullable), and
+// the term is empty.
+Result<Term> added_operand(Builder& b, std::size_t operand, Gemm* gemm = nullptr) {
   auto view = b.operand(operand);
   if (!view.ok()) return view.status();
   const bool blas = b.step().node().op() != "aten.linear";
   const double alpha = blas ? b.step().node().real_or("alpha", 1) : 1,
                beta = blas ? b.step().node().real_or("beta", 1) : 1;
+  if (gemm != nullptr && alpha == 1 && beta == 1 && view->dims.size() == 1 &&
+      view->dims[0] == gemm->columns) {
+    gemm->bias = std::move(*view);
+    return Term();
+  }
   return Term([view = *view, alpha, beta](Draft& d, Expr value, const Indices& axes) {
     Expressions& e = d.e();
     const kernelgen::Type t = e.type(value);
@@ -71,6 +77,8 @@ Result<Term> added_operand(Builder& b, std::size_t operand) {
   });
 }
 Status add_product(Builder& b, Gemm g, const Term& term) {
+  if (!term && b.step().step().nodes.size() == 1) g.result = b.result();
+  g.rounds = !term;
   g.epilogue = [&b, term](Draft& d, Expr value, const Indices& axes) -> Status {
     return finish_product(b, d, term ? term(d, value, axes) : value, axes);
   };
@@ -109,7 +117,7 @@ Status build_product(Builder& b) {
   BP_SDK_RETURN_IF_ERROR(read_right(b, g, kFirst + 1, false));
   Term term;
   if (kFirst == 1) {
-    auto added = added_operand(b, 0);
+    auto added = added_operand(b, 0, &g);
     if (!added.ok()) return added.status();
     term = *added;
   }
@@ -126,7 +134,7 @@ Status build_linear(Builder& b) {
   BP_SDK_RETURN_IF_ERROR(read_right(b, g, 1, true));
   Term term;
   if (b.step().has_operand(2)) {
-    auto added = added_operand(b, 2);
+    auto added = added_operand(b, 2, &g);
     if (!added.ok()) return added.status();
     term = *added;
   }
