@@ -228,6 +228,8 @@ def work(row: str, back_end: str, dtype_name: str, small: bool) -> dict[str, Any
         out = {"first_s": first, "error": error}
         if back_end in OURS:
             stats = torch_backplane.stats()
+            # What a driver calls a device: an OpenCL loader may bring another than the GPU.
+            out["device"] = torch_backplane._C.plugin_info(back_end)["devices"][0]["name"]
             out["left"] = sorted(stats.get("fallbacks", {}) or {})[:8]
         if not error < (0.1 if dtype_name == "bfloat16" else 1e-2):
             return {**out, "wrong": True}
