@@ -13,7 +13,7 @@ import torch_backplane
 from patience import run as run_patiently
 from torch import nn
 
-PLUGINS = ("cpu_onednn", "opencl", "reference")
+PLUGINS = ("cpu_onednn", "opencl", "cuda", "reference")
 
 
 def moved(device: str = "reference:0") -> dict[str, int]:

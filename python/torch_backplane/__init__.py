@@ -6,6 +6,7 @@ front end of its own, without TorchDynamo; what else is here explains and counts
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch_backplane_names
@@ -57,6 +58,8 @@ def __getattr__(name: str) -> Any:
         from torch_backplane.rung_ladder import ladder
 
         return ladder
+    if name in ("frontend", "memory"):
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _FRONT_END:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from torch_backplane import frontend

@@ -105,6 +105,11 @@ def _plugins() -> Iterator[Finding]:
         )
     for entry in entries:
         error = entry["error"] or _probed()[entry["name"]].get("error")
+        # What comes with the package is for machines that this one may not be.
+        _, no_device, why = (error or "").partition("no device: ")
+        if no_device and entry["origin"] == "package":
+            yield Finding("plugin", f"{entry['name']}: nothing for it here: {why.rstrip('.')}")
+            continue
         if error:
             remedy = "install a version for this host, or remove the file: " + entry["path"]
             yield Finding("plugin", f"{entry['name']}: refused: {error}", "error", remedy)

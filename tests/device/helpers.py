@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch_backplane
 
-PLUGINS = ("cpu_onednn", "opencl", "reference")
+PLUGINS = ("cpu_onednn", "opencl", "cuda", "reference")
 
 
 @contextlib.contextmanager

@@ -120,7 +120,12 @@ def test_one_element_is_one_small_read(plugin: str, npu: torch.device) -> None:
         assert there.tolist() == [1.5, 2.5]
     assert found["host_to_device_bytes"] == 0
     # Where the host's memory is the device's, nothing moves; an OpenCL device may be either.
-    allowed = {"cpu_onednn": (0,), "reference": (4 + 1 + 8,), "opencl": (0, 4 + 1 + 8)}
+    allowed = {
+        "cpu_onednn": (0,),
+        "reference": (4 + 1 + 8,),
+        "opencl": (0, 4 + 1 + 8),
+        "cuda": (4 + 1 + 8,),
+    }
     assert found["device_to_host_bytes"] in allowed[plugin]
 
 

@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 
-# plugin:opencl compiles a program for every operator and shape: its models are enough.
-@pytest.fixture(params=[plugin for plugin in PLUGINS if plugin != "opencl"])
+# These compile a program for every operator and shape: their models are enough.
+@pytest.fixture(params=[plugin for plugin in PLUGINS if plugin not in ("opencl", "cuda")])
 def npu(request: pytest.FixtureRequest) -> torch.device:
     return torch_backplane.device(request.param, 0)
 

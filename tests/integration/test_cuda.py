@@ -306,3 +306,10 @@ assert crossed("device_to_host") == 3 * 4, moved
 @pytest.mark.skipif(not os.environ.get("BACKPLANE_TEST_GPU"), reason="needs an NVIDIA GPU")
 def test_on_the_machines_own_device() -> None:
     assert run("assert is_right(compiled(model))\nprint('right')\n").stdout == "right\n"
+
+
+def test_doctor_takes_a_machine_without_a_gpu_for_whole() -> None:
+    code = "import sys; from torch_backplane.cli import main; sys.argv = ['backplane', 'doctor']; sys.exit(main())"
+    done = run_python(code, {"BACKPLANE_CUDA_DRIVER": "/nonexistent/libcuda.so.1"})
+    assert done.returncode == 0, done.stdout
+    assert "cuda: nothing for it here: no NVIDIA driver" in done.stdout

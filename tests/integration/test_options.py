@@ -179,3 +179,8 @@ def test_one_openmp_runtime() -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "True", done.stderr
     assert lines[1].count(".so") == 1 and "libgomp" in lines[1]
+
+
+def test_documented_modules_are_attributes_of_the_package() -> None:
+    code = "import torch_backplane; print(torch_backplane.memory.__name__, torch_backplane.frontend.__name__)"
+    assert run_python(code).stdout == "torch_backplane.memory torch_backplane.frontend\n"

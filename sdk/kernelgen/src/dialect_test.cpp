@@ -4,6 +4,8 @@
 #include <backplane/kernelgen/kernel.hpp>
 
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "c_program.hpp"
 
@@ -129,6 +131,52 @@ TEST(CudaDialect, RowsAreSharedByABlock) {
     for (int i = 0; i < 200; ++i) sum += (r * 200 + i) % 7 * 0.25;
     EXPECT_NEAR(out[static_cast<std::size_t>(r) * 2], 1, 1e-5);
     EXPECT_NEAR(out[static_cast<std::size_t>(r) * 2 + 1], sum, 1e-3);
+  }
+}
+
+Printed print_sums(std::int64_t points, std::int64_t row, bool along_rows) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({points, row});
+  Expressions& e = k.expressions;
+  const Expr at = along_rows ? e.add(e.mul(e.axis(0), e.index(row)), e.axis(1))
+                             : e.add(e.mul(e.axis(1), e.index(points)), e.axis(0));
+  k.tensors = {Storage::kF32, Storage::kF32};
+  k.stores = {
+      {1, Storage::kF32, e.axis(0), e.reduce(Reduction::kSum, e.load(0, Storage::kF32, at))}};
+  Schedule schedule = gpu_schedule();
+  schedule.group_size = 256;
+  return print(k, Dialect::kCuda, schedule);
+}
+
+// However many rows there are: what a group reads side by side one work-item would read with gaps.
+TEST(GpuSchedule, GroupsShareRowsThatLieInMemory) {
+  for (const std::int64_t points : {16, 70000}) {
+    for (const auto& [row, group] : {std::pair(64, 32), {512, 128}, {4096, 256}, {300, 64}}) {
+      const Printed shared = print_sums(points, row, true);
+      EXPECT_NE(shared.text.find("BP_BARRIER"), std::string::npos) << points << " " << row;
+      EXPECT_EQ(shared.group, static_cast<std::uint64_t>(group)) << row;
+      EXPECT_EQ(shared.items, static_cast<std::uint64_t>(points * group));
+    }
+    EXPECT_EQ(print_sums(points, 8, true).text.find("BP_BARRIER"), std::string::npos);
+  }
+  EXPECT_EQ(print_sums(70000, 512, false).text.find("BP_BARRIER"), std::string::npos);
+}
+
+// Sixteen bytes at a time, where rows are whole chunks.
+TEST(GpuSchedule, PointsAreComputedInChunks) {
+  for (const auto& [length, storage, chunk] :
+       {std::tuple(64, Storage::kF32, 4), {64, Storage::kBF16, 8}, {66, Storage::kBF16, 1}}) {
+    Kernel k;
+    k.outer_count = 1;
+    k.expressions = Expressions({length});
+    Expressions& e = k.expressions;
+    k.tensors = {storage, storage};
+    k.stores = {{1, storage, e.axis(0), e.unary(Op::kNeg, e.load(0, storage, e.axis(0)))}};
+    const std::string text = print(k, Dialect::kCuda, gpu_schedule()).text;
+    EXPECT_EQ(text.find("uint4") != std::string::npos, chunk > 1) << text;
+    EXPECT_NE(text.find(">= " + std::to_string(length / chunk) + ") return"), std::string::npos)
+        << text;
   }
 }
 

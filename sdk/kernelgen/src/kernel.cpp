@@ -62,6 +62,25 @@ std::int64_t product(std::span<const std::int64_t> extents) {
   return n;
 }
 
+// Whether a group shares each row in a GPU schedule: where its work-items read side by side what
+// one alone would read with gaps, or where rows are too few for a work-item each.
+bool shares_rows(const Kernel& kernel, std::int64_t points, std::int64_t row) {
+  constexpr std::int64_t kShortest = 64, kFewPoints = 65536;
+  if (row < kShortest || is_serial(kernel)) return false;
+  const std::size_t outer = kernel.outer_count, last = kernel.expressions.extents().size() - 1;
+  return points < kFewPoints || outer == 0 ||
+         (kernel.expressions.extents()[last] >= kShortest &&
+          lane_score(kernel, last) > lane_score(kernel, outer - 1));
+}
+
+// Work-items for a row of `length`: a power of two, each with a few elements.
+std::int64_t row_group(std::int64_t length, std::int64_t most) {
+  constexpr std::int64_t kLeast = 32, kElements = 4;
+  std::int64_t group = 1;
+  while (group * 2 <= most && (group < kLeast || group * 2 <= length / kElements)) group *= 2;
+  return group;
+}
+
 // Variables of the outer axes [0, count) from a flat index, which counts `chunk` points of the last
 // one at a time.
 std::string decode(const Kernel& kernel, std::size_t count, const std::string& flat,
@@ -122,8 +141,8 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   Printed out;
   if (points == 0) return out;
   const bool has_loops = extents.size() > outer;
-  const bool grouped = schedule.gpu && has_loops && row >= 64 && points < 65536 &&
-                       dialect != Dialect::kC11 && !is_serial(kernel);
+  const bool grouped =
+      schedule.gpu && has_loops && dialect != Dialect::kC11 && shares_rows(kernel, points, row);
   const bool vectors = !schedule.gpu && schedule.lanes > 1 && dialect == Dialect::kOpenCL;
   const std::size_t lane_axis =
       vectors ? choose_lane_axis(kernel, schedule.lanes) : PointPrinter::kNoAxis;
@@ -133,6 +152,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   if (schedule.gpu) {
     out.group = static_cast<std::uint64_t>(schedule.group_size);
     if (grouped) {
+      out.group = static_cast<std::uint64_t>(row_group(extents.back(), schedule.group_size));
       out.items = static_cast<std::uint64_t>(points) * out.group;
       body += "  BP_LOCAL long shared[" + number(schedule.group_size) + "];\n";
       body += decode(kernel, outer, "(" + type + ")BP_GROUP_ID", type);
