@@ -1,4 +1,4 @@
-// What the plugin uses of NVIDIA's driver and of NVRTC, as both libraries export it. Written down
+// What the plugin uses of NVIDIA's driver, NVRTC and cuBLASLt, as they export it. Written down
 // here, so that nothing of CUDA is needed to build the plugin.
 #pragma once
 
@@ -17,8 +17,8 @@ using EventHandle = struct EventObject*;
 using ProgramHandle = struct ProgramObject*;  // of NVRTC
 
 // CUresult.
-constexpr Code kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kDeinitialized = 4,
-               kNoDevice = 100, kEccUncorrectable = 214, kNotReady = 600, kIllegalAddress = 700,
+constexpr Code kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100,
+               kEccUncorrectable = 214, kNotReady = 600, kIllegalAddress = 700,
                kLaunchTimeout = 702, kAssert = 710, kHardwareStack = 714, kIllegalInstruction = 715,
                kMisalignedAddress = 716, kInvalidAddressSpace = 717, kInvalidProgramCounter = 718,
                kLaunchFailed = 719, kUnknown = 999;

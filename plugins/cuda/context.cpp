@@ -51,7 +51,7 @@ Status Context::failure(const char* call, Code code) {
 }
 
 Result<std::shared_ptr<std::byte>> Context::constant(const void* data, std::uint64_t bytes) {
-  auto memory = pool_->take(std::max<std::uint64_t>(bytes, 1));
+  auto memory = Pool::share(pool_, std::max<std::uint64_t>(bytes, 1));
   if (!memory.ok()) return memory.status();
   {
     const Current current(context_);
@@ -60,9 +60,7 @@ Result<std::shared_ptr<std::byte>> Context::constant(const void* data, std::uint
     if (code == kSuccess) code = driver().cuStreamSynchronize(stream_);
     if (code != kSuccess) return failure("cuMemcpyHtoDAsync", code);
   }
-  const std::shared_ptr<Memory> kept(
-      (*memory).release(), [pool = pool_](Memory* m) { pool->give(std::unique_ptr<Memory>(m)); });
-  return std::shared_ptr<std::byte>(kept, kept->address());
+  return std::shared_ptr<std::byte>(*memory, (*memory)->address());
 }
 
 std::shared_ptr<const kernels::LibraryProduct> Context::library_product(

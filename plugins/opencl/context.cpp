@@ -158,16 +158,14 @@ Result<std::unique_ptr<Memory>> Context::wrap_host(void* data, std::uint64_t byt
 }
 
 Result<std::shared_ptr<std::byte>> Context::constant(const void* data, std::uint64_t bytes) {
-  auto memory = pool_->take(std::max<std::uint64_t>(bytes, 1));
+  auto memory = Pool::share(pool_, std::max<std::uint64_t>(bytes, 1));
   if (!memory.ok()) return memory.status();
   const cl_int code = retried(queue(), [&] {
     return clEnqueueWriteBuffer(queue(), (*memory)->get(), CL_TRUE, 0, bytes, data, 0, nullptr,
                                 nullptr);
   });
   if (code != CL_SUCCESS) return failure("clEnqueueWriteBuffer", code);
-  const std::shared_ptr<Memory> kept(
-      (*memory).release(), [pool = pool_](Memory* m) { pool->give(std::unique_ptr<Memory>(m)); });
-  return std::shared_ptr<std::byte>(kept, kept->address());
+  return std::shared_ptr<std::byte>(*memory, (*memory)->address());
 }
 
 }  // namespace backplane::opencl

@@ -133,12 +133,10 @@ sdk::DeviceInfo ClDevice::info() const {
 
 Result<sdk::Buffer> ClDevice::allocate(std::size_t bytes) {
   BP_SDK_RETURN_IF_ERROR(context_->check());
-  auto memory = context_->pool().take(std::max<std::size_t>(bytes, 1));
+  auto memory = Pool::share(context_->shared_pool(), std::max<std::size_t>(bytes, 1));
   if (!memory.ok()) return memory.status();
-  Memory* raw = (*memory).release();
-  return sdk::Buffer(raw->address(), bytes, [raw, pool = context_->shared_pool()](void*) {
-    pool->give(std::unique_ptr<Memory>(raw));
-  });
+  std::byte* const address = (*memory)->address();
+  return sdk::Buffer(address, bytes, [owner = std::move(*memory)](void*) {});
 }
 
 Status ClDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {

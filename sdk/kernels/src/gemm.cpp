@@ -38,16 +38,6 @@ Shape with(Shape dims, std::initializer_list<std::int64_t> more) {
   dims.insert(dims.end(), more.begin(), more.end());
   return dims;
 }
-// Batch dims that a packed factor has.
-Shape packed_batch(const Shape& batch, const Factor& factor) {
-  Shape out;
-  for (std::size_t i = 0; i < batch.size(); ++i) out.push_back(factor.batched[i] ? batch[i] : 1);
-  return out;
-}
-bool is_plain(const Factor& f) {
-  return f.tensor && f.tensor->argument.kind != Argument::kOperandValue;
-}
-
 // The right factor as it lies, for few rows, and the tile for it.
 std::optional<RightFactor> read_in_place(const Builder& builder, const Gemm& g, std::int64_t m,
                                          Tile& tile) {
@@ -139,11 +129,7 @@ Result<RightFactor> right_factor(Builder& builder, const Gemm& g, std::int64_t m
 Result<Factor> pack_rows(Builder& builder, const Gemm& g, std::int64_t m) {
   const Shape batch = packed_batch(g.batch, g.a);
   const TensorView packed = builder.scratch(Storage::kF32, with(batch, {m, g.depth}));
-  Draft d(builder, packed.dims);
-  const Indices& axes = d.outer();
-  const std::size_t rank = batch.size();
-  d.store(packed, axes, g.a.element(d, {axes.data(), rank}, axes[rank], axes[rank + 1]));
-  BP_SDK_RETURN_IF_ERROR(d.finish());
+  BP_SDK_RETURN_IF_ERROR(pack_factor(builder, g.a, packed));
   return Factor::matrix(packed);
 }
 
@@ -164,6 +150,22 @@ Status add_plain(Builder& builder, const Gemm& g) {
 }
 
 }  // namespace
+
+bool is_plain(const Factor& f) {
+  return f.tensor && f.tensor->argument.kind != Argument::kOperandValue;
+}
+Shape packed_batch(const Shape& batch, const Factor& factor) {
+  Shape out;
+  for (std::size_t i = 0; i < batch.size(); ++i) out.push_back(factor.batched[i] ? batch[i] : 1);
+  return out;
+}
+Status pack_factor(Builder& builder, const Factor& factor, const TensorView& packed) {
+  Draft d(builder, packed.dims);
+  const Indices& axes = d.outer();
+  const std::size_t rank = axes.size() - 2;
+  d.store(packed, axes, factor.element(d, {axes.data(), rank}, axes[rank], axes[rank + 1]));
+  return d.finish();
+}
 
 Factor Factor::matrix(const TensorView& tensor, bool transposed) {
   Factor f;

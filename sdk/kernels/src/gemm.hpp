@@ -24,6 +24,12 @@ struct Factor {
   static Factor matrix(const TensorView& tensor, bool transposed = false);
 };
 
+// Whether a kernel or a library can read it where it lies.
+bool is_plain(const Factor& factor);
+// Batch dims that it has when packed, and packing it: `packed` is [those…, rows, columns].
+Shape packed_batch(const Shape& batch, const Factor& factor);
+Status pack_factor(Builder& builder, const Factor& factor, const TensorView& packed);
+
 struct Gemm {
   Shape batch;
   Shape rows;  // dims whose product is the number of rows, for the epilogue's axes

@@ -46,11 +46,9 @@ struct Packed {
 };
 Matrix choose(Builder& builder, const Gemm& g, const Factor& f, Storage storage, std::int64_t rows,
               std::int64_t columns, Packed& packed) {
-  if (f.tensor && f.tensor->argument.kind != Argument::kOperandValue &&
-      f.tensor->storage == storage)
+  if (is_plain(f) && f.tensor->storage == storage)
     if (Matrix m = matrix_of(f, rows, columns); m.make_regular()) return m;
-  Shape dims;
-  for (std::size_t i = 0; i < g.batch.size(); ++i) dims.push_back(f.batched[i] ? g.batch[i] : 1);
+  Shape dims = packed_batch(g.batch, f);
   dims.insert(dims.end(), {rows, columns});
   packed = {&f, builder.scratch(storage, dims)};
   Matrix m = matrix_of(Factor::matrix(packed.to), rows, columns);
@@ -113,15 +111,6 @@ Argument moved(Argument argument, std::int64_t elements, Storage storage) {
   return argument;
 }
 
-Status pack(Builder& builder, const Packed& packed) {
-  Draft d(builder, packed.to.dims);
-  const Indices& axes = d.outer();
-  const std::size_t rank = axes.size() - 2;
-  d.store(packed.to, axes,
-          packed.from->element(d, {axes.data(), rank}, axes[rank], axes[rank + 1]));
-  return d.finish();
-}
-
 }  // namespace
 
 Result<bool> add_library_product(Builder& builder, const Gemm& g) {
@@ -164,7 +153,7 @@ Result<bool> add_library_product(Builder& builder, const Gemm& g) {
   if (prepared == nullptr) return false;
 
   for (const Packed& one : packed)
-    if (one.from != nullptr) BP_SDK_RETURN_IF_ERROR(pack(builder, one));
+    if (one.from != nullptr) BP_SDK_RETURN_IF_ERROR(pack_factor(builder, *one.from, one.to));
   const Argument workspace =
       Argument::scratch(builder.launches().reserve(prepared->workspace_bytes()));
   for (std::int64_t i = 0; i < launches; ++i) {

@@ -58,6 +58,15 @@ class BufferPool {
     const std::uint64_t bytes = block->bytes();
     kept_.emplace(bytes, std::move(block));
   }
+  // As take; goes back to `pool` with its last owner.
+  template <class Pool>
+  static Result<std::shared_ptr<Block>> share(const std::shared_ptr<Pool>& pool,
+                                              std::uint64_t bytes) {
+    auto block = pool->take(bytes);
+    if (!block.ok()) return block.status();
+    return std::shared_ptr<Block>(
+        (*block).release(), [pool](Block* used) { pool->give(std::unique_ptr<Block>(used)); });
+  }
   // Lets go what is kept.
   void trim() {
     std::multimap<std::uint64_t, std::unique_ptr<Block>> gone;
