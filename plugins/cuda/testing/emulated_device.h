@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <string_view>
 
@@ -15,5 +16,12 @@ Code planned_failure(std::string_view entry);
 void enqueue(StreamHandle stream, std::function<void()> work);
 // Where the bytes of a device address are; other addresses are the host's.
 std::byte* real_address(const void* address);
+
+// A number that an environment variable says.
+int number_of(const char* variable, int otherwise);
+// Gone when the process ends.
+const std::filesystem::path& scratch_folder();
+// What stands before a library of kernels and its size, in what NVRTC builds and the driver loads.
+constexpr std::string_view kMagic = "emulated";
 
 }  // namespace backplane::cuda
