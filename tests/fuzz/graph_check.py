@@ -110,13 +110,15 @@ class Noise(TorchDispatchMode):
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
 
-    def disturb(self, tensor):
+    def disturb(self, tensor, summed=False):
+        """``summed``: its elements are sums of numbers about one, which may cancel."""
         eps = epsilon(tensor.dtype)
         if eps == 0.0 or tensor.numel() == 0:
             return
         noise = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
         wide = torch.complex128 if tensor.dtype.is_complex else torch.float64
-        changed = (tensor.to(wide) * (1 + noise * (ULPS * eps))).to(tensor.dtype)
+        changed = tensor.to(wide) * (1 + noise * (ULPS * eps))
+        changed = (changed + noise * eps if summed else changed).to(tensor.dtype)
         if not tensor.dtype.is_complex:  # the sign of NaN is nobody's
             changed = torch.where(changed.isnan() & (noise < 0), -changed, changed)
         if torch._debug_has_internal_overlap(tensor) == 0:
@@ -143,7 +145,7 @@ class Noise(TorchDispatchMode):
         written = func._schema.is_mutable and name not in EXACT
         for tensor in self.with_memory(out):
             if written or tensor.untyped_storage().data_ptr() not in given:
-                self.disturb(tensor)
+                self.disturb(tensor, summed=name.endswith("_window"))
                 undefined = accidents(name, args, tensor)
                 if undefined is not None:
                     self.scatter(tensor, undefined)

@@ -47,6 +47,10 @@ def padded_pictures_of_channels(x):
             torch.ones(4, 6, 1, 7).permute(2, 3, 0, 1) * x[0, 0],
             *(None, None, None, None, True, 0.1, 1e-3, False),
         ),
+        aten.batch_norm.default(
+            torch.ones(4, 6, 2, 1, 7).permute(3, 4, 0, 1, 2) * x[0, 0],
+            *(None, None, None, None, True, 0.1, 1e-3, False),
+        ),
     ]
 
 

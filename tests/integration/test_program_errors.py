@@ -171,3 +171,38 @@ def test_an_outer_product_smaller_than_what_it_is_added_to(plugin, reads):
         with pytest.raises(RuntimeError) as found:
             compiled(column, row)
         assert str(found.value) == str(expected.value)
+
+
+def svd(x):
+    return torch.linalg.svd(x)[1]
+
+
+REFUSED_NUMBERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "histc": lambda x: torch.histc(x, 3),
+    "histogram": lambda x: torch.histogram(x, 3)[0],
+    "svd": svd,
+    "svdvals": torch.linalg.svdvals,
+    "cholesky": torch.linalg.cholesky,
+    "bernoulli": torch.bernoulli,
+    "multinomial": lambda x: torch.multinomial(x, 1),
+    "binary_cross_entropy": lambda x: torch.nn.functional.binary_cross_entropy(x, x * 0 + 0.5),
+}
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@pytest.mark.parametrize("name", REFUSED_NUMBERS)
+def test_numbers_that_an_operator_refuses(name: str, plugin: str) -> None:
+    program = REFUSED_NUMBERS[name]
+    compiled = torch_backplane.compile(program, backend=plugin)
+    good, bad = torch.eye(3) * 0.5 + 0.1, torch.eye(3) * float("nan")
+    for x in (good, bad, good, bad):
+        torch.manual_seed(0)
+        try:
+            expected = program(x)
+        except RuntimeError as error:
+            with pytest.raises(type(error)) as found:
+                compiled(x)
+            assert str(found.value) == str(error)
+            continue
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(x), expected)

@@ -62,12 +62,14 @@ bool group_norm_backward(Stack& stack) {  // grad, input, mean, rstd, weight, N,
 
 // Of one picture, the stride of the first dim says nothing to the kernel that takes what is dense.
 at::Tensor normalized(const at::Tensor& input, std::initializer_list<at::Tensor> channels) {
-  const bool is_last =
-      !input.is_contiguous() && input.is_contiguous(at::MemoryFormat::ChannelsLast) &&
-      std::ranges::all_of(
-          channels, [](const at::Tensor& one) { return !one.defined() || one.is_contiguous(); });
-  return is_last ? dense(input.sizes(), input.scalar_type(), at::MemoryFormat::ChannelsLast)
-                 : in_format_of(input);
+  const bool is_dense = !input.is_contiguous() &&
+                        std::ranges::all_of(channels, [](const at::Tensor& one) {
+                          return !one.defined() || one.is_contiguous();
+                        });
+  for (const auto format : {at::MemoryFormat::ChannelsLast3d, at::MemoryFormat::ChannelsLast})
+    if (is_dense && input.is_contiguous(format))
+      return dense(input.sizes(), input.scalar_type(), format);
+  return in_format_of(input);
 }
 
 // input, weight, bias, running_mean, running_var, training, momentum, eps

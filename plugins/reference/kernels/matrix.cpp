@@ -1,5 +1,6 @@
 #include "kernels/matrix.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace backplane::reference {
@@ -29,9 +30,12 @@ void rotate_columns(Matrix<T>& m, int64_t p, int64_t q, double c, T s) {
 
 }  // namespace
 
-// One-sided Jacobi on the columns of the taller of a and its adjoint.
+// One-sided Jacobi on the columns of the taller of a and its adjoint. No sweep ends over NaN, which
+// LAPACK refuses as well.
 template <class T>
 Svd<T> svd(const Matrix<T>& a) {
+  if (std::ranges::any_of(a.v, [](const T& x) { return x != x; }))
+    throw KernelError("svd: a matrix with NaN");
   if (a.rows < a.columns) {
     Svd<T> flipped = svd(a.adjoint());
     std::swap(flipped.u, flipped.v);

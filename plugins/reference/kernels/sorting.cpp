@@ -203,40 +203,6 @@ void run_isin(const Frame& f) {
 
 // ---- Counting ----
 
-void run_bincount(const Frame& f) {
-  const Order v = load<int64_t>(f.in(0));
-  std::vector<double> counts(f.out().elements());
-  const std::vector<double> weights = f.has(1) ? load<double>(f.in(1)) : std::vector<double>{};
-  for (std::size_t i = 0; i < v.size(); ++i) {
-    if (v[i] < 0 || v[i] >= static_cast<int64_t>(counts.size()))
-      throw KernelError("bincount: value out of range");
-    counts[v[i]] += weights.empty() ? 1 : weights[i];
-  }
-  store(f.out(), counts);
-}
-void run_histc(const Frame& f) {
-  const Tensor in = f.in(0), out = f.out();
-  const std::vector<double> v = load<double>(in);
-  double low = f.real("min", 0), high = f.real("max", 0);
-  const int64_t bins = out.elements();
-  if (low == high && !v.empty()) {
-    low = *std::min_element(v.begin(), v.end());
-    high = *std::max_element(v.begin(), v.end());
-    if (std::ranges::any_of(v, [](double x) { return !std::isfinite(x); }))
-      throw KernelError("histc: a range that is not finite");
-  }
-  if (low == high) low -= 1, high += 1;
-  std::vector<double> counts(bins);
-  for (const double x : v) {
-    if (!(x >= low && x <= high)) continue;
-    // In the element type, as the framework finds the bin.
-    const double scaled =
-        as_computed(in.type, as_computed(in.type, x - low) * static_cast<double>(bins));
-    const auto bin = static_cast<int64_t>(as_computed(in.type, scaled / (high - low)));
-    counts[std::min(bin, bins - 1)] += 1;
-  }
-  store(out, counts);
-}
 void run_one_hot(const Frame& f) {
   const Order v = load<int64_t>(f.in(0));
   const int64_t classes = f.out().dims.back();
@@ -282,8 +248,6 @@ constexpr KernelRow kRows[] = {
     {"aten.isin.Tensor_Tensor", run_isin},
     {"aten.isin.Tensor_Scalar", run_isin},
     {"aten.isin.Scalar_Tensor", run_isin},
-    {"aten.bincount", run_bincount},
-    {"aten.histc", run_histc},
     {"aten.one_hot", run_one_hot},
     {"aten.nonzero_static", run_nonzero_static, true},
 };

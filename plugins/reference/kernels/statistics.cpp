@@ -1,14 +1,57 @@
 // Histograms.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "kernel_registry.h"
+#include "kernels/pointwise.h"
 
 namespace backplane::reference {
 namespace {
 
 using std::int64_t;
 using Values = std::vector<double>;
+
+std::pair<double, double> finite_bounds(const Values& x, const std::string& op) {
+  if (std::ranges::any_of(x, [](double v) { return !std::isfinite(v); }))
+    throw KernelError(op + ": a range that is not finite");
+  return {*std::ranges::min_element(x), *std::ranges::max_element(x)};
+}
+
+void run_bincount(const Frame& f) {
+  const std::vector<int64_t> v = load<int64_t>(f.in(0));
+  Values counts(f.out().elements());
+  const Values weights = f.has(1) ? load<double>(f.in(1)) : Values{};
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    if (v[i] < 0 || v[i] >= static_cast<int64_t>(counts.size()))
+      throw KernelError("bincount: value out of range");
+    counts[v[i]] += weights.empty() ? 1 : weights[i];
+  }
+  store(f.out(), counts);
+}
+void run_histc(const Frame& f) {
+  const Tensor in = f.in(0), out = f.out();
+  const Values v = load<double>(in);
+  double low = f.real("min", 0), high = f.real("max", 0);
+  const int64_t bins = out.elements();
+  if (low == high && !v.empty()) {
+    std::tie(low, high) = finite_bounds(v, "histc");
+  }
+  if (low == high) low -= 1, high += 1;
+  Values counts(bins);
+  for (const double x : v) {
+    if (!(x >= low && x <= high)) continue;
+    // In the element type, as the framework finds the bin.
+    const double scaled =
+        as_computed(in.type, as_computed(in.type, x - low) * static_cast<double>(bins));
+    const auto bin = static_cast<int64_t>(as_computed(in.type, scaled / (high - low)));
+    counts[std::min(bin, bins - 1)] += 1;
+  }
+  store(out, counts);
+}
 
 // Counts of self (weighted) between the edges, the last bin closed.
 void count_between(const Frame& f, const Values& x, const Values& edges, int64_t weight) {
@@ -34,8 +77,7 @@ void run_histogram_count(const Frame& f) {
     low = range[0];
     high = range[1];
   } else if (!x.empty()) {
-    low = *std::min_element(x.begin(), x.end());
-    high = *std::max_element(x.begin(), x.end());
+    std::tie(low, high) = finite_bounds(x, "histogram");
   }
   if (low == high) low -= 0.5, high += 0.5;
   const int64_t bins = f.out(0).elements();
@@ -54,6 +96,8 @@ void run_histogram_edges(const Frame& f) {
 }
 
 constexpr KernelRow kRows[] = {
+    {"aten.bincount", run_bincount},
+    {"aten.histc", run_histc},
     {"aten.histogram.bin_ct", run_histogram_count},
     {"aten.histogram.bins_tensor", run_histogram_edges},
 };

@@ -78,19 +78,20 @@ struct ColumnSums {
 };
 template <class T>
 struct PlaneApply {
-  BP_LOOP void run(T* y, const T* x, std::int64_t n, float scale, float shift) {
+  BP_LOOP void run(T* y, const T* x, std::int64_t n, float center, float scale, float shift) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < n; ++i) Lane::write(y[i], Lane::read(x[i]) * scale + shift);
+    for (std::int64_t i = 0; i < n; ++i)
+      Lane::write(y[i], (Lane::read(x[i]) - center) * scale + shift);
   }
 };
 template <class T>
 struct RowsApply {
-  BP_LOOP void run(T* y, const T* x, std::int64_t rows, std::int64_t n, const float* scale,
-                   const float* shift) {
+  BP_LOOP void run(T* y, const T* x, std::int64_t rows, std::int64_t n, const float* center,
+                   const float* scale, const float* shift) {
     for (std::int64_t r = 0; r < rows; ++r, y += n, x += n) {
 #pragma omp simd
       for (std::int64_t i = 0; i < n; ++i)
-        Lane::write(y[i], Lane::read(x[i]) * scale[i] + shift[i]);
+        Lane::write(y[i], (Lane::read(x[i]) - center[i]) * scale[i] + shift[i]);
     }
   }
 };
@@ -165,7 +166,7 @@ class ChannelNorm : public sdk::Kernel {
                  : 1;
     by_set_ = !sets_.inside && sets_.count >= threads;
     parameters_ = plan_.take_floats(4 * sets_.channels);
-    coefficients_ = plan_.take_floats(3 * sets_.pieces);  // scale, shift; shift of the sums
+    coefficients_ = plan_.take_floats(3 * sets_.pieces);  // scale, shift; guess, then center
     of_sets_ = plan_.take_floats(3 * sets_.count);        // mean, rstd, unbiased variance
     sums_ = plan_.take(2 * 8 * sets_.pieces * parts_);
   }
@@ -182,7 +183,7 @@ class ChannelNorm : public sdk::Kernel {
     m.running_variance = m.running_mean + sets_.channels;
     m.scale = floats(call, coefficients_);
     m.shift = m.scale + sets_.pieces;
-    m.guess = m.shift + sets_.pieces;
+    m.guess = m.center = m.shift + sets_.pieces;
     m.mean = floats(call, of_sets_);
     m.rstd = m.mean + sets_.count;
     m.variance = m.rstd + sets_.count;
@@ -205,8 +206,10 @@ class ChannelNorm : public sdk::Kernel {
   struct Memory {
     const T* input;
     T* output;
-    float *weight, *bias, *running_mean, *running_variance, *scale, *shift, *guess, *mean, *rstd,
+    float *weight, *bias, *running_mean, *running_variance, *scale, *shift, *mean, *rstd,
         *variance;
+    float* guess;            // per piece: close to its mean, which the sums are taken from
+    float* center;           // in the same place, once the sums are used: what elements are near
     double *sums, *squares;  // per piece: of the differences from the guess
   };
 
@@ -255,8 +258,10 @@ class ChannelNorm : public sdk::Kernel {
     for (std::int64_t i = 0; i < sets_.per_set; ++i) {
       const std::int64_t p = piece_of(i), c = p % sets_.channels;
       const double scale = rstd * static_cast<double>(m.weight[c]);
+      m.center[p] = finite_or_zero(mean);
       m.scale[p] = static_cast<float>(scale);
-      m.shift[p] = static_cast<float>(static_cast<double>(m.bias[c]) - mean * scale);
+      m.shift[p] = static_cast<float>(static_cast<double>(m.bias[c]) -
+                                      (mean - static_cast<double>(m.center[p])) * scale);
     }
   }
 
@@ -281,7 +286,7 @@ class ChannelNorm : public sdk::Kernel {
   void apply_plane(const Memory& m, std::int64_t piece) const {
     if (m.output == nullptr) return;
     loops_.plane_apply(m.output + piece * sets_.size, m.input + piece * sets_.size, sets_.size,
-                       m.scale[piece], m.shift[piece]);
+                       m.center[piece], m.scale[piece], m.shift[piece]);
   }
   void run_planes(const Memory& m) const {
     if (by_set_) {  // a set's planes are still in the cache when they are written
@@ -349,7 +354,7 @@ class ChannelNorm : public sdk::Kernel {
       while (begin < end) {
         const std::int64_t block = begin / rows, stop = std::min(end, (block + 1) * rows);
         loops_.rows_apply(m.output + begin * n, m.input + begin * n, stop - begin, n,
-                          m.scale + block * n, m.shift + block * n);
+                          m.center + block * n, m.scale + block * n, m.shift + block * n);
         begin = stop;
       }
     });
