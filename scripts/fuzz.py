@@ -57,7 +57,10 @@ def prepare_environment(argv: list[str]) -> None:
             wanted["ATEN_CPU_CAPABILITY"] = aten
     if argv[:1] == ["graphs"] and Path(CHECKED_MALLOC).exists():
         # Who writes beyond a block dies at its end, not who takes the next one.
-        wanted |= {"LD_PRELOAD": CHECKED_MALLOC, "MALLOC_CHECK_": "3"}
+        loaded = [one for one in os.environ.get("LD_PRELOAD", "").split(":") if one]
+        if CHECKED_MALLOC not in loaded:
+            loaded.append(CHECKED_MALLOC)
+        wanted |= {"LD_PRELOAD": ":".join(loaded), "MALLOC_CHECK_": "3"}
     if "--check" in argv:
         wanted["BACKPLANE_CHECK"] = "memory"
     if any(os.environ.get(name) != value for name, value in wanted.items()):

@@ -91,3 +91,13 @@ lock() {
 }
 
 unlock() { exec 9>&-; }
+
+# mask_cpu LEVEL: what this process starts from here on asks a processor that answers as one of LEVEL.
+mask_cpu() {
+  local library=$PWD/build/masked_cpu.so
+  mkdir -p build
+  g++ -std=c++20 -O2 -Wall -Wextra -Werror -fPIC -shared -Wl,-z,initfirst -o "$library" \
+    scripts/dev/masked_cpu.cpp -ldl || die "--cpu: cannot build scripts/dev/masked_cpu.cpp"
+  BACKPLANE_MASKED_CPU=$1 LD_PRELOAD=$library env true || die "--cpu: see above" 3
+  export BACKPLANE_MASKED_CPU=$1 LD_PRELOAD=$library
+}

@@ -14,7 +14,8 @@ from fuzz.graph_check import check_graph, make
 SIZES = ({"n": 5, "m": 7}, {"n": 6, "m": 7})
 SINGLE = torch.float32
 
-on_each_plugin = pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+PLUGINS = ("reference", "cpu_onednn", "opencl", "cuda")
+on_each_plugin = pytest.mark.parametrize("plugin", PLUGINS)
 
 
 def each_of(cases: Sequence[tuple[Callable[..., Any], torch.dtype, str]]) -> Any:

@@ -28,6 +28,7 @@ NOT_MADE = {
     "_efficient_attention_forward": ELSEWHERE,
     "_flash_attention_forward": ELSEWHERE,
     "copy": "has the gaps of its first operand's memory, which a graph of values forgets with a write",
+    "lift_fresh_copy": "is made by functionalization, whose kernel keeps strides that eager does not",
     "slice_inverse": "autograd's own: shows the memory around its operand",
     "_cholesky_solve_helper": "checks nothing: PyTorch's own kernel writes anywhere",
     "_fused_dropout": ELSEWHERE,

@@ -62,6 +62,12 @@ def loss_beside_one_number(x):
     return [torch.nn.functional.mse_loss(x[0], x[0, 0])]
 
 
+def losses_beside_a_wider_target(x):
+    number, column = x[0, 0], x[:, :1]
+    sums = [f(a, x, 2) for f in (aten.mse_loss, aten.l1_loss) for a in (number, x[0], column)]
+    return [*sums, aten.mse_loss(column, x[0]), aten.huber_loss(number, x)]
+
+
 def between_the_ends(x):
     infinity = torch.full_like(x, float("inf"))
     ends = [aten.lerp.Scalar(x, x * 3, weight) for weight in (1.0, -1.0, 0.5, 0.3)]
@@ -132,6 +138,7 @@ FOUND = (
     (padded_pictures_of_channels, SINGLE, "plain"),
     (transforms_back, SINGLE, "transposed"),
     (loss_beside_one_number, SINGLE, "plain"),
+    (losses_beside_a_wider_target, SINGLE, "plain"),
     (between_the_ends, SINGLE, "plain"),
     (products_of_an_infinity_at_the_end, SHORT, "plain"),
     (wider_pictures_of_nan, SINGLE, "plain"),

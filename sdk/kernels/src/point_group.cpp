@@ -12,10 +12,26 @@ namespace {
 using kernelgen::Operator;
 using sdk::NodeView;
 
-// The dims that a row operator's rows are made of, ascending.
-std::vector<std::size_t> row_dims(const NodeView& node) {
+// The dims that rows are taken from: of a fold, what its operands are broadcast to (losses have two).
+std::vector<bp_dim> dims_of_rows(const NodeView& node, const Operator& op) {
+  const auto first = node.operand(0).dims();
+  std::vector<bp_dim> dims(first.begin(), first.end());
+  if (op.kind != Operator::kFold) return dims;
+  for (std::size_t i = 1; i < node.operand_count(); ++i) {
+    if (!node.has_operand(i)) continue;
+    const auto other = node.operand(i).dims();
+    if (other.size() > dims.size()) dims.insert(dims.begin(), other.size() - dims.size(), 1);
+    for (std::size_t d = 0; d < other.size(); ++d) {
+      bp_dim& dim = dims[dims.size() - other.size() + d];
+      if (dim == 1) dim = other[d];
+    }
+  }
+  return dims;
+}
+
+// Those of `rank` dims that a row operator's rows are made of, ascending.
+std::vector<std::size_t> row_dims(const NodeView& node, std::size_t rank) {
   const std::string_view op = node.op();
-  const std::size_t rank = node.operand(0).rank();
   std::vector<std::size_t> dims;
   if (rank == 0) return dims;
   if (op.starts_with("aten.native_layer_norm") || op == "aten._fused_rms_norm") {
@@ -392,10 +408,10 @@ bool joins_points(const NodeView& node) {
 
 sdk::PointSpace space_of(const NodeView& node) {
   sdk::PointSpace s;
-  if (is_row_op(*kernelgen::find_operator(node.op()))) {
-    const auto dims = node.operand(0).dims();
-    s.wide.assign(dims.begin(), dims.end());
-    s.rows = row_dims(node);
+  const Operator& op = *kernelgen::find_operator(node.op());
+  if (is_row_op(op)) {
+    s.wide = dims_of_rows(node, op);
+    s.rows = row_dims(node, s.wide.size());
     s.has_rows = true;
     return s;
   }
@@ -434,9 +450,9 @@ std::optional<sdk::Refusal> refuse_point_op(const NodeView& node) {
   if (!mode.empty() && mode != "floor" && mode != "trunc")
     return no(BP_REFUSED_ATTRIBUTE, "an unknown rounding mode");
   if (is_row_op(op)) {
-    const std::size_t rank = node.operand(0).rank();
+    const std::size_t rank = dims_of_rows(node, op).size();
     std::size_t last = SIZE_MAX;
-    for (const std::size_t d : row_dims(node)) {
+    for (const std::size_t d : row_dims(node, rank)) {
       if (d >= std::max<std::size_t>(rank, 1))
         return no(BP_REFUSED_ATTRIBUTE, "a dim out of range");
       if (d == last) return no(BP_REFUSED_ATTRIBUTE, "a dim twice");
