@@ -162,6 +162,13 @@ bool leaves_operand(const OperatorInfo& info, const torch::jit::Stack& stack) {
   return last >= self.numel() && std::ranges::count(sizes, 0) == 0;
 }
 
+// PyTorch's normal_ draws in another way where memory has gaps, which a value of a graph has not.
+bool draws_beside_gaps(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (info.name != "aten.normal_") return false;
+  const at::Tensor& self = stack[stack.size() - info.argument_count()].toTensor();
+  return !self.is_non_overlapping_and_dense();
+}
+
 }  // namespace
 
 bool share_element(const Elements& a, const Elements& b) {
@@ -187,6 +194,7 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
   // Where its result is taken from a base anew, PyTorch reads an operand that is not there.
   if (info.name == "aten.slice_inverse") return info.name + " is for functionalization alone";
   if (leaves_operand(info, stack)) return info.name + " looks at memory around its operand";
+  if (draws_beside_gaps(info, stack)) return info.name + " draws into memory with gaps";
   if (!info.writes) return {};
   const std::vector<Operand> operands = operands_of(info, stack);
   for (const Operand& written : operands) {
