@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 
 import pytest
@@ -367,3 +368,28 @@ def test_indices_that_do_not_exist_are_not_read(plugin: str) -> None:
         compile_for(plugin, function)(x, rows), function(x, rows), strict=True
     ):
         torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("plugin", [p for p in PLUGINS if p != "cuda"])
+def test_the_larger_of_two_zeros_is_the_first(plugin: str) -> None:
+    def program(x, y):
+        return torch.fmax(x, y), torch.fmin(x, y)
+
+    x, y = torch.tensor([0.0, -0.0] * 20), torch.tensor([-0.0, 0.0] * 20)
+    for actual, expected in zip(compile_for(plugin, program)(x, y), program(x, y), strict=True):
+        assert torch.equal(actual.signbit(), expected.signbit())
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="what x86's conversion gives")
+@pytest.mark.parametrize("plugin", [p for p in PLUGINS if p != "cuda"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_numbers_that_no_integer_holds(dtype: torch.dtype, plugin: str) -> None:
+    """PyTorch promises nothing; the host's processor gives the same wherever its kernels are."""
+
+    def program(x):
+        integers = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+        return [x.to(integer) for integer in integers]
+
+    far = torch.tensor([1e10, -1e10, 1e20, torch.inf, -torch.inf, torch.nan, 300, -300, -1.5])
+    x = far.to(dtype).repeat(9)
+    assert all(map(torch.equal, compile_for(plugin, program)(x), program(x)))

@@ -82,10 +82,10 @@ constexpr auto kMinimum = [](auto&, auto a, auto b) {
   return a != a ? a : b != b ? b : a < b ? a : b;
 };
 constexpr auto kFmax = [](auto&, auto a, auto b) {
-  return a != a ? b : b != b ? a : a > b ? a : b;
+  return a != a ? b : b != b ? a : a >= b ? a : b;
 };
 constexpr auto kFmin = [](auto&, auto a, auto b) {
-  return a != a ? b : b != b ? a : a < b ? a : b;
+  return a != a ? b : b != b ? a : a <= b ? a : b;
 };
 constexpr auto kAnd = [](auto&, I a, I b) { return a & b; };
 constexpr auto kOr = [](auto&, I a, I b) { return a | b; };

@@ -220,7 +220,7 @@ M shrink(T v) {
     if constexpr (std::is_same_v<M, std::uint64_t>)
       if (v >= 9223372036854775808.0 && v < 18446744073709551616.0)
         return static_cast<std::uint64_t>(v);
-    return static_cast<M>(to_integer(v));
+    return to_element<M>(v);
   } else {
     return static_cast<M>(v);
   }

@@ -5,6 +5,7 @@
 #include <backplane/base.h>
 
 #include <complex>
+#include <type_traits>
 #include <cstddef>
 #include <cstdint>
 
@@ -63,6 +64,16 @@ BP_REFERENCE_ROWS(Complex)
 inline std::int64_t to_integer(double v) {
   if (v >= -9223372036854775808.0 && v < 9223372036854775808.0) return static_cast<std::int64_t>(v);
   return INT64_MIN;
+}
+
+// The same for an element of 32 bits and fewer, which the processor makes from one of 32.
+template <class M>
+M to_element(double v) {
+  if constexpr (sizeof(M) < sizeof(std::int32_t) || std::is_same_v<M, std::int32_t>)
+    return static_cast<M>(v > -2147483649.0 && v < 2147483648.0 ? static_cast<std::int32_t>(v)
+                                                                : INT32_MIN);
+  else
+    return static_cast<M>(to_integer(v));
 }
 
 }  // namespace backplane::reference

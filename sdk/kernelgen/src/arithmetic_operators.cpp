@@ -190,12 +190,12 @@ Results clamp_max(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   return {e.binary(Op::kMin, m.in(0, m.type()), m.in(1, m.type(), "max"))};
 }
-// The number where one operand is NaN.
+// The number where one operand is NaN, the first of two zeros.
 template <Op kOp>
 Results number_of(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr a = m.in(0, m.type()), b = m.in(1, m.type());
-  const Expr both = e.binary(kOp, a, b);
+  const Expr both = e.select(kOp == Op::kMax ? e.binary(Op::kLe, b, a) : e.binary(Op::kLe, a, b), a, b);
   if (!is_float(m.type())) return {both};
   return {e.select(e.binary(Op::kNe, a, a), b, e.select(e.binary(Op::kNe, b, b), a, both))};
 }

@@ -45,7 +45,11 @@ void store_elements(void* target, std::int64_t stride, const void* source, std::
     } else if constexpr (std::is_same_v<M, bool>) {
       d[i * stride] = s[i] != R{0};
     } else if constexpr (std::is_integral_v<M>) {
-      d[i * stride] = static_cast<M>(number_to<std::int64_t>(s[i]));
+      const auto whole = number_to<std::int64_t>(s[i]);
+      // The processor makes elements of 32 bits and fewer from one of 32.
+      const bool is_out = std::is_floating_point_v<R> && sizeof(M) < sizeof whole &&
+                          whole != static_cast<std::int32_t>(whole);
+      d[i * stride] = static_cast<M>(is_out ? INT32_MIN : whole);
     } else {
       d[i * stride] = static_cast<M>(s[i]);
     }

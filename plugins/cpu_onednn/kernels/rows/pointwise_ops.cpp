@@ -175,6 +175,8 @@ Results to_copy(Emitter& e) {
   const Domain d = domain_of(to);
   if (is_integral(to) && is_float(from)) r = e.apply(Opcode::kTrunc, r);
   r = e.program().convert(r, d);
+  // Integers of 32 bits and fewer are made from one of 32, which out of range is the most negative.
+  if (is_integral(to) && to != Type::kI64 && is_float(from)) r = e.apply(Opcode::kToI32, r);
   if (to == from) return {e.apply(Opcode::kCopy, r)};
   if (to == Type::kBF16) return {e.apply(Opcode::kToBF16, r)};
   if (to == Type::kF16) return {e.apply(Opcode::kToF16, r)};

@@ -211,6 +211,7 @@ BlockFunction unary(Opcode op) {
       BP_ANY(Ceil, x)
       BP_ANY(Trunc, x)
       BP_ANY(Round, x)
+      BP_ANY(ToI32, x == static_cast<std::int32_t>(x) ? x : INT32_MIN)
       BP_ANY(WrapI32, static_cast<std::int32_t>(x))
       BP_ANY(WrapI16, static_cast<std::int16_t>(x))
       BP_ANY(WrapI8, static_cast<std::int8_t>(x))
