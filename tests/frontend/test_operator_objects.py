@@ -90,6 +90,21 @@ def test_is_captured(program, backend: str) -> None:
     assert not counters["breaks"] and not counters["plain_reasons"], counters
 
 
+def test_the_first_use_of_an_operator_is_captured() -> None:
+    """Nobody has asked torch.ops for this library, this operator or this overload before."""
+    with torch.library._scoped_library("backplane_first_use", "DEF") as library:
+        library.define("doubled(Tensor x) -> Tensor")
+        library.impl("doubled", lambda x: x * 2, "CompositeImplicitAutograd")
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.backplane_first_use.doubled.default(x) + 1
+
+        compiled = frontend.compile(program, backend="eager", strict=True)
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 3.0))
+        assert torch.equal(compiled(torch.zeros(3)), torch.ones(3))
+        assert not frontend.counters(compiled)["breaks"]
+
+
 def test_another_operator_is_another_program() -> None:
     operators = list(OPERATORS)
 

@@ -246,6 +246,16 @@ def test_found(graph, dtype, layout, plugin):
 
 
 @on_each_plugin
+@pytest.mark.parametrize("norm", (1.0, 1.5, 2.0, torch.inf))
+def test_distances_from_nan(norm, plugin):
+    def graph(x):
+        far = torch.where(x > 1.5, torch.nan, x)
+        return [aten._cdist_forward.default(far, x[:3] * 2, norm, 2), aten._pdist_forward(far, norm)]
+
+    check_case(graph, SINGLE, "plain", plugin)
+
+
+@on_each_plugin
 def test_distances_of_no_rows(plugin):
     """PyTorch's own backward ends the process, where it is asked for."""
     compiled = torch_backplane.compile(aten._pdist_forward.default, backend=plugin)

@@ -1,8 +1,10 @@
 // Attributes as CPython finds them, step by step, because each step is something to guard.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "core/cpython/bytecode/class_dict.h"
 #include "core/torch/guards/content.h"
@@ -58,6 +60,19 @@ bool finds_generically(PyTypeObject* type) {
   return Py_TYPE(own) == &PyWrapperDescr_Type &&
          reinterpret_cast<PyWrapperDescrObject*>(own)->d_wrapped ==
              reinterpret_cast<void*>(PyObject_GenericGetAttr);
+}
+
+// torch.ops, a library in it, an operator in that: each looks for what is asked of it once and keeps it
+// as an attribute, which programs that are called again find.
+bool keeps_operators(PyTypeObject* type) {
+  static const std::array<PyTypeObject*, 3> kinds = [] {
+    std::array<PyTypeObject*, 3> found{};
+    constexpr std::array kNames{"_Ops", "_OpNamespace", "OpOverloadPacket"};
+    for (std::size_t i = 0; i < kNames.size(); ++i)
+      found[i] = find_type("torch._ops", kNames[i]);
+    return found;
+  }();
+  return std::ranges::find(kinds, type) != kinds.end();
 }
 
 }  // namespace
@@ -312,6 +327,11 @@ PyObject* Interpreter::find_in_instance(PyObject* owner, PyObject* name, bool& o
 
 PyObject* Interpreter::instance_attribute(PyObject* owner, PyObject* name) {
   PyTypeObject* type = Py_TYPE(owner);
+  if (keeps_operators(type)) {
+    const bool outer = std::exchange(in_operator_, true);
+    if (!Ref::steal(PyObject_GetAttr(owner, name))) PyErr_Clear();
+    in_operator_ = outer;
+  }
   PyObject* descriptor = _PyType_Lookup(type, name);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
     world_.guards().guard_type_attribute(type, name, descriptor);

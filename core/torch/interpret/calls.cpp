@@ -13,6 +13,12 @@
 
 namespace backplane::capture {
 
+PyTypeObject* find_type(const char* module_name, const char* name) {
+  const Ref module = Ref::steal(PyImport_ImportModule(module_name));
+  return reinterpret_cast<PyTypeObject*>(module ? PyObject_GetAttrString(module.get(), name)
+                                                : nullptr);
+}
+
 namespace {
 
 using cpython::Ref;
@@ -20,11 +26,6 @@ using cpython::Ref;
 PyTypeObject* g_wrapper = nullptr;
 PyObject* (*g_unwrap)(PyObject*) = nullptr;
 
-PyTypeObject* find_type(const char* module_name, const char* name) {
-  const Ref module = Ref::steal(PyImport_ImportModule(module_name));
-  return reinterpret_cast<PyTypeObject*>(module ? PyObject_GetAttrString(module.get(), name)
-                                                : nullptr);
-}
 PyTypeObject* partial_type() {
   static PyTypeObject* const type = find_type("functools", "partial");
   return type;

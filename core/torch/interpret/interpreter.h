@@ -56,6 +56,9 @@ struct RootState {
   bool handles_exception = false;
 };
 
+// A class of a Python module, which is imported; null with an error where there is none.
+PyTypeObject* find_type(const char* module_name, const char* name);
+
 class Interpreter final : public cpython::Evaluator {
  public:
   explicit Interpreter(World& world) : world_(world) {}
@@ -189,7 +192,7 @@ class Interpreter final : public cpython::Evaluator {
 
   World& world_;
   Taker taker_ = Taker::kReader;
-  bool in_operator_ = false;  // within a call of torch.ops.<library>.<name>
+  bool in_operator_ = false;  // within torch.ops.<library>.<name>, its call or the search for it
   std::unordered_map<PyCodeObject*, std::unique_ptr<DecodedCode>> codes_;
   std::uint64_t instruction_count_ = 0, frame_count_ = 0;
   std::string stop_location_;

@@ -10,7 +10,11 @@ namespace {
 using std::int64_t;
 using Values = std::vector<double>;
 
-double norm_of(const double* a, const double* b, int64_t n, double p) {
+// PyTorch's distances of rows of two matrices pass over NaN where they look for the largest.
+enum class Largest { kWithNan, kOfNumbers };
+
+double norm_of(const double* a, const double* b, int64_t n, double p,
+               Largest largest = Largest::kWithNan) {
   double out = 0;
   for (int64_t i = 0; i < n; ++i) {
     const double d = std::abs(a[i] - b[i]);
@@ -21,7 +25,7 @@ double norm_of(const double* a, const double* b, int64_t n, double p) {
     else if (p == 2)
       out += d * d;
     else if (std::isinf(p))
-      out = d > out || std::isnan(d) ? d : out;
+      out = d > out || (largest == Largest::kWithNan && std::isnan(d)) ? d : out;
     else
       out += std::pow(d, p);
   }
@@ -30,11 +34,14 @@ double norm_of(const double* a, const double* b, int64_t n, double p) {
 }
 // Derivative of the distance with respect to one difference.
 double slope_of(double d, double distance, double p) {
-  const double sign = d > 0 ? 1 : d < 0 ? -1 : 0;
+  const double sign = d > 0 ? 1 : d < 0 ? -1 : d;  // of zero, and NaN of NaN
   if (p == 0 || distance == 0) return 0;
   if (p == 1) return sign;
   if (p == 2) return d / distance;
-  if (std::isinf(p)) return std::abs(d) == distance ? sign : 0;
+  if (std::isinf(p)) {  // which of them is the largest is nobody's knowledge beside NaN
+    const double away = std::abs(d) - distance;
+    return std::isnan(away) ? away : away == 0 ? sign : 0;
+  }
   if (d == 0 && p < 1) return 0;
   return sign * std::pow(std::abs(d), p - 1) / std::pow(distance, p - 1);
 }
@@ -75,7 +82,9 @@ void distances(const Frame& f, double p, bool by_product) {
     for (int64_t i = 0; i < s.r1; ++i)
       for (int64_t j = 0; j < s.r2; ++j) {
         const double *a = s.left(n, i), *b = s.right(n, j);
-        y.push_back(by_product && product_is_nan(a, b, s.m) ? NAN : norm_of(a, b, s.m, p));
+        y.push_back(by_product && product_is_nan(a, b, s.m)
+                        ? NAN
+                        : norm_of(a, b, s.m, p, Largest::kOfNumbers));
       }
   store(out, y);
 }
