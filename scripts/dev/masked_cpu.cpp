@@ -1,17 +1,20 @@
-// Another processor's words, for tests: a library that is loaded before all others and answers CPUID as
-// a processor with fewer instruction sets would. PyTorch, oneDNN, LLVM and the kernels of plugins then
-// choose what they would choose there; nothing stops them from using more than they were told of.
+// Another processor's words, for tests: a library that is loaded before all others and answers
+// CPUID as a processor with fewer instruction sets would. PyTorch, oneDNN, LLVM and the kernels of
+// plugins then choose what they would choose there; nothing stops them from using more than they
+// were told of.
 //
 //   BACKPLANE_MASKED_CPU=avx2 | sse42
 //
-// CPUID is made to fault (arch_prctl, Linux on Intel's processors since Ivy Bridge), threads and children
-// made by fork inherit that, and the fault's handler answers. A SIGSEGV that is none of these goes to
-// the handler that the program set.
+// CPUID is made to fault (arch_prctl, Linux on Intel's processors since Ivy Bridge), threads and
+// children made by fork inherit that, and the fault's handler answers. A SIGSEGV that is none of
+// these goes to the handler that the program set. Who opens /proc/cpuinfo, as Inductor does, reads
+// the same answer.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <asm/prctl.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -21,6 +24,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace {
@@ -36,19 +40,22 @@ struct Level {
   std::uint32_t extensions;   // leaf 1, ECX: what stays
   std::uint32_t structured;   // leaf 7, EBX: what stays
   std::uint32_t saved_state;  // leaf 13, EAX: what stays
+  const char* flags;          // in /proc/cpuinfo: beginnings of those that go
 };
 
 constexpr std::uint32_t kFma = 1U << 12, kXsave = 1U << 26, kOsxsave = 1U << 27, kAvx = 1U << 28,
                         kF16c = 1U << 29;
 constexpr std::uint32_t kBmi1 = 1U << 3, kBmi2 = 1U << 8;
 // FSGSBASE, SMEP, ERMS, INVPCID, RDSEED, ADX, SMAP, CLFLUSHOPT: nothing computes with them.
-constexpr std::uint32_t kPlain = 1U | 1U << 7 | 1U << 9 | 1U << 10 | 1U << 18 | 1U << 19 |
-                                 1U << 20 | 1U << 23;
+constexpr std::uint32_t kPlain =
+    1U | 1U << 7 | 1U << 9 | 1U << 10 | 1U << 18 | 1U << 19 | 1U << 20 | 1U << 23;
 constexpr std::uint32_t kAvx2 = 1U << 5;
 
 constexpr Level kLevels[] = {
-    {"avx2", 0x306C3 /* Haswell */, ~0U, kPlain | kBmi1 | kBmi2 | kAvx2, 7},
-    {"sse42", 0x106A5 /* Nehalem */, ~(kFma | kXsave | kOsxsave | kAvx | kF16c), kPlain, 3},
+    {"avx2", 0x306C3 /* Haswell */, ~0U, kPlain | kBmi1 | kBmi2 | kAvx2, 7,
+     " avx512 avx_vnni amx_ gfni vaes vpclmulqdq "},
+    {"sse42", 0x106A5 /* Nehalem */, ~(kFma | kXsave | kOsxsave | kAvx | kF16c), kPlain, 3,
+     " avx amx_ gfni vaes vpclmulqdq fma f16c bmi xsave "},
 };
 
 const Level* g_level = nullptr;
@@ -65,7 +72,8 @@ struct KernelAction {
 };
 
 // libc's syscall() is replaced below.
-long ask_kernel(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+long ask_kernel(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
+                long f = 0) {
   register long r10 asm("r10") = d;
   register long r8 asm("r8") = e;
   register long r9 asm("r9") = f;
@@ -152,7 +160,80 @@ void take_faults() {
   take_faults();
 }
 
+bool is_masked_flag(const char* word, std::size_t length) {
+  for (const char* at = g_level->flags; *(at += std::strspn(at, " ")) != 0;) {
+    const std::size_t own = std::strcspn(at, " ");
+    if (length >= own && std::strncmp(word, at, own) == 0) return true;
+    at += own;
+  }
+  return false;
+}
+
+// A file without a name that says of the processor what CPUID says; -1 where there is none.
+int open_cpuinfo() {
+  const long real = ask_kernel(SYS_open, reinterpret_cast<long>("/proc/cpuinfo"), O_RDONLY);
+  const long made = ask_kernel(SYS_memfd_create, reinterpret_cast<long>("cpuinfo"), 0);
+  if (real < 0 || made < 0) return -1;
+  std::FILE* from = fdopen(static_cast<int>(real), "r");
+  char* line = nullptr;
+  std::size_t room = 0;
+  while (getline(&line, &room, from) >= 0) {
+    for (char *word = line, *end = nullptr; *word != 0; word = end) {
+      const std::size_t length = std::strcspn(word, " \n");
+      end = word + length + (word[length] != 0 ? 1 : 0);
+      const bool is_flag = std::strncmp(line, "flags", 5) == 0 && is_masked_flag(word, length);
+      const char* shown = is_flag ? word + length : word;
+      ask_kernel(SYS_write, made, reinterpret_cast<long>(shown), end - shown);
+    }
+  }
+  std::free(line);
+  std::fclose(from);
+  ask_kernel(SYS_lseek, made, 0, SEEK_SET);
+  return static_cast<int>(made);
+}
+
+bool is_cpuinfo(const char* path) {
+  return g_level != nullptr && path != nullptr && std::strcmp(path, "/proc/cpuinfo") == 0;
+}
+
+int open_as(const char* name, const char* path, int flags, mode_t mode) {
+  if (is_cpuinfo(path)) return open_cpuinfo();
+  using Open = int (*)(const char*, int, ...);
+  return reinterpret_cast<Open>(dlsym(RTLD_NEXT, name))(path, flags, mode);
+}
+
+std::FILE* fopen_as(const char* name, const char* path, const char* mode) {
+  if (is_cpuinfo(path)) return fdopen(open_cpuinfo(), mode);
+  using Open = std::FILE* (*)(const char*, const char*);
+  return reinterpret_cast<Open>(dlsym(RTLD_NEXT, name))(path, mode);
+}
+
+mode_t mode_of(int flags, va_list given) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(given, mode_t) : 0;
+}
+
 }  // namespace
+
+extern "C" int open(const char* path, int flags, ...) {
+  va_list given;
+  va_start(given, flags);
+  const mode_t mode = mode_of(flags, given);
+  va_end(given);
+  return open_as("open", path, flags, mode);
+}
+extern "C" int open64(const char* path, int flags, ...) {
+  va_list given;
+  va_start(given, flags);
+  const mode_t mode = mode_of(flags, given);
+  va_end(given);
+  return open_as("open64", path, flags, mode);
+}
+extern "C" std::FILE* fopen(const char* path, const char* mode) {
+  return fopen_as("fopen", path, mode);
+}
+extern "C" std::FILE* fopen64(const char* path, const char* mode) {
+  return fopen_as("fopen64", path, mode);
+}
 
 // The program's handler stands behind the one above, whenever it is set.
 extern "C" int sigaction(int signal, const struct sigaction* action, struct sigaction* before) {
@@ -165,7 +246,8 @@ extern "C" int sigaction(int signal, const struct sigaction* action, struct siga
 }
 
 extern "C" sighandler_t signal(int number, sighandler_t handler) {
-  struct sigaction action {}, before {};
+  struct sigaction action {
+  }, before{};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   if (sigaction(number, &action, &before) != 0) return SIG_ERR;

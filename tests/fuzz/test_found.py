@@ -250,7 +250,10 @@ def test_found(graph, dtype, layout, plugin):
 def test_distances_from_nan(norm, plugin):
     def graph(x):
         far = torch.where(x > 1.5, torch.nan, x)
-        return [aten._cdist_forward.default(far, x[:3] * 2, norm, 2), aten._pdist_forward(far, norm)]
+        return [
+            aten._cdist_forward.default(far, x[:3] * 2, norm, 2),
+            aten._pdist_forward(far, norm),
+        ]
 
     check_case(graph, SINGLE, "plain", plugin)
 

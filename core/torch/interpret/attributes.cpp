@@ -62,14 +62,13 @@ bool finds_generically(PyTypeObject* type) {
              reinterpret_cast<void*>(PyObject_GenericGetAttr);
 }
 
-// torch.ops, a library in it, an operator in that: each looks for what is asked of it once and keeps it
-// as an attribute, which programs that are called again find.
+// torch.ops, a library in it, an operator in that: each looks for what is asked of it once and
+// keeps it as an attribute, which programs that are called again find.
 bool keeps_operators(PyTypeObject* type) {
   static const std::array<PyTypeObject*, 3> kinds = [] {
     std::array<PyTypeObject*, 3> found{};
     constexpr std::array kNames{"_Ops", "_OpNamespace", "OpOverloadPacket"};
-    for (std::size_t i = 0; i < kNames.size(); ++i)
-      found[i] = find_type("torch._ops", kNames[i]);
+    for (std::size_t i = 0; i < kNames.size(); ++i) found[i] = find_type("torch._ops", kNames[i]);
     return found;
   }();
   return std::ranges::find(kinds, type) != kinds.end();

@@ -5,9 +5,9 @@
 #include <backplane/base.h>
 
 #include <complex>
-#include <type_traits>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace backplane::reference {
 

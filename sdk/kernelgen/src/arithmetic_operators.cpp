@@ -195,7 +195,8 @@ template <Op kOp>
 Results number_of(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr a = m.in(0, m.type()), b = m.in(1, m.type());
-  const Expr both = e.select(kOp == Op::kMax ? e.binary(Op::kLe, b, a) : e.binary(Op::kLe, a, b), a, b);
+  const Expr both =
+      e.select(kOp == Op::kMax ? e.binary(Op::kLe, b, a) : e.binary(Op::kLe, a, b), a, b);
   if (!is_float(m.type())) return {both};
   return {e.select(e.binary(Op::kNe, a, a), b, e.select(e.binary(Op::kNe, b, b), a, both))};
 }

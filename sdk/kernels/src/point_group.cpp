@@ -12,7 +12,8 @@ namespace {
 using kernelgen::Operator;
 using sdk::NodeView;
 
-// The dims that rows are taken from: of a fold, what its operands are broadcast to (losses have two).
+// The dims that rows are taken from: of a fold, what its operands are broadcast to (losses have
+// two).
 std::vector<bp_dim> dims_of_rows(const NodeView& node, const Operator& op) {
   const auto first = node.operand(0).dims();
   std::vector<bp_dim> dims(first.begin(), first.end());

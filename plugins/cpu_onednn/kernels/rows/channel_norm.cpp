@@ -206,8 +206,7 @@ class ChannelNorm : public sdk::Kernel {
   struct Memory {
     const T* input;
     T* output;
-    float *weight, *bias, *running_mean, *running_variance, *scale, *shift, *mean, *rstd,
-        *variance;
+    float *weight, *bias, *running_mean, *running_variance, *scale, *shift, *mean, *rstd, *variance;
     float* guess;            // per piece: close to its mean, which the sums are taken from
     float* center;           // in the same place, once the sums are used: what elements are near
     double *sums, *squares;  // per piece: of the differences from the guess
