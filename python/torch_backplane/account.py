@@ -47,6 +47,7 @@ class State:
         self.totals = Totals()
         self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
         self.second_at_reset = 0
+        self.verified_at_reset = (0, 0)
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.searched = False
 

@@ -55,6 +55,8 @@ class Recording:
             static,
             _dynamic_sizes(placeholders),
             numbers or [],
+            verify=float(account.options.verify),
+            strict=account.options.strict,
         )
 
     def add(self, arguments: list[Any] | tuple[Any, ...]) -> None:

@@ -79,6 +79,7 @@ def _compile_callable(
         limit,
         dynamic,
         options.memory_budget,
+        float(options.verify),
         options.pack_weights is not False,
         options.pack_weights is True,
         FrameAccount(compiler.plugin, options).accept,

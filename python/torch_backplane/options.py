@@ -13,7 +13,9 @@ from torch_backplane.errors import BackplaneError
 _TYPES: dict[str, tuple[Any, str]] = {
     "device": (int, "int"),
     "memory_budget": ((int, float), "float"),
+    "verify": ((int, float), "float"),
 }
+_SHARES = ("memory_budget", "verify")  # 0 to 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,9 @@ class Options:
         timing: measure every partition; shown by ``explain`` and ``stats``.
         memory_budget: 0 to 1, the share of the bytes saved for backward that the default cut would
             save; what is left out is computed again.
+        verify: 0 to 1, the share of calls whose results are held against PyTorch's own, which are
+            computed as well; and the first call of each set of sizes. What differs by more than
+            rounding is told, and PyTorch computes from then on (an error under ``strict``).
         recorder: our recorder traces and differentiates. ``False``: PyTorch's AOTAutograd does.
     """
 
@@ -38,6 +43,7 @@ class Options:
     report: bool = True
     timing: bool = False
     memory_budget: float = 1.0
+    verify: float = 0.0
     recorder: bool = True
 
     @classmethod
@@ -58,6 +64,6 @@ class Options:
             is_bool = isinstance(value, bool)
             if not isinstance(value, wanted) or (wanted is not bool and is_bool):
                 raise BackplaneError("BP-0102", f"option {key!r} takes {name}, got {value!r}")
-            if key == "memory_budget" and not 0 <= value <= 1:
+            if key in _SHARES and not 0 <= value <= 1:
                 raise BackplaneError("BP-0102", f"option {key!r} takes 0 to 1, got {value!r}")
         return cls(**dict(options or {}))

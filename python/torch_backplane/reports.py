@@ -41,6 +41,9 @@ def stats() -> dict[str, Any]:
     ``fallback_nodes``          nodes of the compiled graphs that run with ATen on the CPU
     ``compile_ns``              time spent compiling, plugins included
     ``calls``                   calls of compiled graphs that are still alive
+    ``verified_calls``          calls of compiled graphs held against PyTorch's results (``verify``)
+    ``wrong_results``           those that differed by more than rounding; the device's ``health`` says
+                                "distrusted"
     ``restrided_inputs``        inputs of these calls copied because their strides had changed
     ``host_to_device_bytes``    bytes copied to devices, over all plugins that are loaded
     ``device_to_host_bytes``    bytes copied back
@@ -48,8 +51,8 @@ def stats() -> dict[str, Any]:
                                 ``device_to_host`` as ``{cause: (bytes, count)}`` with the causes
                                 input, output, weight, fallback, saved and other; ``live_bytes`` and
                                 ``peak_bytes`` of device memory; and what the plugin says:
-                                ``health`` ("ok", "degraded", "lost", "unknown"), ``internal_bytes`` that
-                                nobody asked it for, ``hidden_copy_bytes`` and
+                                ``health`` ("ok", "degraded", "lost", "unknown",
+                                "distrusted"), ``internal_bytes`` that nobody asked it for, ``hidden_copy_bytes`` and
                                 ``hidden_copy_count``
     ``resident_weight_bytes``   weights that devices keep now, in their own layouts
     ``eager_plugin_ops``        calls of single operators on the torch device that plugins ran
@@ -73,6 +76,13 @@ def stats() -> dict[str, Any]:
         functions = list(state.functions)
     reports = [(f.report(), getattr(f, "at_reset", (0, 0))) for f in functions]
     out["second_differentiations"] = _C.second_differentiations() - state.second_at_reset
+    for name, count, base in zip(
+        ("verified_calls", "wrong_results"),
+        _C.verification_counts(),
+        state.verified_at_reset,
+        strict=True,
+    ):
+        out[name] = count - base
     out["calls"] = sum(r["calls"] - base[0] for r, base in reports)
     out["restrided_inputs"] = sum(r["restrided_inputs"] - base[1] for r, base in reports)
     out["host_to_device_bytes"] = out["device_to_host_bytes"] = 0
@@ -101,6 +111,7 @@ def reset() -> None:
     with state.lock:
         state.totals = account.Totals()
         state.second_at_reset = _C.second_differentiations()
+        state.verified_at_reset = _C.verification_counts()
         functions = list(state.functions)
     frontend.reset_totals()
     for function in functions:

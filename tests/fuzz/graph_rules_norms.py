@@ -47,12 +47,18 @@ rule("_native_batch_norm_legit")(_legit(0.7))
 rule("_native_batch_norm_legit_functional")(_legit(1.0))
 
 
+def _side_by_side(graph: Graph) -> str:
+    """PyTorch's own kernel reads weights of short types as if there were nothing between them."""
+    name = _optional(graph, (4,))
+    return name if name == "None" else f"{name}.contiguous()"
+
+
 @rule("native_group_norm")
 def _group_norm(graph: Graph) -> str:
     image = _image(graph, graph.rng.choice((1, 2)), 4)
     sizes = list(image.tensor.shape)
     pixels = " * ".join(map(graph.text, sizes[2:])) or "1"
-    weight, bias = _optional(graph, (4,)), _optional(graph, (4,))
+    weight, bias = _side_by_side(graph), _side_by_side(graph)
     return f"{image.name}, {weight}, {bias}, {sizes[0]}, 4, {pixels}, {graph.rng.choice((1, 2, 4))}, 1e-3"
 
 

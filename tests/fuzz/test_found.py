@@ -246,6 +246,26 @@ def test_found(graph, dtype, layout, plugin):
 
 
 @on_each_plugin
+def test_the_nearest_element_beside_infinite_gradients(plugin):
+    def graph(x):
+        grid = x.clamp(-0.9, 0.9).reshape(-1)[:24].reshape(1, 3, 4, 2)
+        image = x.reshape(-1)[:24].reshape(1, 2, 4, 3)
+        sampled = aten.grid_sampler_2d.default(image, grid, 1, 1, False)
+        return [sampled * torch.inf]
+
+    check_case(graph, SINGLE, "plain", plugin)
+
+
+@on_each_plugin
+def test_groups_of_an_image_that_is_not_counted(plugin):
+    def graph(x):
+        channels = x.reshape(1, -1)[:, :28].reshape(4, 7)
+        return [aten.native_group_norm.default(channels, None, None, 1, 4, 7, 2, 1e-3)[0]]
+
+    check_case(graph, SINGLE, "plain", plugin)
+
+
+@on_each_plugin
 @pytest.mark.parametrize("norm", (1.0, 1.5, 2.0, torch.inf))
 def test_distances_from_nan(norm, plugin):
     def graph(x):

@@ -261,6 +261,12 @@ Status Device::check_usable(std::string_view call) const {
 
 bool Device::may_release() const { return process_id() == process_ && !is_given_up(); }
 
+void Device::distrust(const std::string& what) {
+  if (is_distrusted_.exchange(true)) return;
+  log(LogLevel::kError, label_ + " gave a wrong result: " + what +
+                            "; programs that verify their results run with PyTorch from now on");
+}
+
 Status Device::noted(Status status) {
   if (status.code() == Code::kDeviceLost && !is_lost_.exchange(true))
     log(LogLevel::kError,

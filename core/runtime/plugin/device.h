@@ -88,6 +88,11 @@ class Device {
   // it his own keeps that. Devices that bind the host's memory are waited for without an end.
   bool is_given_up() const { return is_given_up_.load(std::memory_order_relaxed); }
 
+  // It gave a result that was not PyTorch's to somebody who looked: told once, with what was wrong.
+  // Whoever looks goes elsewhere from then on, until the process ends.
+  void distrust(const std::string& what);
+  bool is_distrusted() const { return is_distrusted_.load(std::memory_order_relaxed); }
+
   // Out of memory is retried once after trim().
   Result<DeviceBuffer> allocate(std::uint64_t bytes);
   // Copies and waits. Counted by cause where one end is host memory; zero bytes is a no-op.
@@ -155,7 +160,7 @@ class Device {
   bool has_streams_ = false;
   CopyCounters counters_;
   std::atomic<std::int64_t> users_{0};
-  std::atomic<bool> is_lost_{false}, is_given_up_{false};
+  std::atomic<bool> is_lost_{false}, is_given_up_{false}, is_distrusted_{false};
   std::mutex queue_mutex_;  // guards queue_; not held over a plugin call
   std::unique_ptr<DeviceQueue> queue_;
   std::mutex call_mutex_;  // see lock_call

@@ -12,6 +12,7 @@
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
 #include "core/torch/bridge/dtype.h"
+#include "core/torch/compiler/verification.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/generator.h"
 #include "core/torch/device/memory.h"
@@ -212,9 +213,18 @@ bool CompiledFunction::is_on_device(ir::ValueId root) const {
 Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
     ir::Graph given, const record::Placement& placement,
     const std::vector<runtime::Device*>& devices, const FunctionOptions& options) {
+  std::unique_ptr<Verification> verification;
+  if (options.verify.rate > 0 && !devices.empty()) {
+    FunctionOptions plain;
+    plain.compile.role = options.compile.role;
+    plain.numbers = options.numbers;
+    BP_ASSIGN_OR_RETURN(std::unique_ptr<CompiledFunction> oracle, compile(given, {}, {}, plain));
+    verification = std::make_unique<Verification>(options.verify, std::move(oracle), devices);
+  }
   // Without a plugin the results are eager's, bit by bit.
   BP_RETURN_IF_ERROR(passes::run_pipeline(given, devices.empty() ? "canonicalize" : "optimize"));
   std::unique_ptr<CompiledFunction> made(new CompiledFunction);
+  made->verification_ = std::move(verification);
   FunctionOptions chosen = options;
   if (placement.device) {
     made->torch_device_ = &device::owner_at(*placement.device);
@@ -422,6 +432,8 @@ Status CompiledFunction::check(std::span<const Argument> arguments,
 Result<std::vector<at::Tensor>> CompiledFunction::call(std::span<Argument> arguments,
                                                        std::span<const std::int64_t> sizes) {
   try {
+    if (verification_) [[unlikely]]
+      return verification_->call(*this, arguments, sizes);
     return run(arguments, sizes);
   } catch (const c10::OutOfMemoryError& error) {
     return Status(Code::kOutOfMemory, error.what_without_backtrace());

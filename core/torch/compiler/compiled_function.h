@@ -25,13 +25,22 @@ namespace backplane::compiler {
 // these, and so eager's bits.
 using Numbers = std::unordered_map<std::shared_ptr<const ir::ConstantData>, at::Tensor>;
 
+// Hold results against PyTorch's own; verification.h.
+struct VerifyOptions {
+  double rate = 0;      // the share of calls; 0: none
+  bool strict = false;  // a difference is an error instead of a change to PyTorch
+};
+
 struct FunctionOptions {
   runtime::CompileOptions compile;
   Numbers numbers;
+  VerifyOptions verify;
 };
 
 // A tensor that is borrowed outlives the call.
 using Argument = c10::MaybeOwned<at::Tensor>;
+
+class Verification;
 
 class CompiledFunction {
  public:
@@ -66,6 +75,7 @@ class CompiledFunction {
   std::uint64_t restrided_inputs() const;
 
  private:
+  friend class Verification;
   class Runner;
   class Lender;
   struct Scratch;
@@ -89,6 +99,7 @@ class CompiledFunction {
   at::Tensor bring_back(const at::Tensor& host) const;
 
   std::unique_ptr<runtime::CompiledGraph> graph_;
+  std::unique_ptr<Verification> verification_;               // null: nobody asks for it
   std::vector<std::unique_ptr<bridge::AtenNode>> fallback_;  // by node; null where a plugin runs it
   std::vector<at::Tensor> constants_;                        // by value; undefined elsewhere
   std::vector<at::Tensor> numbers_;                          // those of FunctionOptions, likewise

@@ -42,6 +42,7 @@ Result<std::shared_ptr<CompiledFunction>> compile_stage(ir::Graph graph, runtime
   function.compile.pack_weights =
       role == runtime::Role::kInference ? options.pack_inference : options.pack_training;
   function.numbers = numbers;
+  function.verify = options.verify;
   if (role == runtime::Role::kForward) {
     auto& kept = function.compile.residence.kept_where_made;
     kept.assign(graph.outputs.size(), true);

@@ -22,6 +22,7 @@ struct CutOptions {
   std::vector<runtime::Device*> devices;  // none: every node is run by ATen
   bool pack_inference = true, pack_training = false;
   double memory_budget = 1;  // partition::JointCutOptions
+  VerifyOptions verify;
 };
 
 std::string role_name(runtime::Role role);  // "inference", "forward", "backward"

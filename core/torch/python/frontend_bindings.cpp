@@ -49,9 +49,9 @@ compiler::ProgramStore::Accept accept_by(const py::object& accept) {
 
 py::object compile(const py::object& target, const std::string& name, const std::string& plugin,
                    std::uint32_t device, bool strict, std::size_t entry_limit,
-                   std::optional<bool> dynamic, double memory_budget, bool pack_inference,
-                   bool pack_training, const py::object& accept, const py::object& foreign,
-                   const std::string& dump_folder) {
+                   std::optional<bool> dynamic, double memory_budget, double verify,
+                   bool pack_inference, bool pack_training, const py::object& accept,
+                   const py::object& foreign, const std::string& dump_folder) {
   call::CompiledOptions options;
   options.name = name;
   options.strict = strict;
@@ -61,6 +61,7 @@ py::object compile(const py::object& target, const std::string& name, const std:
   compiler::CutOptions cut;  // without a device ATen runs the graph, node by node
   if (!plugin.empty()) cut.devices = find_devices({{plugin, static_cast<int>(device)}});
   cut.memory_budget = memory_budget;
+  cut.verify = {verify, strict};
   cut.pack_inference = pack_inference;
   cut.pack_training = pack_training;
   const bool has_devices = !cut.devices.empty();
@@ -263,8 +264,8 @@ void register_frontend(py::module_& module) {
   py::module_ own = module.def_submodule("frontend");
   own.def("compile", compile, py::arg("target"), py::arg("name"), py::arg("plugin"),
           py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("dynamic"),
-          py::arg("memory_budget"), py::arg("pack_inference"), py::arg("pack_training"),
-          py::arg("accept"), py::arg("foreign"), py::arg("dump_folder"));
+          py::arg("memory_budget"), py::arg("verify"), py::arg("pack_inference"),
+          py::arg("pack_training"), py::arg("accept"), py::arg("foreign"), py::arg("dump_folder"));
   own.def("entries", entries);
   own.def("counters", counters);
   own.def("reset", [](const py::object& compiled) { state_of(compiled).reset(); });

@@ -43,7 +43,8 @@ py::dict device_counters(runtime::Device& device) {
   // What it cannot say fails no report: a lost device, a child of fork().
   const Result<bp_device_counters> said = device.plugin_counters();
   const bp_device_counters theirs = said.ok() ? *said : bp_device_counters{};
-  out["health"] = !said.ok()                        ? "unknown"
+  out["health"] = device.is_distrusted()            ? "distrusted"
+                  : !said.ok()                      ? "unknown"
                   : theirs.health == BP_HEALTH_OK   ? "ok"
                   : theirs.health == BP_HEALTH_LOST ? "lost"
                                                     : "degraded";

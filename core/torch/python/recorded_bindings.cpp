@@ -13,6 +13,7 @@
 
 #include "core/torch/autograd/joint_node.h"
 #include "core/torch/compiler/recorded_function.h"
+#include "core/torch/compiler/verification.h"
 #include "core/torch/python/devices.h"
 #include "core/torch/python/program_call.h"
 #include "core/torch/record/escape.h"
@@ -106,7 +107,7 @@ std::unique_ptr<RecordedGraph> make_graph(
     bool pack_training, double memory_budget, std::vector<std::string> argument_names,
     std::vector<std::uint32_t> static_arguments,
     const std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>& dynamic_sizes,
-    std::vector<std::uint32_t> numbers) {
+    std::vector<std::uint32_t> numbers, double verify, bool strict) {
   ModuleProgram program{program_object, {}, {}, {}};
   if (py::hasattr(program_object, "graph"))
     program = unwrap(module_program(program_object, argument_count));
@@ -116,6 +117,7 @@ std::unique_ptr<RecordedGraph> make_graph(
   options.cut.pack_inference = pack_inference;
   options.cut.pack_training = pack_training;
   options.cut.memory_budget = memory_budget;
+  options.cut.verify = {verify, strict};
   options.argument_names = std::move(argument_names);
   options.argument_names.resize(argument_count);
   options.static_arguments = std::move(static_arguments);
@@ -153,7 +155,8 @@ void register_recorded(py::module_& module) {
            py::arg("memory_budget"), py::arg("argument_names"), py::arg("static_arguments"),
            py::arg("dynamic_sizes") =
                std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>(),
-           py::arg("numbers") = std::vector<std::uint32_t>())
+           py::arg("numbers") = std::vector<std::uint32_t>(), py::arg("verify") = 0.0,
+           py::arg("strict") = false)
       // A tuple of the graph's outputs; None where these sizes are not known yet.
       // ATen's errors keep their Python types (IndexError, ...).
       .def("__call__", torch::wrap_pybind_function(call))
@@ -162,6 +165,11 @@ void register_recorded(py::module_& module) {
       .def("add", add)
       .def("counts", counts);
   module.def("second_differentiations", autograd::second_differentiations);
+  // (calls, differences) of the option verify, since the process started.
+  module.def("verification_counts", [] {
+    const compiler::VerificationCounts counts = compiler::verification_counts();
+    return std::make_pair(counts.calls, counts.differences);
+  });
 }
 
 }  // namespace backplane::python

@@ -163,7 +163,8 @@ void run_grid_sampler_backward(const Frame& f) {
                      const double grad = g[(n * s.c + c) * s.points + p];
                      const int64_t source = (n * s.c + c) * s.in_size() + at;
                      gx[source] += w * grad;
-                     for (int64_t d = 0; d < s.spatial; ++d)
+                     // The nearest element stays the same, whatever its gradient is.
+                     for (int64_t d = 0; d < s.spatial && s.mode != kNearest; ++d)
                        gg[point + d] += slope[d] * x[source] * grad;
                    }
                  });

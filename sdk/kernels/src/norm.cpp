@@ -271,6 +271,15 @@ Status group_norm_backward(Builder& b) {  // grad, input, mean, rstd, weight
   return d.finish();
 }
 
+// The operator counts images and channels by themselves; its input may have other dims.
+bool lies_as_counted(const sdk::NodeView& node, const sdk::ValueView& x) {
+  const auto is = [&](std::string_view name, bp_dim dim) {
+    const bp_attribute* count = node.attribute(name);
+    return count == nullptr || count->integer == dim;  // a number, or the same class
+  };
+  return is("N", x.dims()[0]) && is("C", x.dims()[1]);
+}
+
 std::optional<sdk::Refusal> refuse_norm(const sdk::NodeView& node) {
   const bool backward = node.op().find("backward") != std::string_view::npos;
   const sdk::ValueView x = node.operand(backward ? 1 : 0);
@@ -278,6 +287,8 @@ std::optional<sdk::Refusal> refuse_norm(const sdk::NodeView& node) {
   const bool layer = node.op() == "aten.native_layer_norm_backward";
   if (!layer && x.rank() < 2) return refusal(BP_REFUSED_SHAPE, "needs a dim of channels");
   if (x.hint_elements() == 0) return refusal(BP_REFUSED_SHAPE, "statistics of nothing");
+  if (!layer && !lies_as_counted(node, x))
+    return refusal(BP_REFUSED_SHAPE, "takes [N, C, ...] as the operator counts them");
   if (node.op() == "aten.native_batch_norm_backward") {
     const bool train = node.bool_or("train", true);
     const std::size_t first = train ? 5 : 3;
