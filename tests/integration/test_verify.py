@@ -117,7 +117,7 @@ def test_the_share_of_calls_that_are_verified() -> None:
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, "all", True])
 def test_what_is_no_share_is_refused(value: object) -> None:
-    with pytest.raises(torch_backplane.BackplaneError, match="BP-0102.*verify"):
+    with pytest.raises(torch_backplane.BackplaneError, match=r"BP-0102.*verify"):
         torch_backplane.options.Options.parse({"verify": value})
 
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -31,9 +32,16 @@ class Verification {
  private:
   const runtime::Device* find_distrusted() const;
   bool is_chosen(std::span<const std::int64_t> sizes);
-  Result<std::vector<at::Tensor>> by_pytorch(const CompiledFunction& function,
-                                             std::span<const at::Tensor> given,
-                                             std::span<const std::int64_t> sizes) const;
+  // What the oracle makes of inputs that differ from `given` by as much as rounding does, some
+  // times.
+  std::vector<std::vector<at::Tensor>> disturbed_runs(std::span<const at::Tensor> given,
+                                                      std::span<const std::int64_t> sizes,
+                                                      const std::function<void()>& before_each);
+  std::string compare(std::span<const at::Tensor> results, std::span<const at::Tensor> expected,
+                      std::span<const at::Tensor> given, std::span<const std::int64_t> sizes,
+                      const std::function<void()>& before_each);
+  static std::vector<at::Tensor> at_home(const CompiledFunction& function,
+                                         std::vector<at::Tensor> results);
 
   const VerifyOptions options_;
   const std::unique_ptr<CompiledFunction> oracle_;
@@ -49,8 +57,10 @@ struct VerificationCounts {
 };
 VerificationCounts verification_counts();
 
-// By how much `actual` differs from `expected`, in words; empty where rounding may be the cause:
-// in any order of sums, and where a comparison of rounded numbers decides a few integers.
-std::string find_difference(const at::Tensor& actual, const at::Tensor& expected);
+// By how much `actual` differs from `expected`, in words; empty where rounding may be the cause.
+// `disturbed`: what else `expected` might have been, had its inputs been rounded in another way. It
+// tells what cancels, and which integers stand on an edge.
+std::string find_difference(const at::Tensor& actual, const at::Tensor& expected,
+                            std::span<const at::Tensor> disturbed = {});
 
 }  // namespace backplane::compiler
