@@ -66,13 +66,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def run(
-    library: pathlib.Path, fault: str, door: str, strict: bool = False
+    library: pathlib.Path, fault: str, door: str, strict: bool = False, **more: str
 ) -> subprocess.CompletedProcess[str]:
     environment = {
         "BACKPLANE_PLUGIN_PATH": str(library.parent),
         "BACKPLANE_MUTANT": fault,
         "BACKPLANE_MUTANT_OF": str(PACKAGE / "plugins" / "libbackplane_reference.so"),
         "BACKPLANE_CACHE": "0",
+        **more,
     }
     return run_python(PROGRAM.format(door=door, strict=strict), environment)
 
@@ -90,6 +91,13 @@ def test_a_wrong_result_is_told_and_replaced(library: pathlib.Path, fault: str, 
     assert (wrong, health) == ("1", "distrusted"), done.stderr
     assert done.stderr.count("mutant:0 gave a wrong result: output ") == 1
     assert "programs that verify their results run with PyTorch from now on" in done.stderr
+
+
+def test_what_was_wrong_is_kept_for_replay(library: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = run(library, "result-reversed", "torch", BACKPLANE_REPLAY=str(tmp_path))
+    (kept,) = tmp_path.glob("*.bpir")
+    assert f"; again: backplane replay {kept}; programs that verify" in done.stderr
+    assert "aten.linear" in kept.read_text()
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -7,7 +7,6 @@
 #include "core/base/log.h"
 #include "core/runtime/host/error.h"
 #include "core/runtime/plan/memory_check.h"
-#include "core/runtime/plan/replay.h"
 #include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime {
@@ -338,16 +337,6 @@ Status CallFrame::run(const Plan& plan, const CompiledGraph::Call& call) {
   return check_ ? check_->end() : Status();
 }
 
-std::string CallFrame::keep_failed(std::uint32_t partition, const std::string& message) const {
-  const CompiledGraph::CompiledPartition& p = graph_.partitions_[partition];
-  const PartitionReport& report = *graph_.reports_[p.report];
-  std::vector<ir::ValueId> inputs, outputs;
-  for (const CompiledGraph::Bound& bound : p.inputs) inputs.push_back(bound.value);
-  for (const CompiledGraph::Bound& bound : p.outputs) outputs.push_back(bound.value);
-  return keep_for_replay(
-      {graph_.graph_, report.nodes, inputs, outputs, plan_->class_values, report.device, message});
-}
-
 Status CallFrame::run_step(std::uint32_t id) {
   const CompiledGraph::Step& step = graph_.steps_[id];
   switch (step.kind) {
@@ -358,8 +347,9 @@ Status CallFrame::run_step(std::uint32_t id) {
       Status status = execute(step);
       if (status.ok()) [[likely]]
         return status;
-      return {status.code(), status.message() + ", in " + graph_.step_text(id) +
-                                 keep_failed(step.index, status.message())};
+      return {status.code(),
+              status.message() + ", in " + graph_.step_text(id) +
+                  graph_.keep_for_replay(step.index, plan_->class_values, status.message())};
     }
     case CompiledGraph::StepKind::kFallback:
       break;

@@ -48,7 +48,6 @@ class CallFrame final : public FallbackRunner::Memory {
   Status check(const CompiledGraph::Call& call) const;
   Status prepare();
   Status run_step(std::uint32_t id);
-  std::string keep_failed(std::uint32_t partition, const std::string& message) const;
   Status finish_resident();
   Status copy(const CompiledGraph::Step& step);
   Status execute(const CompiledGraph::Step& step);

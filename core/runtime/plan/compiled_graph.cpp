@@ -10,6 +10,7 @@
 #include "core/runtime/plan/call_frame.h"
 #include "core/runtime/plan/memory_check.h"
 #include "core/runtime/plan/plan_builder.h"
+#include "core/runtime/plan/replay.h"
 #include "core/runtime/plugin/claims.h"
 #include "core/runtime/plugin/graph_arrays.h"
 #include "core/runtime/plugin/plugin.h"
@@ -196,6 +197,18 @@ Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
   packs_.swap(before);
   packs_epoch_ = epoch;
   return done;
+}
+
+std::string CompiledGraph::keep_for_replay(std::size_t partition,
+                                           std::span<const std::int64_t> class_values,
+                                           const std::string& message) const {
+  const CompiledPartition& p = partitions_[partition];
+  const PartitionReport& report = *reports_[p.report];
+  std::vector<ir::ValueId> inputs, outputs;
+  for (const Bound& bound : p.inputs) inputs.push_back(bound.value);
+  for (const Bound& bound : p.outputs) outputs.push_back(bound.value);
+  return runtime::keep_for_replay(
+      {graph_, report.nodes, inputs, outputs, class_values, report.device, message});
 }
 
 std::size_t CompiledGraph::plugin_node_count() const {

@@ -139,6 +139,11 @@ class CompiledGraph {
   // After a failed run: whether one of its devices may still work in the caller's memory, which is
   // then never to be given back.
   bool was_given_up() const;
+  // Of a partition, by its number, that failed or gave something wrong at these sizes; what to add
+  // to the message (replay.h).
+  std::string keep_for_replay(std::size_t partition, std::span<const std::int64_t> class_values,
+                              const std::string& message) const;
+  std::size_t partition_count() const { return partitions_.size(); }
 
   // ---- Reports
   const std::vector<std::unique_ptr<PartitionReport>>& partitions() const { return reports_; }

@@ -234,6 +234,7 @@ Result<std::vector<at::Tensor>> Verification::call(CompiledFunction& function,
   }
   g_calls.fetch_add(1, std::memory_order_relaxed);
   Draws numbers;
+  BP_ASSIGN_OR_RETURN(const auto plan, function.plan(arguments, sizes));
   BP_ASSIGN_OR_RETURN(std::vector<at::Tensor> results, function.run(arguments, sizes));
   numbers.repeat();
   std::vector<at::Tensor> expected;
@@ -254,6 +255,10 @@ Result<std::vector<at::Tensor>> Verification::call(CompiledFunction& function,
   if (message.empty()) return results;
   g_differences.fetch_add(1, std::memory_order_relaxed);
   message += ", in " + function.graph().graph().name;
+  std::string again;
+  for (std::size_t i = 0; i < function.graph().partition_count(); ++i)
+    again += function.graph().keep_for_replay(i, plan->graph->class_values, message);
+  message += again;
   for (runtime::Device* device : devices_) device->distrust(message);
   if (options_.strict)
     return Status(Code::kDataCorrupt,
