@@ -116,7 +116,11 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   if ((g_program.sa_flags & SA_SIGINFO) != 0) return g_program.sa_sigaction(signal, info, context);
   if (g_program.sa_handler != SIG_DFL && g_program.sa_handler != SIG_IGN)
     return g_program.sa_handler(signal);
-  g_real(SIGSEGV, &g_program, nullptr);  // the instruction faults again, and the process ends
+  if (g_program.sa_handler == SIG_IGN && info->si_code <= 0) return;
+  // An instruction faults again and ends the process; what another process or this one sent does
+  // not.
+  g_real(SIGSEGV, &g_program, nullptr);
+  if (info->si_code <= 0) ask_kernel(SYS_tgkill, getpid(), ask_kernel(SYS_gettid), signal);
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -60,6 +61,13 @@ def test_everything_sees_another_processor(
     done = run_python(PROGRAM, masked(library, level))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [torch_s, flags, ours, "fine"]
+
+
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGSEGV)", "ctypes.string_at(0)"])
+def test_a_process_that_dies_of_it_dies(library: pathlib.Path, how: str) -> None:
+    code = f"import ctypes, os, signal; {how}; print('it lives')"
+    done = run_python(code, masked(library, "avx2"))
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "")
 
 
 def test_an_unknown_level_is_refused(library: pathlib.Path) -> None:
