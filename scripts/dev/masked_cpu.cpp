@@ -200,44 +200,32 @@ bool is_cpuinfo(const char* path) {
   return g_level != nullptr && path != nullptr && std::strcmp(path, "/proc/cpuinfo") == 0;
 }
 
-int open_as(const char* name, const char* path, int flags, mode_t mode) {
-  if (is_cpuinfo(path)) return open_cpuinfo();
-  using Open = int (*)(const char*, int, ...);
-  return reinterpret_cast<Open>(dlsym(RTLD_NEXT, name))(path, flags, mode);
-}
-
-std::FILE* fopen_as(const char* name, const char* path, const char* mode) {
-  if (is_cpuinfo(path)) return fdopen(open_cpuinfo(), mode);
-  using Open = std::FILE* (*)(const char*, const char*);
-  return reinterpret_cast<Open>(dlsym(RTLD_NEXT, name))(path, mode);
-}
-
-mode_t mode_of(int flags, va_list given) {
-  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(given, mode_t) : 0;
+// The next library's function of that name and type.
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace
 
 extern "C" int open(const char* path, int flags, ...) {
-  va_list given;
-  va_start(given, flags);
-  const mode_t mode = mode_of(flags, given);
-  va_end(given);
-  return open_as("open", path, flags, mode);
-}
-extern "C" int open64(const char* path, int flags, ...) {
-  va_list given;
-  va_start(given, flags);
-  const mode_t mode = mode_of(flags, given);
-  va_end(given);
-  return open_as("open64", path, flags, mode);
+  if (is_cpuinfo(path)) return open_cpuinfo();
+  mode_t mode = 0;
+  if ((flags & (O_CREAT | O_TMPFILE)) != 0) {
+    va_list given;
+    va_start(given, flags);
+    mode = va_arg(given, mode_t);
+    va_end(given);
+  }
+  return next<int(const char*, int, ...)>("open")(path, flags, mode);
 }
 extern "C" std::FILE* fopen(const char* path, const char* mode) {
-  return fopen_as("fopen", path, mode);
+  if (is_cpuinfo(path)) return fdopen(open_cpuinfo(), mode);
+  return next<std::FILE*(const char*, const char*)>("fopen")(path, mode);
 }
-extern "C" std::FILE* fopen64(const char* path, const char* mode) {
-  return fopen_as("fopen64", path, mode);
-}
+// Offsets have 64 bits by either name.
+extern "C" [[gnu::alias("open")]] int open64(const char* path, int flags, ...);
+extern "C" [[gnu::alias("fopen")]] std::FILE* fopen64(const char* path, const char* mode);
 
 // The program's handler stands behind the one above, whenever it is set.
 extern "C" int sigaction(int signal, const struct sigaction* action, struct sigaction* before) {

@@ -1,5 +1,5 @@
 """How graphs that the fuzzer found something with are tried again: each as an operand ``x`` makes it,
-with two sizes, on the plugins that have kernels of their own for every element."""
+with two sizes, on every plugin."""
 
 from __future__ import annotations
 

@@ -152,6 +152,13 @@ std::string find_difference(const at::Tensor& actual, const at::Tensor& expected
   return out.str();
 }
 
+Verification::Verification(VerifyOptions options, std::unique_ptr<CompiledFunction> oracle,
+                           std::vector<runtime::Device*> devices)
+    : options_(options),
+      oracle_(std::move(oracle)),
+      devices_(std::move(devices)),
+      draws_(draws(oracle_->graph().graph())) {}
+
 const runtime::Device* Verification::find_distrusted() const {
   const auto found = std::ranges::find_if(
       devices_, [](const runtime::Device* device) { return device->is_distrusted(); });
@@ -211,9 +218,8 @@ Result<std::vector<at::Tensor>> Verification::call(CompiledFunction& function,
                                                    std::span<const std::int64_t> sizes) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const runtime::Device* const distrusted = find_distrusted();
-  const bool draws_elsewhere = draws(function.graph().graph()) &&
-                               function.torch_device_ != nullptr &&
-                               !function.torch_device_->is_hidden();
+  const bool draws_elsewhere =
+      draws_ && function.torch_device_ != nullptr && !function.torch_device_->is_hidden();
   if (distrusted != nullptr && options_.strict)
     return Status(Code::kDataCorrupt,
                   distrusted->label() + " gave a wrong result before and is not asked any more");

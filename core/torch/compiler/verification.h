@@ -22,8 +22,7 @@ class Verification {
   // `oracle`: the same graph, compiled for no device, with everything on the host. `devices`: of
   // the function that is held against it.
   Verification(VerifyOptions options, std::unique_ptr<CompiledFunction> oracle,
-               std::vector<runtime::Device*> devices)
-      : options_(options), oracle_(std::move(oracle)), devices_(std::move(devices)) {}
+               std::vector<runtime::Device*> devices);
 
   // In place of function.run().
   Result<std::vector<at::Tensor>> call(CompiledFunction& function, std::span<Argument> arguments,
@@ -46,6 +45,7 @@ class Verification {
   const VerifyOptions options_;
   const std::unique_ptr<CompiledFunction> oracle_;
   const std::vector<runtime::Device*> devices_;
+  const bool draws_;  // some node draws random numbers
   std::atomic<std::uint64_t> calls_{0};
   std::mutex mutex_;                           // guards:
   std::set<std::vector<std::int64_t>> known_;  // sizes that were held once
