@@ -53,7 +53,7 @@ LAYERS: dict[str, list[str]] = {
     "sdk/include": ["plugin_api"],
     "sdk/kernelgen": ["plugin_api"],
     "sdk/kernels": ["plugin_api", "sdk/include", "sdk/kernelgen"],
-    "sdk/template": ["plugin_api", "sdk/include"],
+    "sdk/template": ["plugin_api", "sdk/include", "sdk/kernelgen", "sdk/kernels"],
     "sdk/conformance": [*_RUNTIME, "sdk/include"],
     "sdk/tests": ["plugin_api", "sdk/include", "sdk/kernelgen"],
     "plugins/reference": ["plugin_api", "sdk/include", "sdk/kernelgen"],
@@ -86,11 +86,12 @@ EXTERNAL: list[tuple[str, list[str]]] = [
             "plugins",
             "sdk/conformance",
             "sdk/include/backplane/sdk/testing",
+            "sdk/template/kernels/cuda",
             "tests/conformance",
         ],
     ),
     (r"(oneapi/dnnl/.*|dnnl.*)", ["plugins/cpu_onednn"]),
-    (r"CL/.*", ["plugins/opencl"]),
+    (r"CL/.*", ["plugins/opencl", "sdk/template/kernels/opencl"]),
     (r"(cuda|cublas|cudnn|nvrtc|nvToolsExt|cooperative_groups).*", ["plugins/cuda"]),
 ]
 

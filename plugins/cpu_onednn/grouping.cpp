@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/kernel_registry.h"
+#include "kernels/primitives/bounds.h"
 #include "kernels/primitives/convolution.h"
 #include "kernels/primitives/matmul.h"
 #include "kernels/rows/emitter.h"
@@ -166,6 +167,7 @@ class Grouper {
         if (!groups_.may_join(g, groups_.group_of(u))) break;
         groups_.join(g, groups_.group_of(u));
         value = graph_[u].result_index();
+        if (bounds_of(graph_[u])) break;  // they run behind the primitive
       }
     }
   }

@@ -75,7 +75,10 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
 
     def compile_as(role: str) -> Callable[..., Any]:
         def compile(traced: Any, _inputs: list[Any]) -> Any:
-            static = [] if role == "backward" else _static_inputs()
+            made = _metadata() if role != "backward" else None
+            if reason := written_views.find_shared_tangent(made.traced_tangents if made else []):
+                raise _C.StatusError("eager only", reason)
+            static = made.static_input_indices if made else []  # weights and buffers
             try:
                 return TracedGraph(account, traced, role, static)
             except _C.StatusError as error:
@@ -100,8 +103,7 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     return TracedFrame(account, graph_module, compiled)
 
 
-def _static_inputs() -> list[int]:
-    """Of the inputs of the forward graph that AOTAutograd makes, those that are weights or buffers."""
+def _metadata() -> Any:
+    """What AOTAutograd knows of the forward graph that it makes; None where it says nothing."""
     context = torch._guards.TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    return metadata.static_input_indices if metadata is not None else []
+    return context.fw_metadata if context is not None else None

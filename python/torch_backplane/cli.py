@@ -300,7 +300,12 @@ def main(argv: list[str] | None = None) -> int:
     four = commands.add_parser("new", help="make a project for a plugin of your own")
     four.add_argument("name", help="of the plugin, as in torch.compile(backend='plugin:NAME')")
     four.add_argument("--into", type=pathlib.Path, help="the folder to make; default: ./NAME")
-    four.add_argument("--kernels", default="c", help="what kernels are written in; there is: c")
+    four.add_argument(
+        "--kernels",
+        default="c",
+        help="how the device computes: c (plain C++, the default), opencl or cuda (kernels that are "
+        "generated in these languages), library (calls of a library of kernels)",
+    )
     four.set_defaults(run=_new)
     five = commands.add_parser("sdk", help="print where the SDK for plugins lies")
     which = five.add_mutually_exclusive_group(required=True)

@@ -1,5 +1,5 @@
-"""Writes that PyTorch's functionalization, and so AOTAutograd, gets wrong: those through a view that
-shows an element of its base twice, or whose windows leave some out."""
+"""Views that AOTAutograd gets wrong: writes through one that shows an element of its base twice, or
+whose windows leave some out, and gradients of results that are such views."""
 
 from __future__ import annotations
 
@@ -75,3 +75,21 @@ def find_uneven_write(graph_module: Any, examples: list[Any]) -> str:
         with torch.no_grad(), watch:
             torch.fx.Interpreter(graph_module).run(*inputs)
     return watch.found
+
+
+def find_shared_tangent(tangents: list[Any]) -> str:
+    """Why AOTAutograd is not to run a frame whose results have these tangents; empty where nothing is
+    found. It copies a gradient into memory that lies as the result does, where the parts of one element
+    write over each other."""
+    for tangent in tangents:
+        if not isinstance(tangent, torch.Tensor) or not tangent.numel():
+            continue
+        lies = [*zip(tangent.stride(), tangent.shape, strict=True)]
+        if not all(type(s) is type(n) is int for s, n in lies):
+            continue  # where a size is open, it is copied as it comes
+        last = 0
+        for stride, size in sorted((s, n) for s, n in lies if n != 1):
+            if stride <= last:
+                return "a result with a gradient shows an element of its memory twice"
+            last += stride * (size - 1)
+    return ""

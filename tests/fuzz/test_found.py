@@ -257,6 +257,28 @@ def test_the_nearest_element_beside_infinite_gradients(plugin):
 
 
 @on_each_plugin
+@pytest.mark.parametrize("mode", (0, 2))
+def test_points_outside_of_a_picture_beside_infinite_gradients(mode, plugin):
+    def graph(x):
+        grid = (x * 1.2).reshape(-1)[:24].reshape(1, 3, 4, 2)
+        image = x.reshape(-1)[:24].reshape(1, 2, 4, 3)
+        sampled = aten.grid_sampler_2d.default(image, grid, mode, 0, True)
+        return [sampled * torch.inf]
+
+    check_case(graph, SINGLE, "plain", plugin)
+
+
+@on_each_plugin
+@pytest.mark.parametrize("reduction", (0, 1))
+def test_logits_of_infinite_targets(reduction, plugin):
+    def graph(x):
+        target = aten.special_entr.default(x)
+        return [aten.binary_cross_entropy_with_logits.default(x, target, None, None, reduction)]
+
+    check_case(graph, SINGLE, "plain", plugin)
+
+
+@on_each_plugin
 def test_groups_of_an_image_that_is_not_counted(plugin):
     def graph(x):
         channels = x.reshape(1, -1)[:, :28].reshape(4, 7)
@@ -266,13 +288,34 @@ def test_groups_of_an_image_that_is_not_counted(plugin):
 
 
 @on_each_plugin
-@pytest.mark.parametrize("norm", (1.0, 1.5, 2.0, torch.inf))
+@pytest.mark.parametrize("norm", (0.0, 1.0, 1.5, 2.0, torch.inf))
 def test_distances_from_nan(norm, plugin):
     def graph(x):
         far = torch.where(x > 1.5, torch.nan, x)
         return [
             aten._cdist_forward.default(far, x[:3] * 2, norm, 2),
             aten._pdist_forward(far, norm),
+        ]
+
+    check_case(graph, SINGLE, "plain", plugin)
+
+
+@on_each_plugin
+def test_nan_among_numbers(plugin):
+    rnn = torch.nn.RNN(7, 3, nonlinearity="relu").eval()
+    targets, lengths = torch.tensor([[1, 2]]), (torch.tensor([4]), torch.tensor([2]))
+
+    def graph(x):
+        nan = torch.where(x > 1.0, torch.nan, x)
+        grid = nan.reshape(-1)[:24].reshape(1, 3, 4, 2)
+        image = x.reshape(-1)[:24].reshape(1, 2, 4, 3)
+        likely = nan[:4, :5].log_softmax(-1)[:, None]
+        return [
+            aten.grid_sampler_2d.default(image, grid, 0, 0, True),
+            aten.embedding_renorm.default(nan, torch.tensor([0, 1, 2]), 1.0, 2.0),
+            aten.embedding_renorm.default(nan, torch.tensor([0, 1, 2]), 1.0, torch.inf),
+            torch.nn.functional.ctc_loss(likely, targets, *lengths),
+            rnn(nan[:, None])[0],
         ]
 
     check_case(graph, SINGLE, "plain", plugin)
@@ -327,6 +370,11 @@ def memory_of_nothing(x):
     return [aten.as_strided_copy.default(x, [2, 3], [7, 1])]
 
 
+def functions_of_the_mean_of_nothing(x):
+    mean = aten.var_mean.correction(x, [0], keepdim=True)[1]
+    return [aten.floor_divide.Scalar(mean, -0.5), aten.fmod.Scalar(mean, 0.5), mean.pow(3.5)]
+
+
 def sizes_as_numbers(x):
     return [aten.native_group_norm.default(x[None], None, None, 1, 5, 7, 1, 0.001)[0]]
 
@@ -335,6 +383,7 @@ OF_NOTHING = (
     median_along_nothing,
     variance_of_nothing,
     norm_of_nothing,
+    functions_of_the_mean_of_nothing,
     rows_of_nothing,
     picture_of_nothing,
     batch_of_nothing,

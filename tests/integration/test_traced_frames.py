@@ -112,3 +112,19 @@ def test_bad_data_is_told_by_pytorch() -> None:
     with pytest.raises(IndexError):
         compiled(x, torch.tensor([1, 4]))
     assert torch_backplane.stats()["eager_calls"] == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_of_results_that_show_an_element_twice(backend: str, dynamic: bool) -> None:
+    """AOTAutograd would lay each gradient over itself."""
+
+    def windows(x: torch.Tensor) -> torch.Tensor:
+        return (1.5 - x).unfold(-1, 2, 1)
+
+    x = torch.rand(5, 7, requires_grad=True)
+    tangent = torch.rand(5, 6, 2)
+    compiled = compile_traced(windows, backend, dynamic=dynamic)
+    (actual,) = torch.autograd.grad(compiled(x), x, tangent)
+    (expected,) = torch.autograd.grad(windows(x), x, tangent)
+    torch.testing.assert_close(actual, expected)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -105,6 +106,43 @@ def test_what_new_makes_is_a_wheel_without_torch(project: pathlib.Path) -> None:
     run_program("acme", project, PYTHONPATH=str(project / "site"))
 
 
+@pytest.mark.parametrize("kernels", [k for k in new_plugin.KERNELS if k != "c"])
+def test_kernels_of_each_kind(kernels: str, tmp_path: pathlib.Path) -> None:
+    """Built and tested by their own workflow, on PoCL and on the emulated driver."""
+    name = f"acme_{kernels}"
+    found = {"BACKPLANE_PLUGIN_PATH": str(tmp_path / name / "build")}
+    if emulated := os.environ.get("BACKPLANE_CUDA_DRIVER"):
+        found |= {f"{name}_DRIVER": emulated, f"{name}_COMPILER": emulated}
+    if ccache := shutil.which("ccache"):
+        found["CMAKE_CXX_COMPILER_LAUNCHER"] = ccache
+    run(["backplane", "new", name, "--kernels", kernels], tmp_path)
+    said = run(["cmake", "--workflow", "--preset", "dev"], tmp_path / name, **found)
+    assert "100% tests passed, 0 tests failed out of 2" in said
+    run_program(name, tmp_path, **found)
+    library = tmp_path / name / f"build/libbackplane_{name}.so"
+    certify = ["backplane", "certify", str(library), "--level", "1"]
+    if kernels != "library":  # all of level 1 takes minutes, as each kernel is built anew
+        certify += ["--case", "operators:*s*max*"]
+    run(certify, tmp_path, **found)
+
+
+def test_without_a_driver_a_new_plugin_says_so(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "driver.cpp").write_text(
+        (new_plugin.PACKAGE / "template/kernels/cuda/src/driver.cpp")
+        .read_text()
+        .replace("@NAME@", "acme")
+        + "int main() { try { plugin::driver(); }"
+        " catch (const std::runtime_error& e) { return std::puts(e.what()) < 0; } }\n"
+    )
+    header = new_plugin.PACKAGE / "template/kernels/cuda/src"
+    compiler = os.environ.get("CXX", "c++")
+    flags = ["-std=c++20", "-include", "cstdio", f"-I{header}"]
+    run([compiler, *flags, "driver.cpp", "-o", "driver"], tmp_path)
+    said = run(["./driver"], tmp_path, acme_DRIVER="/nowhere/libdriver.so")
+    assert "no device: /nowhere/libdriver.so" in said
+    assert "acme_DRIVER can name another place" in said
+
+
 def test_the_code_of_the_guide_compiles(tmp_path: pathlib.Path) -> None:
     blocks = re.findall(r"^```cpp\n(.*?)^```$", GUIDE.read_text(), MULTILINE)
     assert blocks
@@ -179,7 +217,7 @@ def test_the_examples_are_short() -> None:
         (["../acme"], "small letters"),
         (["a" * 41], "at most 40"),
         (["opencl"], "the package's own"),
-        (["acme", "--kernels", "cuda"], "there is: c"),
+        (["acme", "--kernels", "pascal"], "there is: c, opencl, cuda, library"),
     ],
 )
 def test_what_cannot_be_made(
@@ -212,7 +250,7 @@ def test_nothing_is_overwritten(tmp_path: pathlib.Path, capsys: pytest.CaptureFi
 def test_an_empty_folder_is_taken(tmp_path: pathlib.Path) -> None:
     files = new_plugin.create("acme", tmp_path)
     assert tmp_path / "src/acme.cpp" in files
-    assert not any(new_plugin.PLACEHOLDER in f.read_text() for f in files)
+    assert not any(re.search("@[A-Z]+@", f.read_text()) for f in files)
 
 
 def test_without_the_command_the_build_says_what_to_do(project: pathlib.Path) -> None:

@@ -142,9 +142,11 @@ void run_embedding_renorm(const Frame& f) {
     Values v = load<double>(row);
     double sum = 0;
     for (double x : v)
-      sum = std::isinf(p) ? std::fmax(sum, std::abs(x)) : sum + std::pow(std::abs(x), p);
+      sum = !std::isinf(p)                       ? sum + std::pow(std::abs(x), p)
+            : std::isnan(x) || std::abs(x) > sum ? std::abs(x)
+                                                 : sum;
     const double norm = std::isinf(p) ? sum : std::pow(sum, 1 / p);
-    if (norm <= limit) continue;
+    if (!(norm > limit)) continue;  // NaN as well
     for (double& x : v) x *= limit / (norm + 1e-7);
     store(out.select(0, checked_index(i, out.dims[0])), v);
   }

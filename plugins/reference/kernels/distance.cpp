@@ -19,7 +19,7 @@ double norm_of(const double* a, const double* b, int64_t n, double p,
   for (int64_t i = 0; i < n; ++i) {
     const double d = std::abs(a[i] - b[i]);
     if (p == 0)
-      out += d != 0 ? 1 : 0;
+      out += std::isnan(d) ? d : d != 0 ? 1 : 0;
     else if (p == 1)
       out += d;
     else if (p == 2)
@@ -159,7 +159,9 @@ void run_dist(const Frame& f) {
     if (p < 0 && std::isinf(p)) {
       out = d.empty() ? 0 : *std::min_element(d.begin(), d.end());
     } else {
-      out = norm_of(d.data(), zeros.data(), static_cast<int64_t>(d.size()), p);
+      out = p == 0 ? static_cast<double>(d.size()) -
+                         static_cast<double>(std::count(d.begin(), d.end(), 0.0))
+                   : norm_of(d.data(), zeros.data(), static_cast<int64_t>(d.size()), p);
     }
     store(f.out(), &out);
   };

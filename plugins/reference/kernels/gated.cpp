@@ -187,7 +187,7 @@ void run_rnn_layer(const Frame& f) {
                                          sigmoid(gate(0, k)) * from_state[2 * hidden + k]);
           hn[k] = fresh + sigmoid(gate(1, k)) * (hn[k] - fresh);
         } else {
-          hn[k] = mode == kTanh ? std::tanh(gate(0, k)) : std::fmax(gate(0, k), 0);
+          hn[k] = mode == kTanh ? std::tanh(gate(0, k)) : gate(0, k) < 0 ? 0 : gate(0, k);
         }
         y[(t * batch + n) * hidden + k] = hn[k];
       }

@@ -60,6 +60,8 @@ struct Sampler {
     return x;
   }
 
+  bool sums_slopes() const { return spatial == 2 && mode != kNearest && mode != kBicubic; }
+
   // visit(position in the plane or -1, weight, derivative of the weight along x, y, z).
   // `g`: the point, x first.
   template <class F>
@@ -141,9 +143,11 @@ void run_grid_sampler(const Frame& f) {
     for (int64_t p = 0; p < s.points; ++p)
       s.each_tap(grid.data() + (n * s.points + p) * s.spatial,
                  [&](int64_t at, double w, const std::array<double, 3>&) {
-                   if (at < 0) return;
-                   for (int64_t c = 0; c < s.c; ++c)
-                     y[(n * s.c + c) * s.points + p] += w * x[(n * s.c + c) * s.in_size() + at];
+                   if (at < 0 && s.spatial == 3) return;
+                   for (int64_t c = 0; c < s.c; ++c) {
+                     const double value = at < 0 ? 0 : x[(n * s.c + c) * s.in_size() + at];
+                     y[(n * s.c + c) * s.points + p] += w * value;  // NaN where the point is
+                   }
                  });
   store(f.out(), y);
 }
@@ -156,18 +160,27 @@ void run_grid_sampler_backward(const Frame& f) {
   for (int64_t n = 0; n < s.n; ++n)
     for (int64_t p = 0; p < s.points; ++p) {
       const int64_t point = (n * s.points + p) * s.spatial;
+      // Along a bilinear picture the slope is summed before a gradient, which may be infinite,
+      // meets it, and what lies outside is a zero in it; of a volume that is left out.
+      std::vector<std::array<double, 2>> slopes(s.c);
       s.each_tap(grid.data() + point,
                  [&](int64_t at, double w, const std::array<double, 3>& slope) {
-                   if (at < 0) return;
+                   if (at < 0 && s.spatial == 3) return;
                    for (int64_t c = 0; c < s.c; ++c) {
                      const double grad = g[(n * s.c + c) * s.points + p];
                      const int64_t source = (n * s.c + c) * s.in_size() + at;
-                     gx[source] += w * grad;
-                     // The nearest element stays the same, whatever its gradient is.
-                     for (int64_t d = 0; d < s.spatial && s.mode != kNearest; ++d)
-                       gg[point + d] += slope[d] * x[source] * grad;
+                     const double value = at < 0 ? 0 : x[source];
+                     if (at >= 0) gx[source] += w * grad;
+                     for (int64_t d = 0; d < s.spatial; ++d)
+                       if (s.sums_slopes())
+                         slopes[c][d] += slope[d] * value;
+                       else if (s.mode != kNearest)  // which stays the same element
+                         gg[point + d] += slope[d] * value * grad;
                    }
                  });
+      for (int64_t c = 0; c < s.c && s.sums_slopes(); ++c)
+        for (int64_t d = 0; d < s.spatial; ++d)
+          gg[point + d] += slopes[c][d] * g[(n * s.c + c) * s.points + p];
     }
   if (f.wants(0)) store(f.out(0), gx);
   if (f.wants(1)) store(f.out(1), gg);

@@ -109,11 +109,13 @@ void run_logits(const Frame& f) {
   const Shape dims = f.in(0).dims;
   const Values x = load<double>(f.in(0)), y = load<double>(f.in(1).broadcast(dims));
   const Values w = f.has(2) ? load<double>(f.in(2).broadcast(dims)) : Values(x.size(), 1.0);
-  const Values p = f.has(3) ? load<double>(f.in(3).broadcast(dims)) : Values(x.size(), 1.0);
+  const Values p = f.has(3) ? load<double>(f.in(3).broadcast(dims)) : Values{};
   Values each(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double log_rest = std::log1p(std::exp(-std::abs(x[i]))) + std::fmax(-x[i], 0);
-    each[i] = w[i] * ((1 - y[i]) * x[i] + (1 + (p[i] - 1) * y[i]) * log_rest);
+    // A target may be infinite, which a weight of one must not multiply by zero.
+    const double share = p.empty() ? 1 : 1 + (p[i] - 1) * y[i];
+    each[i] = w[i] * ((1 - y[i]) * x[i] + share * log_rest);
   }
   write_reduced(f, each, static_cast<double>(each.size()));
 }
@@ -289,6 +291,7 @@ void run_multilabel_margin_backward(const Frame& f) {
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
 double log_add(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return a + b;
   const double high = std::fmax(a, b);
   return high == kMinusInfinity ? high : high + std::log1p(std::exp(std::fmin(a, b) - high));
 }

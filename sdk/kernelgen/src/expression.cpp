@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace backplane::kernelgen {
 
@@ -153,11 +155,33 @@ Expr Expressions::select(Expr condition, Expr yes, Expr no) {
   n.c = no;
   return add_node(n);
 }
+// Of nothing.
+Expr Expressions::identity(Reduction how, Type type) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const bool is_wide = type == Type::kI64;
+  switch (how) {
+    case Reduction::kProduct:
+      return integer(type, 1);
+    case Reduction::kMax:
+    case Reduction::kTop:
+      return is_float(type) ? constant(type, -kInfinity)
+                            : integer(type, is_wide ? INT64_MIN : INT32_MIN);
+    case Reduction::kMin:
+      return is_float(type) ? constant(type, kInfinity)
+                            : integer(type, is_wide ? INT64_MAX : INT32_MAX);
+    default:
+      return integer(type, 0);
+  }
+}
 Expr Expressions::reduce(Reduction how, Expr body) {
   Node n;
   n.op = Op::kReduce;
   const bool position = how == Reduction::kArgMax || how == Reduction::kArgMin;
   if (node(body).type == Type::kBool) body = cast(body, Type::kI32);
+  // Compilers find out too, and take a function of the NaN that a mean of nothing is for anything.
+  // Where it is another axis that has no extent, nothing is stored.
+  if (std::find(extents_.begin(), extents_.end(), 0) != extents_.end())
+    return identity(how, position ? Type::kI64 : node(body).type);
   n.type = position ? Type::kI64 : node(body).type;
   n.a = body;
   n.index = static_cast<std::int32_t>(how);
@@ -252,6 +276,22 @@ Expr Expressions::fold_integers(Op op, Type type, Expr a, Expr b) {
   return kNoExpr;
 }
 
+Expr Expressions::fold_floats(Op op, Type type, Expr a, Expr b) {
+  const Node x = node(a), y = node(b);
+  if (x.op != Op::kConstant || y.op != Op::kConstant) return kNoExpr;
+  const auto fold = [&](auto p, auto q) {
+    using Float = decltype(p);
+    const Float r = op == Op::kAdd   ? p + q
+                    : op == Op::kSub ? p - q
+                    : op == Op::kMul ? p * q
+                                     : p / q;
+    return constant(type, static_cast<double>(r));
+  };
+  if (op != Op::kAdd && op != Op::kSub && op != Op::kMul && op != Op::kDiv) return kNoExpr;
+  if (type == Type::kF64) return fold(x.real, y.real);
+  return fold(static_cast<float>(x.real), static_cast<float>(y.real));
+}
+
 Expr Expressions::binary(Op op, Expr a, Expr b) {
   Type type = promote(node(a).type, node(b).type);
   const bool logical = type == Type::kBool && (op == Op::kAnd || op == Op::kOr || op == Op::kXor);
@@ -267,8 +307,10 @@ Expr Expressions::binary(Op op, Expr a, Expr b) {
       if (op == Op::kNe) return integer(Type::kBool, 1);
       return e;
     }
-  if (!is_float(type))
-    if (const Expr folded = fold_integers(op, type, a, b); folded != kNoExpr) return folded;
+  if (const Expr folded =
+          is_float(type) ? fold_floats(op, type, a, b) : fold_integers(op, type, a, b);
+      folded != kNoExpr)
+    return folded;
   Node n;
   n.op = op;
   n.a = a;

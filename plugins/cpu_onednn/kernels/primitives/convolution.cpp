@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/movement/dense_memory.h"
+#include "kernels/primitives/bounds.h"
 #include "kernels/primitives/matmul.h"
 #include "kernels/primitives/upcast.h"
 #include "kernels/rows/block.h"
@@ -145,6 +146,7 @@ class ConvolutionKernel : public sdk::Kernel {
   std::vector<Copy> copies;
   std::vector<Fold> folds;
   std::vector<Stage> stages;
+  ResultBounds bounds;
   ScratchPlan scratch;
 
   std::uint64_t scratch_bytes() const override { return scratch.bytes(); }
@@ -156,6 +158,7 @@ class ConvolutionKernel : public sdk::Kernel {
       for (std::size_t i = 0; i < stage.places.size(); ++i) pointers[i] = stage.places[i].in(call);
       stage.runnable.run({pointers.data(), stage.places.size()});
     }
+    bounds.run(call.results[0]);
     return {};
   }
 
@@ -244,6 +247,7 @@ class Builder {
 
     add_stages(source, weight_spec, target, layout, made, operands,
                has_bias && kernel_->folds.empty());
+    kernel_->bounds = ResultBounds(context_);
     return std::move(kernel_);
   }
 

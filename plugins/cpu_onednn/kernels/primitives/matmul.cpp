@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/movement/strided_copy.h"
+#include "kernels/primitives/bounds.h"
 #include "kernels/primitives/upcast.h"
 #include "kernels/simd/instruction_set.h"
 #include "packing.h"
@@ -94,6 +95,7 @@ class MatmulKernel : public sdk::Kernel {
   Runnable runnable;
   std::vector<Source> sources;
   std::vector<Copy> copies;
+  ResultBounds bounds;
   std::uint64_t zero_bytes = 0;  // at the start of the scratch
   std::uint64_t scratch = 0;
 
@@ -116,6 +118,7 @@ class MatmulKernel : public sdk::Kernel {
       }
     }
     runnable.run({pointers.data(), sources.size()});
+    bounds.run(call.results[0]);
     return {};
   }
   std::uint64_t scratch_bytes() const override { return scratch; }
@@ -326,6 +329,7 @@ class Builder {
       ops.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<float>(alpha), 0);
     }
     append_post_ops(context_, 1, node_.result_index(), out_desc, ops, operands);
+    kernel_->bounds = ResultBounds(context_);
     attr_ = user_scratchpad();
     attr_.set_post_ops(ops);
     return operands;

@@ -1,4 +1,5 @@
 // Pointwise nodes as post-ops of a oneDNN primitive.
+#include "kernels/primitives/bounds.h"
 #include "kernels/primitives/matmul.h"
 
 namespace backplane::onednn {
@@ -18,21 +19,15 @@ double number(const sdk::NodeView& node, std::string_view name, double fallback)
 std::optional<Unary> unary(const sdk::NodeView& node) {
   const std::string_view op = node.op();
   const bool tanh = node.text_or("approximate", "none") == "tanh";
-  if (op == "aten.relu") return Unary{algorithm::eltwise_relu, 0, 0};
   if (op == "aten.gelu")
     return Unary{tanh ? algorithm::eltwise_gelu_tanh : algorithm::eltwise_gelu_erf, 0, 0};
   if (op == "aten.silu") return Unary{algorithm::eltwise_swish, 1, 0};
   if (op == "aten.tanh") return Unary{algorithm::eltwise_tanh, 0, 0};
   if (op == "aten.sigmoid") return Unary{algorithm::eltwise_logistic, 0, 0};
-  if (op == "aten.leaky_relu")
-    return Unary{algorithm::eltwise_relu, static_cast<float>(number(node, "negative_slope", 0.01)),
-                 0};
-  if (op == "aten.hardtanh") {
-    const auto low = static_cast<float>(number(node, "min_val", -1)),
-               high = static_cast<float>(number(node, "max_val", 1));
-    if (low <= high) return Unary{algorithm::eltwise_clip, low, high};
+  if (op == "aten.leaky_relu") {
+    const auto slope = static_cast<float>(number(node, "negative_slope", 0.01));
+    if (slope != 0) return Unary{algorithm::eltwise_relu, slope, 0};  // 0: as relu, NaN is lost
   }
-  if (op == "aten.relu6") return Unary{algorithm::eltwise_clip, 0, 6};
   if (op == "aten.hardswish") return Unary{algorithm::eltwise_hardswish, 1.0F / 6, 0.5F};
   return std::nullopt;
 }
@@ -66,7 +61,7 @@ bool is_post_op(const sdk::NodeView& node, std::uint32_t chained) {
   if (node.result_count() != 1 || differs_with_sizes(node)) return false;
   const auto type = type_of(node.result().dtype());
   if (type != Type::kF32 && type != Type::kBF16) return false;
-  if (unary(node))
+  if (unary(node) || bounds_of(node))
     return node.has_operand(0) && node.operand_index(0) == chained &&
            same_place(node.operand(0), node.result());
   const bool add = node.op() == "aten.add.Tensor", mul = node.op() == "aten.mul.Tensor";
@@ -82,6 +77,7 @@ void append_post_ops(const sdk::StepContext& context, std::size_t first_node, st
                      std::vector<PostOpOperand>& operands) {
   for (std::size_t n = first_node; n < context.step().nodes.size(); ++n) {
     const sdk::NodeView node = context.node(n);
+    if (bounds_of(node)) break;  // the last: see ResultBounds
     if (const auto found = unary(node)) {
       ops.append_eltwise(found->kind, found->alpha, found->beta);
     } else {

@@ -156,6 +156,8 @@ class Expressions {
   bool is_nan(Expr e) const;  // a constant
   Expr add_node(const Node& node);
   Expr fold_integers(Op op, Type type, Expr a, Expr b);
+  Expr fold_floats(Op op, Type type, Expr a, Expr b);
+  Expr identity(Reduction how, Type type);
 
   std::vector<std::int64_t> extents_;
   Type index_type_;

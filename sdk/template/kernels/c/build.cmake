@@ -1,0 +1,1 @@
+backplane_add_plugin(@NAME@ SOURCES src/@NAME@.cpp)
