@@ -18,6 +18,8 @@ FACTOR = 24.0  # how many times as far off as noise a result may be
 EXACT = ("fill_", "zero_", "copy_")
 # Results that are marks, zero or one, by operator: which of them.
 MARKS = {"multilabel_margin_loss_forward": 1}
+# Operators whose results are differences of numbers about one, which may cancel.
+SUMS = ("_window", "log_softmax")
 CONVERSIONS = ("_to_copy", "copy_", "copy", "to")
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
 # What those may be off from float64 beside what PyTorch is off, in units of the result's rounding.
@@ -153,7 +155,7 @@ class Noise(TorchDispatchMode):
             if number == MARKS.get(name):
                 continue
             if written or tensor.untyped_storage().data_ptr() not in given:
-                self.disturb(tensor, summed=name.endswith("_window"))
+                self.disturb(tensor, summed=name.endswith(SUMS))
                 undefined = accidents(name, args, tensor)
                 if undefined is not None:
                     self.scatter(tensor, undefined)

@@ -86,7 +86,7 @@ constexpr auto kHardswish = [](auto&, double x) {
   return x * std::fmin(std::fmax(x + 3, 0.0), 6.0) / 6;
 };
 constexpr auto kHardswishBackward = [](auto&, double g, double x) {
-  return x <= -3 ? 0 : x < 3 ? g * (x / 3 + 0.5) : g;
+  return x <= -3 ? 0 : x >= 3 ? g : g * (x / 3 + 0.5);  // NaN of NaN
 };
 constexpr auto kSoftshrink = [](auto& p, double x) {
   const double bound = as_computed(p.compute, p[0]);

@@ -115,7 +115,7 @@ Results hardswish_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr g = m.in(0, m.type()), x = m.in(1, m.type());
   const Expr middle = e.mul(g, e.add(e.div(x, m.number(3)), m.number(0.5)));
-  const Expr right = e.select(e.binary(Op::kLt, x, m.number(3)), middle, g);
+  const Expr right = e.select(e.binary(Op::kLe, m.number(3), x), g, middle);  // NaN of NaN
   return {e.select(e.binary(Op::kLe, x, m.number(-3)), m.number(0), right)};
 }
 Expr leak(Emitter& m, Expr x, Expr value) {

@@ -95,8 +95,8 @@ Results hardswish_backward(Emitter& e) {
   const Register middle =
       e.apply(Opcode::kMul, g,
               e.apply(Opcode::kAdd, e.apply(Opcode::kDiv, x, e.number(3, d)), e.number(0.5, d)));
-  const Register right =
-      e.apply(Opcode::kWhere, e.apply(Opcode::kLt, x, e.number(3, d)), middle, g);
+  const Register right =  // NaN of NaN
+      e.apply(Opcode::kWhere, e.apply(Opcode::kLe, e.number(3, d), x), g, middle);
   return {e.apply(Opcode::kWhere, e.apply(Opcode::kLe, x, e.number(-3, d)), e.number(0, d), right)};
 }
 Results leaky(Emitter& e, Register x, Register value) {
