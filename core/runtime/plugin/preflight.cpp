@@ -2,12 +2,15 @@
 // it is untrusted. The program headers are used, not the sections, so stripped files work too.
 #include <elf.h>
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <type_traits>
@@ -566,6 +569,30 @@ Status Preflight::check_note() {
 
 namespace {
 
+// Whoever may write to a library, or put another in its place, runs code in this process. That it
+// belongs to somebody else is usual: installations of an administrator do.
+Status check_writers(const std::string& path) {
+  const char* const allowed = std::getenv("BACKPLANE_WRITABLE_PLUGINS");
+  if (allowed != nullptr && std::string_view(allowed) == "1" && ::getauxval(AT_SECURE) == 0)
+    return {};
+  std::error_code none;
+  std::filesystem::path at = std::filesystem::canonical(path, none);
+  if (none) return {};  // opening says why
+  constexpr const char* kRemedy =
+      " (BACKPLANE_WRITABLE_PLUGINS=1 takes it where file systems have no modes)";
+  struct stat info {};
+  if (::stat(at.c_str(), &info) == 0 && (info.st_mode & S_IWOTH) != 0 && S_ISREG(info.st_mode))
+    return refuse("everybody may write to it; chmod o-w it" + std::string(kRemedy));
+  while (at.has_relative_path()) {
+    at = at.parent_path();
+    if (::stat(at.c_str(), &info) != 0) continue;
+    if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0)
+      return refuse("everybody may put another file in its place, as the folder " +
+                    in_quotes(at.string()) + " is writable to all; chmod o-w the folder" + kRemedy);
+  }
+  return {};
+}
+
 Status run_checks(const std::string& path, Preflight& checks) {
   if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
     return {Code::kInvalidArgument, "Plugin " + in_quotes(path) +
@@ -573,6 +600,7 @@ Status run_checks(const std::string& path, Preflight& checks) {
                                         "full path of the library."};
   }
   Status status = checks.run(path);
+  if (status.ok()) status = check_writers(path);
   if (status.ok()) return {};
   return {status.code(), "Plugin " + in_quotes(path) + " was refused: " + status.message() + "."};
 }

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <random>
@@ -169,6 +170,29 @@ TEST_F(PreflightTest, TakesPathsOfTheLibrarysOwn) {
   ASSERT_TRUE(facts.ok()) << facts.status().message();
   EXPECT_THAT(facts->run_paths, ::testing::ElementsAre("$ORIGIN/../lib", "/opt/acme/lib"));
   EXPECT_TRUE(facts->has_rpath);
+}
+
+TEST_F(PreflightTest, RefusesWhatEverybodyMayWrite) {
+  const std::string path = folder_.file("libbackplane_good.so");
+  write_file(path, read_file(testing_plugin("good")));
+  ::chmod(path.c_str(), 0755);
+  EXPECT_TRUE(preflight(path).ok());
+  ::chmod(path.c_str(), 0666);
+  EXPECT_THAT(refusal_of(path), HasSubstr("everybody may write to it; chmod o-w it"));
+  ::setenv("BACKPLANE_WRITABLE_PLUGINS", "1", 1);
+  EXPECT_TRUE(preflight(path).ok());
+  ::unsetenv("BACKPLANE_WRITABLE_PLUGINS");
+  ::chmod(path.c_str(), 0755);
+  ::chmod(folder_.path().c_str(), 0777);
+  EXPECT_THAT(refusal_of(path), HasSubstr("put another file in its place, as the folder"));
+  ::chmod(folder_.path().c_str(), 01777);  // as /tmp: only owners remove files
+  EXPECT_TRUE(preflight(path).ok());
+  // The folder that a link leads to.
+  ::chmod(folder_.path().c_str(), 0777);
+  TempFolder other;
+  const std::string link = other.file("libbackplane_good.so");
+  ASSERT_EQ(::symlink(path.c_str(), link.c_str()), 0);
+  EXPECT_THAT(refusal_of(link), HasSubstr("put another file in its place"));
 }
 
 TEST_F(PreflightTest, ReadsFacts) {
