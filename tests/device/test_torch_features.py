@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -301,6 +304,40 @@ def test_a_step_size_that_changes_needs_no_new_executable() -> None:
     before = _C.operation_count()
     weight.add_(gradient, alpha=0.123).mul_(0.77)
     assert _C.operation_count() == before
+
+
+def test_operators_of_many_sizes_are_not_kept_for_ever() -> None:
+    """As many as are wanted, whoever asks for them from several threads at once."""
+    program = """
+import threading, torch, torch_backplane
+from torch_backplane import _C
+
+npu, most = torch_backplane.device("reference", 0), 0
+
+def sizes(first):
+    global most
+    for n in range(first, first + 150):
+        x = torch.arange(float(n), device=npu)
+        y = (x + x).neg().cpu()
+        torch.testing.assert_close(y, -2 * torch.arange(float(n)))
+        most = max(most, _C.operation_count())
+
+threads = [threading.Thread(target=sizes, args=(first,)) for first in (1, 100, 200)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert 8 <= most <= 64, most
+sizes(1)
+print("done", most)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"BACKPLANE_DEVICE_OPERATIONS": "64"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    assert "done" in said.stdout
 
 
 # ---- The accelerator's API

@@ -334,6 +334,10 @@ def median_along_nothing(x):
     return [aten.nanmedian.dim(x, 0)[0], aten.max.dim(x, 0)[0]]
 
 
+def median_of_no_integers(x):
+    return [aten.median.default(x.to(d)) for d in (torch.int64, torch.int32, torch.uint8)]
+
+
 def variance_of_nothing(x):
     return [*aten.var_mean.correction(x, None, correction=-0.5)]
 
@@ -381,6 +385,7 @@ def sizes_as_numbers(x):
 
 OF_NOTHING = (
     median_along_nothing,
+    median_of_no_integers,
     variance_of_nothing,
     norm_of_nothing,
     functions_of_the_mean_of_nothing,

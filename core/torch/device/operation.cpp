@@ -1,6 +1,9 @@
 #include "core/torch/device/operation.h"
 
 #include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
@@ -209,40 +212,97 @@ void KeyWriter::add_tensor(const at::Tensor& tensor) {
 
 namespace {
 
-// Results live for ever, and the map too: work that uses an executable may be under way when the
-// process ends.
+// How many are kept: those of a model in training at some ten sizes.
+constexpr std::size_t kMostKept = 16384;
+std::size_t read_limit() {
+  const char* const text = std::getenv("BACKPLANE_DEVICE_OPERATIONS");
+  std::size_t limit = 0;
+  if (text == nullptr) return kMostKept;
+  const char* const end = text + std::strlen(text);
+  const bool is_number = std::from_chars(text, end, limit).ptr == end;
+  return is_number && limit > 0 ? limit : kMostKept;
+}
+
+struct Entry {
+  explicit Entry(OperationResult made) : result(std::move(made)) {}
+  const OperationResult result;
+  std::atomic<bool> used{true};  // since what nobody used was let go the last time
+};
+
+// The map lives for ever: work that uses an executable may be under way when the process ends.
 struct Known {
   std::shared_mutex mutex;
-  std::unordered_map<std::string, std::unique_ptr<const OperationResult>> by_key;
+  std::unordered_map<std::string, std::shared_ptr<Entry>> by_key;
+  const std::size_t limit = read_limit();
+  std::atomic<std::uint64_t> sweeps{0};  // threads forget what they have seen after each
 };
 Known& known() {
   static Known& known = *new Known;
   return known;
 }
 
+// Lets go what was not used since the last time, and of what was used any half where that is not
+// enough. Calls that run an operation hold it; queued work may outlive its executable (abi).
+std::vector<std::shared_ptr<Entry>> sweep(Known& all) {
+  std::vector<std::shared_ptr<Entry>> gone;
+  const auto drop = [&](auto&& is_dropped) {
+    for (auto at = all.by_key.begin(); at != all.by_key.end();) {
+      if (!is_dropped(*at->second)) {
+        ++at;
+        continue;
+      }
+      gone.push_back(std::move(at->second));
+      at = all.by_key.erase(at);
+    }
+  };
+  drop([](Entry& entry) { return !entry.used.exchange(false, std::memory_order_relaxed); });
+  bool second = false;
+  if (all.by_key.size() > all.limit / 2)
+    drop([&](const Entry&) { return std::exchange(second, !second); });
+  all.sweeps.fetch_add(1, std::memory_order_release);
+  return gone;
+}
+
 }  // namespace
 
 OperationResult find_operation(const std::string& key,
                                const std::function<OperationResult()>& make) {
-  // Each thread keeps what it has seen, so that a known operation costs no lock.
-  thread_local std::unordered_map<std::string, const OperationResult*> seen;
-  if (const auto found = seen.find(key); found != seen.end()) return *found->second;
+  // Each thread knows what it has seen, so that a known operation costs no lock. It does not keep
+  // it: a thread may end when plugins take no calls any more.
+  struct Seen {
+    std::unordered_map<std::string, std::weak_ptr<Entry>> by_key;
+    std::uint64_t sweeps = 0;
+  };
+  thread_local Seen seen;
   Known& all = known();
+  if (const std::uint64_t now = all.sweeps.load(std::memory_order_acquire); now != seen.sweeps) {
+    seen.by_key.clear();
+    seen.sweeps = now;
+  }
+  if (const auto found = seen.by_key.find(key); found != seen.by_key.end()) {
+    if (const std::shared_ptr<Entry> entry = found->second.lock()) {
+      if (!entry->used.load(std::memory_order_relaxed))
+        entry->used.store(true, std::memory_order_relaxed);
+      return entry->result;
+    }
+  }
   {
     const std::shared_lock<std::shared_mutex> lock(all.mutex);
     if (const auto found = all.by_key.find(key); found != all.by_key.end()) {
-      seen.emplace(key, found->second.get());
-      return *found->second;
+      found->second->used.store(true, std::memory_order_relaxed);
+      seen.by_key.insert_or_assign(key, found->second);
+      return found->second->result;
     }
   }
   OperationResult made = make();
   // What the plugin does not take it will never take; other failures may pass.
   if (!made.ok() && !is_unsupported(made.status().code())) return made;
+  std::vector<std::shared_ptr<Entry>> gone;  // ends without the lock: plugins are called
   const std::unique_lock<std::shared_mutex> lock(all.mutex);
-  const auto [entry, is_new] = all.by_key.try_emplace(key);
-  if (is_new) entry->second = std::make_unique<const OperationResult>(std::move(made));
-  seen.emplace(key, entry->second.get());
-  return *entry->second;
+  if (all.by_key.size() >= all.limit) gone = sweep(all);
+  std::shared_ptr<Entry>& entry = all.by_key[key];
+  if (entry == nullptr) entry = std::make_shared<Entry>(std::move(made));
+  return entry->result;
 }
 
 std::size_t operation_count() {

@@ -65,7 +65,8 @@ class Operation {
 };
 
 // Operations by everything that decides them. `make` is called where the key is new; a refusal is
-// kept as well. Thread-safe; two threads may make the same one, and the first is kept.
+// kept as well. Thread-safe; two threads may make the same one, and the first is kept. Of more than
+// BACKPLANE_DEVICE_OPERATIONS those that were not used for long are let go.
 using OperationResult = Result<std::shared_ptr<const Operation>>;
 OperationResult find_operation(const std::string& key,
                                const std::function<OperationResult()>& make);

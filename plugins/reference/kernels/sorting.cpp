@@ -80,8 +80,12 @@ void pick_each(const Frame& f, int64_t dim, bool all, F&& pick) {
       values.push_back(run[at.back()]);
     }
     // No element: what the framework fills in.
-    if (all && n == 0) values.push_back(T(std::nan("")));
-    store(f.out(0), values);
+    if (all && n == 0) {
+      const double nothing = std::nan("");
+      store(f.out(0), &nothing);
+    } else {
+      store(f.out(0), values);
+    }
     if (f.wants(1)) store(f.out(1), at);
   });
 }
