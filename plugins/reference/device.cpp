@@ -110,6 +110,8 @@ Settings Settings::from_environment() {
       std::clamp(number_from("BACKPLANE_REFERENCE_LATENCY_NS", 0), 0.0, 1e12));
   s.lost_after = static_cast<std::uint64_t>(
       std::clamp(number_from("BACKPLANE_REFERENCE_LOST_AFTER", 0), 0.0, 1e12));
+  s.fails_at = static_cast<std::uint64_t>(
+      std::clamp(number_from("BACKPLANE_REFERENCE_FAILS_AT", 0), 0.0, 1e12));
   s.hangs_at = static_cast<std::uint64_t>(
       std::clamp(number_from("BACKPLANE_REFERENCE_HANGS_AT", 0), 0.0, 1e12));
   s.compile_ns = static_cast<std::uint64_t>(

@@ -21,6 +21,7 @@ struct Settings {
   std::uint64_t latency_ns = 0;    // BACKPLANE_REFERENCE_LATENCY_NS, of a copy or a launch
   std::uint64_t compile_ns = 0;    // BACKPLANE_REFERENCE_COMPILE_NS, of a compile
   std::uint64_t lost_after = 0;    // BACKPLANE_REFERENCE_LOST_AFTER, launches; 0: never
+  std::uint64_t fails_at = 0;      // BACKPLANE_REFERENCE_FAILS_AT, number of a launch; 0: never
   std::uint64_t hangs_at = 0;      // BACKPLANE_REFERENCE_HANGS_AT, number of a launch; 0: never
   double bytes_per_s = 0;          // BACKPLANE_REFERENCE_BANDWIDTH, of a copy; 0: unlimited
   std::uint64_t memory_bytes = 0;  // BACKPLANE_REFERENCE_MEMORY; 0: unlimited
@@ -76,6 +77,7 @@ class ReferenceDevice final : public MinimalDevice {
     return [this]() -> sdk::Status {
       pass_link(0);
       const std::uint64_t launch = ++launches_;
+      if (launch == settings_.fails_at) return {BP_INTERNAL, "a simulated parity error"};
       while (launch == settings_.hangs_at) std::this_thread::sleep_for(std::chrono::seconds(1));
       if (settings_.lost_after != 0 && launch > settings_.lost_after) is_lost_ = true;
       return check_lost();

@@ -93,7 +93,7 @@ class DeviceMemoryTest : public ::testing::Test {
 
 TEST_F(DeviceMemoryTest, WithoutItOperandsLieWithTheHost) {
   std::array<float, 2> out{};
-  EXPECT_EQ(run(out).message(), "operand 1 lies with the host");
+  EXPECT_EQ(run(out).message(), "aten.mul.Tensor: operand 1 lies with the host");
 }
 
 TEST_F(DeviceMemoryTest, ConstantsAndNumbersAreBroughtThere) {

@@ -169,3 +169,45 @@ def test_ctrl_c_ends_a_wait_for_a_device(door: str) -> None:
         program.kill()
     assert out.splitlines() == ["interrupted", "True unknown"], err
     assert program.returncode == 0, err
+
+
+def test_what_was_written_by_work_that_failed_is_never_read() -> None:
+    """A device's failure is told of its queue: the first read that waits hears it, whatever it reads. The
+    failed result, and what was computed of it or beside it, tell it at each read until they are written
+    anew."""
+    program = """
+import torch, torch_backplane
+
+npu = torch_backplane.device("reference", 0)
+weight = torch.nn.Parameter(torch.ones(3).to(npu))
+sound = torch.full((3,), 2.0).to(npu)
+assert (sound * 2).tolist() == [4.0, 4.0, 4.0]
+
+failed = sound.tanh()  # the second launch
+with torch.no_grad():
+    weight.add_(failed)
+wrong = 0
+for read in (failed.cpu, weight.cpu, failed.tolist, weight.detach().sum):
+    try:
+        read()
+    except RuntimeError as error:
+        assert "a simulated parity error" in str(error), error
+        wrong += 1
+assert wrong == 4, wrong
+compiled = torch.compile(lambda x: x * 2, backend="plugin:reference")
+for use in (lambda: failed + 1, lambda: compiled(failed)):
+    try:
+        use().cpu()
+    except RuntimeError as error:
+        assert "compute it anew" in str(error), error
+    else:
+        raise AssertionError("computed with what was never written")
+assert sound.tolist() == [2.0, 2.0, 2.0]
+assert torch.allclose(sound.exp().cpu(), torch.full((3,), 2.0).exp())
+weight.data.copy_(torch.ones(3))
+assert weight.tolist() == [1.0, 1.0, 1.0]
+print("done")
+"""
+    done = run_python(program, {"BACKPLANE_REFERENCE_FAILS_AT": "2"})
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout

@@ -283,6 +283,8 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
     status = wait(p.place);
   else if (p.place != 0 && p.place == graph_.resident_place_)
     status = finish_resident();
+  else if (p.place != 0 && places_[p.place].event != nullptr)
+    status = wait_for_work(p.place);
   report.measured_ns.fetch_add(
       static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                      std::chrono::steady_clock::now() - start)
@@ -291,15 +293,17 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
   return status;
 }
 
+Status CallFrame::wait_for_work(std::uint32_t place) {
+  const bp_range nothing{};
+  BP_RETURN_IF_ERROR(
+      graph_.places_[place]->copy_async(nothing, nothing, CopyCause::kOther, order(place, true)));
+  return wait(place);
+}
+
 void CallFrame::drain() {
-  for (std::uint32_t i = 1; i < places_.size(); ++i) {
-    if (places_[i].event == nullptr) continue;
-    const bp_range nothing{};
-    // Whatever was wrong has been reported; only the waiting matters here.
-    const Status signalled =
-        graph_.places_[i]->copy_async(nothing, nothing, CopyCause::kOther, order(i, true));
-    if (signalled.ok()) static_cast<void>(wait(i));
-  }
+  // Whatever was wrong has been reported; only the waiting matters here.
+  for (std::uint32_t i = 1; i < places_.size(); ++i)
+    if (places_[i].event != nullptr) static_cast<void>(wait_for_work(i));
 }
 
 Status CallFrame::check(const CompiledGraph::Call& call) const {

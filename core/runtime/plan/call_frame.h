@@ -62,6 +62,7 @@ class CallFrame final : public FallbackRunner::Memory {
   bp_range range(std::uint32_t slot) const;
   bp_order order(std::uint32_t place, bool signals);
   Status wait(std::uint32_t place);
+  Status wait_for_work(std::uint32_t place);  // of the stream, up to now
   template <class Work>
   Status retried(std::uint32_t place, Work&& work);
 

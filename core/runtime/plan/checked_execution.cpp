@@ -126,8 +126,10 @@ Status CheckedExecution::finish() {
 Status CheckedExecution::check_guards(const GuardedRange& range, const std::string& what) const {
   BP_ASSIGN_OR_RETURN(const std::optional<std::int64_t> at, range.find_damage());
   if (!at) return {};
-  const std::string place = *at < 0 ? std::to_string(-*at) + " bytes before the begin"
-                                    : std::to_string(*at) + " bytes past the end";
+  const std::string place =
+      *at < 0 ? "before the begin (" + std::to_string(-*at) + " bytes before it)"
+              : "past the end (at byte " +
+                    std::to_string(static_cast<std::int64_t>(range.bytes()) + *at) + ")";
   return fault("wrote " + place + " of " + what + ", which has " + std::to_string(range.bytes()) +
                " bytes");
 }

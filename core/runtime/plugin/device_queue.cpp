@@ -1,5 +1,6 @@
 #include "core/runtime/plugin/device_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/runtime/plugin/device.h"
@@ -7,7 +8,7 @@
 namespace backplane::runtime {
 
 namespace {
-constexpr std::size_t kOwedLimit = 16;
+constexpr std::size_t kOwedLimit = 16, kLostLimit = 64;
 }
 
 DeviceQueue::~DeviceQueue() {
@@ -68,7 +69,36 @@ void DeviceQueue::give_event(bp_event* event) {
   free_events_.push_back(event);
 }
 
-Status DeviceQueue::finish(bp_event* event) {
+void DeviceQueue::note(std::uint64_t number, const Status& status) {
+  const std::lock_guard lock(mutex_);
+  // Data that were refused, an index say, are the fault of the one result that needs them: what was
+  // computed beside it is sound.
+  const bool is_data = status.code() == Code::kInvalidArgument;
+  if (!status.ok() && !is_data && number > answered_) {
+    lost_.push_back({answered_ + 1, number, status});
+    if (lost_.size() > kLostLimit) {  // of two failures the later stands for both
+      lost_[1].first = lost_[0].first;
+      lost_.erase(lost_.begin());
+    }
+    has_lost_.store(true, std::memory_order_release);
+  }
+  answered_ = std::max(answered_, number);
+}
+
+Status DeviceQueue::failure_of(std::uint64_t number) const {
+  if (!has_lost_.load(std::memory_order_acquire)) [[likely]]
+    return {};
+  const std::lock_guard lock(mutex_);
+  for (const Lost& lost : lost_)
+    if (lost.first <= number && number <= lost.last)
+      return {
+          lost.failure.code(),
+          lost.failure.message() +
+              "; this tensor was written by the work that failed or beside it: compute it anew"};
+  return {};
+}
+
+Status DeviceQueue::finish(bp_event* event, std::uint64_t number) {
   std::vector<bp_event*> owed;
   Status status;
   {
@@ -82,11 +112,13 @@ Status DeviceQueue::finish(bp_event* event) {
     if (status.ok()) status = std::move(found);
     give_event(one);
   }
+  note(number, status);
   return status;
 }
 
 void DeviceQueue::keep(Status failure) {
   if (failure.ok()) return;
+  note(submitted_.load(std::memory_order_relaxed), failure);
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = std::move(failure);
 }
@@ -118,22 +150,24 @@ Status DeviceQueue::copy_to_host(const bp_range& source, void* target, CopyCause
   if (stream_ != nullptr) {
     BP_ASSIGN_OR_RETURN(after.signal, take_event());
   }
+  const std::uint64_t number = submitted_.load(std::memory_order_relaxed);
   const bp_range to{nullptr, target, 0, source.size_bytes};
   if (Status status = device_.copy_async(source, to, cause, after); !status.ok()) {
     give_event(after.signal);
     return status;
   }
-  return stream_ != nullptr ? finish(after.signal) : Status();
+  return stream_ != nullptr ? finish(after.signal, number) : Status();
 }
 
 Status DeviceQueue::synchronize() {
   if (stream_ == nullptr) return {};
   BP_ASSIGN_OR_RETURN(bp_event* const event, take_event());
+  const std::uint64_t number = submitted_.load(std::memory_order_relaxed);
   if (Status status = mark(event); !status.ok()) {
     give_event(event);
     return status;
   }
-  return finish(event);
+  return finish(event, number);
 }
 
 }  // namespace backplane::runtime

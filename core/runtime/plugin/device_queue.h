@@ -4,6 +4,8 @@
 
 #include <backplane/plugin.h>
 
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -39,20 +41,37 @@ class DeviceQueue {
   // The failure that an event of others missed; asks, and waits for nothing.
   Status poll();
 
+  // Whoever writes to memory of the device keeps the number of that work; numbers rise.
+  std::uint64_t next_number() { return submitted_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  // What is known against that work: a failure is told of the queue, not of one call, so that all
+  // since the last good answer may have been its victim. Ok of work that is under way.
+  Status failure_of(std::uint64_t number) const;
+
  private:
+  struct Lost {
+    std::uint64_t first, last;  // numbers
+    Status failure;
+  };
   Result<bp_event*> take_event();
   void give_event(bp_event* event);
   void keep(Status failure);
+  // The answer to all work up to that number.
+  void note(std::uint64_t number, const Status& status);
   Status mark(bp_event* event);
   // Waits for an event of the queue's own, and for those that stand for events of others.
-  Status finish(bp_event* event);
+  // `number`: of the last work before the event.
+  Status finish(bp_event* event, std::uint64_t number);
 
   Device& device_;
-  bp_stream* stream_;  // owned; null on a device without streams
-  std::mutex mutex_;   // guards what follows; not held over a plugin call
+  bp_stream* stream_;         // owned; null on a device without streams
+  mutable std::mutex mutex_;  // guards what follows; not held over a plugin call
   std::vector<bp_event*> free_events_;
   std::vector<bp_event*> owed_;  // signalled before an event of others: they take its failure too
   Status failure_;               // nobody was told yet
+  std::uint64_t answered_ = 0;   // up to here all went well, or stands in lost_
+  std::vector<Lost> lost_;
+  std::atomic<std::uint64_t> submitted_{0};
+  std::atomic<bool> has_lost_{false};
 };
 
 }  // namespace backplane::runtime

@@ -513,6 +513,7 @@ void CompiledFunction::bind_inputs(const FunctionPlan& plan, std::span<Argument>
       root = Root::owned(std::move(laid));
       restrided_.fetch_add(1, std::memory_order_relaxed);
     }
+    if (on_device) device::check(device::check_readable(*root));
     if (has_place) scratch.device_inputs[i] = on_device ? device::range_of(*root) : bp_range{};
     scratch.inputs[i] = on_device && has_place
                             ? nullptr
@@ -532,6 +533,7 @@ void CompiledFunction::bind_outputs_on_device(const FunctionPlan& plan, Scratch&
     if (!by_plugin && !(exports[i].on_device && exports[i].source == Source::kFallback)) continue;
     if (!exports_on_device_[i]) continue;
     at::Tensor tensor = make_tensor(plan.exports[i], torch_device_);
+    device::mark_written(tensor);
     if (!scratch.device_outputs.empty())
       scratch.device_outputs[i] = device::range_of(tensor);
     else

@@ -134,6 +134,8 @@ bool try_copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   const bool apart = !shares_block(source, target);
   const bool starts_are_bound = is_aligned(source) && is_aligned(target);
   if (apart && same_layout(source, target) && starts_are_bound) {
+    check(check_readable(source));
+    mark_written(target);
     check(device.device().copy_async(range_of(source), range_of(target), CopyCause::kOther,
                                      device.queue().order()));
     return true;
@@ -173,12 +175,14 @@ void upload_dense(const at::Tensor& host, const at::Tensor& target) {
   const bp_range from{nullptr, const_cast<void*>(host.const_data_ptr()), 0, range.size_bytes};
   check(device.device().copy_async(from, range, CauseScope::current(CopyCause::kInput),
                                    device.queue().order()));
+  if (covers_storage(target)) memory_of(target.storage()).block->written.store(0);
 }
 
 void download_dense(const at::Tensor& source, const at::Tensor& host) {
   TorchDevice& device = owner_of(source);
   const bp_range range = range_of(source);
   if (range.size_bytes == 0) return;
+  check(check_readable(source));
   const Status status = device.queue().copy_to_host(range, host.mutable_data_ptr(),
                                                     CauseScope::current(CopyCause::kOutput));
   if (!status.ok() && device.device().is_given_up())

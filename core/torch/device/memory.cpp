@@ -118,6 +118,17 @@ bp_range range_of(const at::Tensor& tensor) {
   return memory_of(tensor.storage()).range(extent.offset_bytes, extent.size_bytes);
 }
 
+void mark_written(const at::Tensor& tensor) {
+  if (Block* const block = memory_of(tensor.storage()).block)
+    block->written.store(owner_of(tensor).queue().next_number(), std::memory_order_relaxed);
+}
+
+Status check_readable(const at::Tensor& tensor) {
+  const Block* const block = memory_of(tensor.storage()).block;
+  const std::uint64_t number = block ? block->written.load(std::memory_order_relaxed) : 0;
+  return number == 0 ? Status() : owner_of(tensor).queue().failure_of(number);
+}
+
 std::int64_t bind_distance(const at::Tensor& tensor) {
   const TorchDevice& device = owner_of(tensor);
   // Host memory is bound at any element.
@@ -176,9 +187,11 @@ void take_content(const at::Tensor& target, at::Tensor source) {
   if (to.block->buffer && is_whole && to.block->bytes == from.block->bytes &&
       from.block->asked_bytes == bytes) {
     std::swap(to.block->buffer, from.block->buffer);
+    to.block->written.store(from.block->written.load());
     return;
   }
   TorchDevice& device = owner_of(target);
+  to.block->written.store(from.block->written.load());
   const bp_range source_range = from.range(0, bytes), target_range = to.range(0, bytes);
   if (device.shares_host_memory())
     std::memcpy(target_range.host, source_range.host, bytes);

@@ -46,6 +46,10 @@ struct Extent {
 Extent extent_of(const at::Tensor& tensor);
 // The memory between the first and the last element; nothing for an empty tensor.
 bp_range range_of(const at::Tensor& tensor);
+// The next work of the device's queue writes to the tensor.
+void mark_written(const at::Tensor& tensor);
+// The failure of the work that wrote to it last; ok where none is known.
+Status check_readable(const at::Tensor& tensor);
 // Elements between the last address that the device can bind and the tensor's start.
 std::int64_t bind_distance(const at::Tensor& tensor);
 // Whether the device can bind the tensor where it starts.

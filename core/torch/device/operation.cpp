@@ -180,13 +180,16 @@ Status Operation::execute(std::span<const Argument> arguments,
     }
     const Extent extent = extent_of(argument.tensor);
     if (extent.size_bytes == 0) continue;
+    BP_RETURN_IF_ERROR(check_readable(argument.tensor));
     const std::uint64_t before = static_cast<std::uint64_t>(bind_distance(argument.tensor)) *
                                  static_cast<std::uint64_t>(argument.tensor.element_size());
     bindings[i].range = memory_of(argument.tensor.storage())
                             .range(extent.offset_bytes - before, extent.size_bytes + before);
   }
-  for (std::size_t i = 0; i < outputs.size(); ++i)
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
     bindings[arguments.size() + i].range = range_of(outputs[i]);
+    mark_written(outputs[i]);
+  }
   // Given back at the end of this function, and used again by later work only.
   const c10::DataPtr workspace = workspace_bytes_ != 0
                                      ? allocate(device_, workspace_bytes_)

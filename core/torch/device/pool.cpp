@@ -82,6 +82,7 @@ Result<Block*> Pool::take(std::uint64_t bytes) {
     BP_ASSIGN_OR_RETURN(block, make(rounded));
   }
   block->asked_bytes = bytes;
+  block->written.store(0, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   PoolCounters& c = counters_;
   ++c.allocation_count;

@@ -23,8 +23,10 @@ class Pool;
 struct Block {
   Pool* pool = nullptr;
   std::byte* address = nullptr;
-  std::uint64_t bytes = 0;         // of the block, at least what was asked for
-  std::uint64_t asked_bytes = 0;   // by the one who has it now
+  std::uint64_t bytes = 0;        // of the block, at least what was asked for
+  std::uint64_t asked_bytes = 0;  // by the one who has it now
+  // Of the work that writes to it (DeviceQueue::next_number); 0: what it holds is known.
+  std::atomic<std::uint64_t> written{0};
   runtime::DeviceBuffer buffer{};  // none on a device that shares the host's memory
 
   // `offset_bytes` counts from the start.

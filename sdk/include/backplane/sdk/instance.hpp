@@ -75,8 +75,9 @@ class Instance {
       }
       std::byte* const* first = addresses.data() + p.first;
       const std::uint64_t span = host().span_begin(host().host, raw(p.name));
-      BP_SDK_RETURN_IF_ERROR(p.kernel->run({first, first + p.operand_count, scratch, context}));
+      const Status status = p.kernel->run({first, first + p.operand_count, scratch, context});
       if (span != 0) host().span_end(host().host, span);
+      if (!status.ok()) return named(p, status);
       if (!lending) continue;
       for (const std::uint32_t input : p.last_read) lending.input_done(input);
       if (!workspace) lent.give_after(p);
@@ -108,6 +109,11 @@ class Instance {
     std::vector<std::uint32_t> begins, ends;   // storages in the workspace
     std::uint64_t scratch_bytes = 0;
   };
+  // A failure with the operators that it is about, where its text does not begin with them.
+  static Status named(const Prepared& p, const Status& status) {
+    if (status.message().starts_with(p.name)) return status;
+    return {status.code(), p.name + ": " + std::string(status.message())};
+  }
   // Memory of intermediates during one call, given back also when the call fails.
   class Lent {
    public:

@@ -93,24 +93,29 @@ class DenseKernel final : public Kernel {
     return std::unique_ptr<Kernel>(std::move(made));
   }
 
-  std::uint64_t scratch_bytes() const override { return scratch_bytes_ + inner_->scratch_bytes(); }
+  std::uint64_t scratch_bytes() const override {
+    std::uint64_t most = inner_->scratch_bytes();
+    for (const auto* turned : {&operands_, &results_})
+      for (const Turned& t : *turned) most = std::max(most, t.copy->scratch_bytes());
+    return scratch_bytes_ + most;
+  }
   Status run(const KernelCall& call) const override {
+    std::byte* const scratch = call.scratch + scratch_bytes_;  // of one kernel after the other
     std::vector<std::byte*> operands(call.operands, call.operands + operand_count_);
     std::vector<std::byte*> results(call.results, call.results + result_count_);
     for (const Turned& t : operands_) {
       if (operands[t.position] == nullptr) continue;
       std::byte* const dense = call.scratch + t.offset;
-      BP_SDK_RETURN_IF_ERROR(t.copy->run({&operands[t.position], &dense, nullptr}));
+      BP_SDK_RETURN_IF_ERROR(t.copy->run({&operands[t.position], &dense, scratch, call.context}));
       operands[t.position] = dense;
     }
     for (const Turned& t : results_)
       if (results[t.position] != nullptr) results[t.position] = call.scratch + t.offset;
-    BP_SDK_RETURN_IF_ERROR(
-        inner_->run({operands.data(), results.data(), call.scratch + scratch_bytes_}));
+    BP_SDK_RETURN_IF_ERROR(inner_->run({operands.data(), results.data(), scratch, call.context}));
     for (const Turned& t : results_)
       if (results[t.position] != nullptr)
         BP_SDK_RETURN_IF_ERROR(
-            t.copy->run({&results[t.position], &call.results[t.position], nullptr}));
+            t.copy->run({&results[t.position], &call.results[t.position], scratch, call.context}));
     return {};
   }
 

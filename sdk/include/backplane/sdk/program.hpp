@@ -72,7 +72,7 @@ class ProgramExecutable : public Executable {
   }
 
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
-    if (lends_each()) return std::uint64_t{0};
+    if (lends_intermediates_) return std::uint64_t{0};
     auto found = instance(dims);
     if (!found.ok()) return found.status();
     return (*found)->workspace_bytes() + number_bytes();
@@ -113,6 +113,7 @@ class ProgramExecutable : public Executable {
       BP_SDK_RETURN_IF_ERROR(write_(number, call.input(i).scalar, sizeof(bp_binding::scalar)));
       at[i] = std::exchange(number, number + Instance::kAlignment);
     }
+    if (lent) workspace = nullptr;  // asked for in case the host lends nothing
     return (*found)->run({at, inputs.size()}, {at + inputs.size(), outputs.size()}, workspace,
                          call.lending(), context);
   }

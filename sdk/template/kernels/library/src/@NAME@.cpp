@@ -7,7 +7,7 @@
 #include <backplane/sdk/host_kernels.hpp>
 
 #include <cstring>
-#include <stdexcept>
+#include <mutex>
 
 #include "library.h"
 
@@ -24,19 +24,25 @@ Status library_error(const char* call, lib_code code) {
   return {meaning, std::string(call) + " failed: " + lib_words(code)};
 }
 
-// The library, opened once; what it throws is said to the user.
+// The library, opened with the device: whoever only lists plugins does not touch it.
 class Library {
  public:
-  Library() {
-    if (const lib_code code = lib_create(&handle_); code != LIB_OK)
-      throw std::runtime_error("no device: " + std::string(lib_words(code)));
+  Library() = default;
+  ~Library() {
+    if (handle_ != nullptr) lib_destroy(handle_);
   }
-  ~Library() { lib_destroy(handle_); }
+  Status open() {
+    const std::lock_guard lock(mutex_);
+    if (handle_ != nullptr) return {};
+    const lib_code code = lib_create(&handle_);
+    return code == LIB_OK ? Status() : library_error("lib_create", code);
+  }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   lib_handle get() const { return handle_; }
 
  private:
+  std::mutex mutex_;
   lib_handle handle_ = nullptr;
 };
 
@@ -84,7 +90,9 @@ class Product final : public bp::Kernel {
     product_.depth = weight_.depth;
     product_.has_bias = bias.has_value();
     product_.activation = LIB_IDENTITY;
-    workspace_bytes_ = lib_workspace(library.get(), &product_);
+    constexpr std::size_t kAlignment = 64;  // of what follows the workspace
+    workspace_bytes_ =
+        (lib_workspace(library.get(), &product_) + kAlignment - 1) / kAlignment * kAlignment;
   }
   // The library's workspace, and behind it a weight that changes with every call.
   std::uint64_t scratch_bytes() const override {
@@ -159,6 +167,8 @@ class Device final : public bp::Device {
     return info;
   }
 
+  Status open() override { return library_.open(); }
+
   Result<bp::Buffer> allocate(std::size_t bytes) override { return bp::host_buffer(bytes); }
   // To, from, or on the device; at most one end lies in the host's memory.
   Status copy(const bp::Copy& copy, const bp::Order& order) override {
@@ -195,6 +205,8 @@ class Device final : public bp::Device {
                         const bp::TensorDesc& target_desc, const bp::Range& target,
                         const bp::Order& order) override {
     const bool back = source_desc.layout.kind == BP_LAYOUT_OPAQUE;
+    if (back && target_desc.layout.kind == BP_LAYOUT_OPAQUE)
+      return {BP_UNSUPPORTED, "from one order of the library to another"};
     const bp::TensorDesc& packed = back ? source_desc : target_desc;
     const bp::TensorDesc& plain = back ? target_desc : source_desc;
     if (auto bytes = layout_bytes(packed); !bytes.ok()) return bytes.status();
@@ -205,7 +217,7 @@ class Device final : public bp::Device {
                             target.data<float>(), weight.row_stride, weight.column_stride)
                : lib_pack(library_.get(), weight.depth, weight.columns, source.data<float>(),
                           weight.row_stride, weight.column_stride, target.data());
-      return code == LIB_OK ? Status() : library_error("lib_pack", code);
+      return code == LIB_OK ? Status() : library_error(back ? "lib_unpack" : "lib_pack", code);
     });
   }
 

@@ -21,9 +21,9 @@ using bp::Status;
 Status driver_error(const char* call, cl_int code) {
   const bool full = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
                     code == CL_OUT_OF_HOST_MEMORY;
-  const bp_code meaning = full                              ? BP_OUT_OF_MEMORY
-                          : code == CL_DEVICE_NOT_AVAILABLE ? BP_DEVICE_LOST
-                                                            : BP_INTERNAL;
+  // A queue is invalid once a kernel of it has failed; drivers of yours may say more.
+  const bool lost = code == CL_DEVICE_NOT_AVAILABLE || code == CL_INVALID_COMMAND_QUEUE;
+  const bp_code meaning = full ? BP_OUT_OF_MEMORY : lost ? BP_DEVICE_LOST : BP_INTERNAL;
   return {meaning, std::string(call) + " failed with OpenCL error " + std::to_string(code)};
 }
 #define RETURN_IF_FAILED(call, ...) \
@@ -187,9 +187,10 @@ class Target final : public gen::Target {
     if (code != CL_SUCCESS) return driver_error("clCreateProgramWithSource", code);
     code = clBuildProgram(made.get(), 1, &device_, "-cl-std=CL1.2 -w", nullptr, nullptr);
     if (code == CL_SUCCESS) return made;
-    std::string log(4096, 0);
-    clGetProgramBuildInfo(made.get(), device_, CL_PROGRAM_BUILD_LOG, log.size(), log.data(),
-                          nullptr);
+    std::size_t size = 0;
+    clGetProgramBuildInfo(made.get(), device_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
+    std::string log(size, 0);
+    clGetProgramBuildInfo(made.get(), device_, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr);
     return Status(BP_INTERNAL, "the kernel of " + gen::labels_of(kernels) + " does not build" +
                                    gen::failing_line(log, source) + "; log: " + log.c_str());
   }
@@ -218,10 +219,11 @@ class Launcher final : public gen::Launcher {
     const std::uint64_t no_offset = 0;
     cl_uint at = 0;
     for (const gen::Bound& a : arguments) {
-      code |= a.is_memory ? clSetKernelArgSVMPointer(kernel.get(), at++, a.address)
-                          : clSetKernelArg(kernel.get(), at++, sizeof a.bits, &a.bits);
-      if (a.is_memory)  // the offset from it
-        code |= clSetKernelArg(kernel.get(), at++, sizeof no_offset, &no_offset);
+      if (code == CL_SUCCESS)
+        code = a.is_memory ? clSetKernelArgSVMPointer(kernel.get(), at++, a.address)
+                           : clSetKernelArg(kernel.get(), at++, sizeof a.bits, &a.bits);
+      if (code == CL_SUCCESS && a.is_memory)  // the offset from it
+        code = clSetKernelArg(kernel.get(), at++, sizeof no_offset, &no_offset);
     }
     if (code == CL_SUCCESS)
       code = clEnqueueNDRangeKernel(target_.queue(), kernel.get(), 3, nullptr, items.data(),
