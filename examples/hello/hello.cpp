@@ -81,7 +81,7 @@ class Device final : public bp::Device {
                                                   const bp::CompileOptions&) override {
     auto program =
         std::make_unique<bp::ProgramExecutable>(graph, bp::step_per_node(graph), table_.factory());
-    program->flags = BP_EXECUTABLE_SYNCHRONOUS;
+    program->flags = BP_EXECUTABLE_SYNCHRONOUS | BP_EXECUTABLE_LENDING;
     return program;
   }
 

@@ -46,7 +46,7 @@ for model, shape in ((mlp, (3, 8)), (mixed, (5, 8)), (encoder, (2, 5, 8))):
 import torch_backplane
 stats = torch_backplane.stats()
 assert stats["plugin_nodes"] > 0, stats
-print(stats["plugin_nodes"], stats["fallback_nodes"])
+print(stats["plugin_nodes"], stats["fallback_nodes"], stats["eager_calls"])
 """
 
 
@@ -168,7 +168,8 @@ def build_example(example: str, where: pathlib.Path) -> dict[str, str]:
 def test_examples(example: str, tmp_path: pathlib.Path) -> None:
     folder = build_example(example, tmp_path)
     run_program(example, tmp_path, **folder)
-    run_program(example, tmp_path, BACKPLANE_CHECK="memory", **folder)
+    checked = run_program(example, tmp_path, BACKPLANE_CHECK="memory", **folder)
+    assert checked.split()[-1] == "0", checked  # no call was given back to PyTorch
     if example == "npu":
         run_program(example, tmp_path, tolerance=0.05, NPU_INT8="1", **folder)
     library = tmp_path / "build" / f"libbackplane_{example}.so"

@@ -1,0 +1,72 @@
+// Kernels behind tensors that the table makes dense for them.
+#include <gtest/gtest.h>
+#include <backplane/sdk/host_kernels.hpp>
+#include <backplane/sdk/testing/graph_builder.hpp>
+#include <backplane/sdk/testing/host.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace backplane::sdk {
+namespace {
+
+struct Stream final : CallContext {
+  int launches = 0;
+};
+
+// Works on the call's stream alone.
+class Launched final : public Kernel {
+ public:
+  explicit Launched(const StepContext& step) : count_(step.result().elements()) {}
+  std::uint64_t scratch_bytes() const override { return 64; }
+  Status run(const KernelCall& call) const override {
+    if (call.context == nullptr) return {BP_INTERNAL, "no stream"};
+    ++static_cast<Stream*>(call.context)->launches;
+    std::memset(call.scratch, 0xff, 64);  // what lies beside it stays
+    for (std::int64_t i = 0; i < count_; ++i)
+      host_kernels::out(call)[i] = std::max(host_kernels::in(call, 0)[i], 0.0F);
+    return {};
+  }
+
+ private:
+  std::int64_t count_;
+};
+
+TEST(KernelTable, KernelsOfTurnedTensorsHaveTheCallsContext) {
+  detail::g_host = &testing::host_api();
+  testing::GraphBuilder builder;
+  const auto x = builder.input(kFloat32, {2, 3}, {1, 2});
+  const auto y = builder.value(kFloat32, {2, 3}, {1, 2});
+  builder.node("aten.relu", {x}, {y});
+  builder.output(y);
+  const bp_graph graph = builder.graph();
+  const GraphView view(graph);
+  const KernelTable table{
+      {{"aten.relu", [](const StepContext& step) -> Result<std::unique_ptr<Kernel>> {
+          return std::make_unique<Launched>(step);
+        }}}};
+  ProgramExecutable program(view, step_per_node(view), table.factory());
+
+  std::array<float, 6> in{-1, 1, -2, 2, -3, 3}, out{};
+  const std::uint64_t bytes = *program.workspace_bytes({});
+  std::vector<std::byte> memory(bytes + 64);
+  auto* const workspace = reinterpret_cast<std::byte*>(
+      (reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+  std::array<bp_binding, 2> bindings{};
+  bindings[0].range = {nullptr, in.data(), 0, sizeof in};
+  bindings[1].range = {nullptr, out.data(), 0, sizeof out};
+  auto args = make<bp_execute_args>();
+  args.inputs = bindings.data();
+  args.outputs = bindings.data() + 1;
+  args.binding_stride = sizeof(bp_binding);
+  args.workspace = {nullptr, workspace, 0, bytes};
+  Stream stream;
+  const Status status = program.run(Execution(args), &stream);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(stream.launches, 1);
+  EXPECT_EQ(out, (std::array<float, 6>{0, 1, 0, 2, 0, 3}));
+}
+
+}  // namespace
+}  // namespace backplane::sdk
