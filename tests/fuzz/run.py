@@ -7,6 +7,8 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,18 +78,19 @@ def run(fuzzer: Fuzzer, options: argparse.Namespace, say: Callable[[str], None])
     alone = Pool(fuzzer.step, options.jobs, tasks_per_worker=1)
     raw: dict[str, list[tuple[str, Finding]]] = collections.defaultdict(list)
     try:
-        for seed, said, ended in pool.run(seeds(options)):
-            out.programs += 1
-            found = said
-            if ended:
-                found = death(fuzzer, seed, ended)
-                out.pytorch_died += found is None
-            if found is None:
-                continue
-            if not out.kinds[found.kind]:
-                say(f"{seed}: {found.kind}: {found.difference}")
-            out.kinds[found.kind] += 1
-            raw[found.kind].append((seed, found))
+        with stopped_by_signals(say, out):
+            for seed, said, ended in pool.run(seeds(options)):
+                out.programs += 1
+                found = said
+                if ended:
+                    found = death(fuzzer, seed, ended)
+                    out.pytorch_died += found is None
+                if found is None:
+                    continue
+                if not out.kinds[found.kind]:
+                    say(f"{seed}: {found.kind}: {found.difference}")
+                out.kinds[found.kind] += 1
+                raw[found.kind].append((seed, found))
         out.seconds = time.monotonic() - began
         collection = Collection(options.out, f"./dev fuzz {fuzzer.name}", fuzzer.write)
         for kind in raw:
@@ -101,6 +104,21 @@ def run(fuzzer: Fuzzer, options: argparse.Namespace, say: Callable[[str], None])
         pool.close()
         alone.close()
     return out
+
+
+@contextlib.contextmanager
+def stopped_by_signals(say: Callable[[str], None], out: Outcome) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the search; what was found until then is told."""
+    handler = None
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"stopped after {out.programs}")
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
 
 
 def death(fuzzer: Fuzzer, seed: str, ended: str) -> Finding | None:

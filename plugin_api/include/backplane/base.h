@@ -97,8 +97,12 @@ enum {
 typedef uint32_t bp_code;
 enum {
   BP_OK = 0,
-  BP_INVALID_ARGUMENT = 1, /* the caller broke a rule of this header */
-  BP_UNSUPPORTED = 2,      /* legal, but this plugin cannot; the host falls back */
+  /* The caller broke a rule of this header. Of execute and of its work: the data were refused, an
+   * index out of range; the host runs that call without the plugin, so that PyTorch says it. */
+  BP_INVALID_ARGUMENT = 1,
+  /* Legal, but this plugin cannot. Of compile and load the host falls back; of a call it is an
+   * error: sizes that cannot be run are refused in claims. */
+  BP_UNSUPPORTED = 2,
   BP_OUT_OF_MEMORY = 3,    /* resource: host or device memory; the host may free and retry */
   BP_RESOURCE_BUSY = 4,    /* resource: queues, handles, licences; retry later */
   BP_DEVICE_LOST = 5,      /* every later call on the device fails so, until the process ends */
