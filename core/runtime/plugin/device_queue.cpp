@@ -44,7 +44,7 @@ Status DeviceQueue::signal(bp_event* event) {
     }
   }
   if (oldest != nullptr) {
-    keep(device_.wait(oldest));
+    keep_found(device_.wait(oldest));
     give_event(oldest);
   }
   // A device tells a failure to the first event behind it, which is ours.
@@ -100,27 +100,32 @@ Status DeviceQueue::failure_of(std::uint64_t number) const {
 
 Status DeviceQueue::finish(bp_event* event, std::uint64_t number) {
   std::vector<bp_event*> owed;
-  Status status;
+  Status kept, found;
   {
     const std::lock_guard lock(mutex_);
     owed.swap(owed_);
-    status = std::exchange(failure_, {});
+    kept = std::exchange(failure_, {});
   }
   owed.push_back(event);
   for (bp_event* one : owed) {
-    Status found = device_.wait(one);
-    if (status.ok()) status = std::move(found);
+    Status status = device_.wait(one);
+    if (found.ok()) found = std::move(status);
     give_event(one);
   }
-  note(number, status);
-  return status;
+  note(number, found);
+  return kept.ok() ? found : kept;
 }
 
 void DeviceQueue::keep(Status failure) {
   if (failure.ok()) return;
-  note(submitted_.load(std::memory_order_relaxed), failure);
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = std::move(failure);
+}
+
+void DeviceQueue::keep_found(Status failure) {
+  if (failure.ok()) return;
+  note(submitted_.load(std::memory_order_relaxed), failure);
+  keep(std::move(failure));
 }
 
 void DeviceQueue::drain() { keep(synchronize()); }
@@ -138,7 +143,7 @@ Status DeviceQueue::poll() {
       owed_.insert(owed_.begin(), owed.begin() + static_cast<std::ptrdiff_t>(i), owed.end());
       break;
     }
-    if (!done.ok()) keep(done.take_status());
+    if (!done.ok()) keep_found(done.take_status());
     give_event(owed[i]);
   }
   const std::lock_guard lock(mutex_);

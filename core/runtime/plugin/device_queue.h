@@ -54,7 +54,8 @@ class DeviceQueue {
   };
   Result<bp_event*> take_event();
   void give_event(bp_event* event);
-  void keep(Status failure);
+  void keep(Status failure);        // that is noted
+  void keep_found(Status failure);  // of all that was submitted so far
   // The answer to all work up to that number.
   void note(std::uint64_t number, const Status& status);
   Status mark(bp_event* event);

@@ -155,23 +155,37 @@ Expr Expressions::select(Expr condition, Expr yes, Expr no) {
   n.c = no;
   return add_node(n);
 }
-// Of nothing.
-Expr Expressions::identity(Reduction how, Type type) {
+Node identity(Reduction how, Type type) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const bool is_wide = type == Type::kI64;
+  double real = 0;
+  std::int64_t integer = 0;
   switch (how) {
+    case Reduction::kSum:
+      break;
     case Reduction::kProduct:
-      return integer(type, 1);
+      real = 1;
+      integer = 1;
+      break;
     case Reduction::kMax:
     case Reduction::kTop:
-      return is_float(type) ? constant(type, -kInfinity)
-                            : integer(type, is_wide ? INT64_MIN : INT32_MIN);
+    case Reduction::kArgMax:
+      real = -kInfinity;
+      integer = is_wide ? INT64_MIN : INT32_MIN;
+      break;
     case Reduction::kMin:
-      return is_float(type) ? constant(type, kInfinity)
-                            : integer(type, is_wide ? INT64_MAX : INT32_MAX);
-    default:
-      return integer(type, 0);
+    case Reduction::kArgMin:
+      real = kInfinity;
+      integer = is_wide ? INT64_MAX : INT32_MAX;
+      break;
   }
+  Node n;  // equal constants are equal nodes: the other number stays 0
+  n.type = type;
+  if (is_float(type))
+    n.real = real;
+  else
+    n.integer = integer;
+  return n;
 }
 Expr Expressions::reduce(Reduction how, Expr body) {
   Node n;
@@ -181,7 +195,7 @@ Expr Expressions::reduce(Reduction how, Expr body) {
   // Compilers find out too, and take a function of the NaN that a mean of nothing is for anything.
   // Where it is another axis that has no extent, nothing is stored.
   if (std::find(extents_.begin(), extents_.end(), 0) != extents_.end())
-    return identity(how, position ? Type::kI64 : node(body).type);
+    return position ? integer(Type::kI64, 0) : add_node(identity(how, node(body).type));
   n.type = position ? Type::kI64 : node(body).type;
   n.a = body;
   n.index = static_cast<std::int32_t>(how);
@@ -279,15 +293,20 @@ Expr Expressions::fold_integers(Op op, Type type, Expr a, Expr b) {
 Expr Expressions::fold_floats(Op op, Type type, Expr a, Expr b) {
   const Node x = node(a), y = node(b);
   if (x.op != Op::kConstant || y.op != Op::kConstant) return kNoExpr;
-  const auto fold = [&](auto p, auto q) {
-    using Float = decltype(p);
-    const Float r = op == Op::kAdd   ? p + q
-                    : op == Op::kSub ? p - q
-                    : op == Op::kMul ? p * q
-                                     : p / q;
-    return constant(type, static_cast<double>(r));
+  const auto fold = [&]<class Float>(Float p, Float q) {
+    switch (op) {
+      case Op::kAdd:
+        return constant(type, p + q);
+      case Op::kSub:
+        return constant(type, p - q);
+      case Op::kMul:
+        return constant(type, p * q);
+      case Op::kDiv:
+        return constant(type, p / q);
+      default:
+        return kNoExpr;
+    }
   };
-  if (op != Op::kAdd && op != Op::kSub && op != Op::kMul && op != Op::kDiv) return kNoExpr;
   if (type == Type::kF64) return fold(x.real, y.real);
   return fold(static_cast<float>(x.real), static_cast<float>(y.real));
 }

@@ -279,27 +279,8 @@ std::string PointPrinter::text_load(const Node& n, bool wide) {
 }
 
 std::string PointPrinter::initial(Reduction how, Type type) const {
-  Node n;
-  n.type = type;
-  switch (how) {
-    case Reduction::kSum:
-      break;
-    case Reduction::kProduct:
-      n.real = 1;
-      n.integer = 1;
-      break;
-    case Reduction::kMax:
-    case Reduction::kTop:
-    case Reduction::kArgMax:
-      n.real = -INFINITY;
-      n.integer = type == Type::kI64 ? INT64_MIN : INT32_MIN;
-      if (type == Type::kI32) return "(-2147483647 - 1)";
-      break;
-    default:
-      n.real = INFINITY;
-      n.integer = type == Type::kI64 ? INT64_MAX : INT32_MAX;
-      break;
-  }
+  const Node n = identity(how, type);
+  if (type == Type::kI32 && n.integer == INT32_MIN) return "(-2147483647 - 1)";
   return literal(n);
 }
 

@@ -107,6 +107,10 @@ struct Node {
   double real = 0;           // constants of float type
 };
 
+// What a reduction of elements of the type starts from, and gives of none: a constant. Of positions,
+// that of the elements they are sought by.
+Node identity(Reduction how, Type type);
+
 // Owns the nodes. Equal nodes are one; constants fold; index arithmetic is simplified by ranges.
 class Expressions {
  public:
@@ -157,7 +161,6 @@ class Expressions {
   Expr add_node(const Node& node);
   Expr fold_integers(Op op, Type type, Expr a, Expr b);
   Expr fold_floats(Op op, Type type, Expr a, Expr b);
-  Expr identity(Reduction how, Type type);
 
   std::vector<std::int64_t> extents_;
   Type index_type_;
