@@ -6,6 +6,7 @@
 
 #include "core/base/log.h"
 #include "core/runtime/host/error.h"
+#include "core/runtime/host/host_services.h"
 #include "core/runtime/plan/memory_check.h"
 #include "core/runtime/plugin/plugin.h"
 
@@ -361,6 +362,7 @@ Status CallFrame::run_step(std::uint32_t id) {
   if (call_->fallback == nullptr)
     return {Code::kUnsupported, "node " + std::to_string(step.index) +
                                     " needs a framework to run on, and there is none"};
+  const HostSpan span("cpu", [&] { return graph_.step_text(id); });
   return call_->fallback->run(step.index, *this);
 }
 

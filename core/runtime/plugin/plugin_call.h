@@ -12,6 +12,7 @@
 
 #include "core/base/status.h"
 #include "core/runtime/host/error.h"
+#include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/watch/call_board.h"
 
@@ -29,12 +30,21 @@ struct CallSite {
   std::string_view detail;  // nodes, or empty
 };
 
+// "execute (aten.mm)"; empty where a span would say nothing: of entries that only ask or give back.
+inline std::string span_name(const CallSite& site) {
+  if (site.entry == "event_query" || site.entry.ends_with("release")) return {};
+  std::string name(site.entry);
+  if (!site.detail.empty()) name.append(" (").append(site.detail).append(")");
+  return name;
+}
+
 // `entry()` is the call, `describe()` its name for errors: "plugin 'x' (x:0): compile".
 template <class Entry, class Describe>
 Status call_plugin(const CallSite& site, Entry&& entry, Describe&& describe) {
   bp_error* error = nullptr;
   try {
     const CallScope scope(site.who, site.entry, site.detail);
+    const HostSpan span(site.who, [&] { return span_name(site); });
     const FpGuard guard(site.who);
     error = std::forward<Entry>(entry)();
   } catch (const abi::__forced_unwind&) {  // the thread is cancelled

@@ -1,0 +1,52 @@
+"""BACKPLANE_TRACE: what the host does, beside the kernels of plugins."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import torch, torch_backplane
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+def f(x): return torch.polygamma(1, model(x).exp()) + 1
+with torch.no_grad():
+    compiled = {door}
+    for _ in range(3): compiled(torch.rand(3, 8))
+"""
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        'torch_backplane.compile(f, backend="{plugin}")',
+        'torch.compile(f, backend="plugin:{plugin}")',
+    ],
+    ids=["own", "torch.compile"],
+)
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+def test_spans_of_the_host(plugin: str, door: str, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(door=door.format(plugin=plugin))],
+        env=os.environ | {"BACKPLANE_TRACE": str(file), "BACKPLANE_QUIET": "1"},
+        check=True,
+        timeout=300,
+    )
+    events = [e for e in json.loads(file.read_text())["traceEvents"] if "dur" in e]
+    names = [e["name"] for e in events]
+
+    def count(begin: str) -> int:
+        return sum(name.startswith(begin) for name in names)
+
+    assert count("compile (aten.linear") == 1, names
+    assert count("execute (aten.linear") >= 2, names
+    assert sum("aten.polygamma" in name for name in names) >= 2, names  # on the CPU
+    assert count("aten.linear") >= 2, names  # of the plugin
+    assert not any("query" in name or "release" in name for name in names)
+    if plugin == "reference":
+        assert count("copy") >= 2, names
