@@ -379,9 +379,9 @@ void set_trace_hooks(const TraceHooks& hooks) {
   HostSpan::collects_.store(hooks.begin != nullptr, std::memory_order_relaxed);
 }
 
-std::uint64_t HostSpan::begin(std::string_view who, std::string_view name) {
+std::uint64_t HostSpan::begin(std::string_view name) {
   const auto begins = trace_hooks.begin;
-  return begins != nullptr && !name.empty() ? begins(who, name) : 0;
+  return begins != nullptr && !name.empty() ? begins("host", name) : 0;
 }
 void HostSpan::end(std::uint64_t span) {
   if (const auto ends = trace_hooks.end; ends != nullptr) ends(span);

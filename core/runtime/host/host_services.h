@@ -37,14 +37,14 @@ struct TraceHooks {
 };
 void set_trace_hooks(const TraceHooks& hooks);
 
-// A span of the host's own while it lives, beside those of plugins.
+// A span of the host's own while it lives, of the category "host"; those of plugins have theirs.
 class HostSpan {
  public:
   // `name()` is asked where spans are collected, and only there; of an empty one there is no span.
   template <class Name>
-  HostSpan(std::string_view who, Name&& name) {
+  explicit HostSpan(Name&& name) {
     if (collects_.load(std::memory_order_relaxed)) [[unlikely]]
-      span_ = begin(who, name());
+      span_ = begin(name());
   }
   ~HostSpan() {
     if (span_ != 0) [[unlikely]]
@@ -55,7 +55,7 @@ class HostSpan {
 
  private:
   friend void set_trace_hooks(const TraceHooks& hooks);
-  static std::uint64_t begin(std::string_view who, std::string_view name);
+  static std::uint64_t begin(std::string_view name);
   static void end(std::uint64_t span);
   inline static std::atomic<bool> collects_{false};
   std::uint64_t span_ = 0;

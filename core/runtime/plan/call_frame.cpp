@@ -362,7 +362,10 @@ Status CallFrame::run_step(std::uint32_t id) {
   if (call_->fallback == nullptr)
     return {Code::kUnsupported, "node " + std::to_string(step.index) +
                                     " needs a framework to run on, and there is none"};
-  const HostSpan span("cpu", [&] { return graph_.step_text(id); });
+  const HostSpan span([&] {
+    return "cpu: " + std::string(graph_.nodes[step.index].op->name) + " (node " +
+           std::to_string(step.index) + ")";
+  });
   return call_->fallback->run(step.index, *this);
 }
 

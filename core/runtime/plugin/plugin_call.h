@@ -30,10 +30,11 @@ struct CallSite {
   std::string_view detail;  // nodes, or empty
 };
 
-// "execute (aten.mm)"; empty where a span would say nothing: of entries that only ask or give back.
+// "acme:0: execute (aten.mm)"; empty where a span would say nothing: of entries that only ask or give back.
 inline std::string span_name(const CallSite& site) {
   if (site.entry == "event_query" || site.entry.ends_with("release")) return {};
-  std::string name(site.entry);
+  std::string name(site.who);
+  name.append(": ").append(site.entry);
   if (!site.detail.empty()) name.append(" (").append(site.detail).append(")");
   return name;
 }
@@ -44,7 +45,7 @@ Status call_plugin(const CallSite& site, Entry&& entry, Describe&& describe) {
   bp_error* error = nullptr;
   try {
     const CallScope scope(site.who, site.entry, site.detail);
-    const HostSpan span(site.who, [&] { return span_name(site); });
+    const HostSpan span([&] { return span_name(site); });
     const FpGuard guard(site.who);
     error = std::forward<Entry>(entry)();
   } catch (const abi::__forced_unwind&) {  // the thread is cancelled
