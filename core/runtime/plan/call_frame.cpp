@@ -363,7 +363,7 @@ Status CallFrame::run_step(std::uint32_t id) {
     return {Code::kUnsupported, "node " + std::to_string(step.index) +
                                     " needs a framework to run on, and there is none"};
   const HostSpan span([&] {
-    return "cpu: " + std::string(graph_.nodes[step.index].op->name) + " (node " +
+    return "cpu: " + std::string(graph_.graph().nodes[step.index].op->name) + " (node " +
            std::to_string(step.index) + ")";
   });
   return call_->fallback->run(step.index, *this);

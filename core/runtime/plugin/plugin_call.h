@@ -30,7 +30,8 @@ struct CallSite {
   std::string_view detail;  // nodes, or empty
 };
 
-// "acme:0: execute (aten.mm)"; empty where a span would say nothing: of entries that only ask or give back.
+// "acme:0: execute (aten.mm)"; empty where a span would say nothing: of entries that only ask or
+// give back.
 inline std::string span_name(const CallSite& site) {
   if (site.entry == "event_query" || site.entry.ends_with("release")) return {};
   std::string name(site.who);

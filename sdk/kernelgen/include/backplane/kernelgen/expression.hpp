@@ -107,8 +107,8 @@ struct Node {
   double real = 0;           // constants of float type
 };
 
-// What a reduction of elements of the type starts from, and gives of none: a constant. Of positions,
-// that of the elements they are sought by.
+// What a reduction of elements of the type starts from, and gives of none: a constant. Of
+// positions, that of the elements they are sought by.
 Node identity(Reduction how, Type type);
 
 // Owns the nodes. Equal nodes are one; constants fold; index arithmetic is simplified by ranges.
