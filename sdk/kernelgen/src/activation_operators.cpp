@@ -76,7 +76,8 @@ Results threshold_backward(Expressions& e, OperatorSource& s) {
   return {e.select(e.binary(Op::kLe, x, m.attribute("threshold", 0, m.type())), m.number(0), g)};
 }
 Expr clip(Emitter& m, Expr x, double low, double high) {
-  return m.e.binary(Op::kMin, m.e.binary(Op::kMax, x, m.number(low)), m.number(high));
+  // Of equal ones the second is taken: zero keeps its sign.
+  return m.e.binary(Op::kMin, m.number(high), m.e.binary(Op::kMax, m.number(low), x));
 }
 Results hardtanh(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

@@ -283,13 +283,13 @@ Results lerp(Expressions& e, OperatorSource& s) {  // start, end, weight
 }
 Results addcmul(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr v = m.attribute("value", 1, m.type());
-  return {m.wrap(e.add(m.in(0, m.type()), e.mul(e.mul(v, m.in(1, m.type())), m.in(2, m.type()))))};
+  const Expr product = e.mul(scaled(m, m.in(1, m.type()), "value"), m.in(2, m.type()));
+  return {m.wrap(e.add(m.in(0, m.type()), product))};
 }
 Results addcdiv(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr v = m.attribute("value", 1, m.type());
-  return {e.add(m.in(0, m.type()), e.div(e.mul(v, m.in(1, m.type())), m.in(2, m.type())))};
+  const Expr ratio = e.div(scaled(m, m.in(1, m.type()), "value"), m.in(2, m.type()));
+  return {e.add(m.in(0, m.type()), ratio)};
 }
 template <int kMillionths>
 Results times(Expressions& e, OperatorSource& s) {
@@ -320,6 +320,13 @@ Results xlogy(Expressions& e, OperatorSource& s) {
   const Expr a = m.in(0, m.type(), "self"), b = m.in(s.has(1) ? 1 : 9, m.type(), "other");
   const Expr y =
       e.select(e.binary(Op::kEq, a, m.number(0)), m.number(0), e.mul(a, e.unary(Op::kLog, b)));
+  return {e.select(e.binary(Op::kNe, b, b), m.number(kNan), y)};
+}
+Results xlog1py(Expressions& e, OperatorSource& s) {
+  Emitter m{e, s};
+  const Expr a = m.in(0, m.type(), "self"), b = m.in(1, m.type(), "other");
+  const Expr y =
+      e.select(e.binary(Op::kEq, a, m.number(0)), m.number(0), e.mul(a, e.unary(Op::kLog1p, b)));
   return {e.select(e.binary(Op::kNe, b, b), m.number(kNan), y)};
 }
 Results copysign(Expressions& e, OperatorSource& s) {
@@ -521,7 +528,9 @@ constexpr Operator kOps[] = {
     {"aten.zero", K::kPointwise, zero},
     {"aten.fill.Scalar", K::kPointwise, fill},
     {"aten.fill.Tensor", K::kPointwise, fill},
+    {"aten.special_xlog1py", K::kFloatsOnly, xlog1py},
     {"aten.logit", K::kFloatsOnly, logit},
+    {"aten.special_logit", K::kFloatsOnly, logit},
     {"aten.sinc", K::kFloatsOnly, sinc},
     {"aten._masked_scale", K::kFloatsOnly, masked_scale},
     {"aten.native_dropout_backward", K::kFloatsOnly, masked_scale},

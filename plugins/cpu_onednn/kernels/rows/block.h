@@ -26,8 +26,8 @@ inline Domain domain_of(Type t) {
       X(Log10) X(Log1p) X(Tanh) X(Erf) X(Erfc) X(Sigmoid) X(Silu) X(Gelu) X(GeluTanh) X(Relu)     \
           X(Floor) X(Ceil) X(Trunc) X(Round) X(Sign) X(LogicalNot) X(BitNot) X(Truth) X(IsNan)    \
               X(IsInf) X(Signbit) X(Sin) X(Cos) X(Tan) X(Asin) X(Acos) X(Atan) X(Sinh) X(Cosh)    \
-                  X(Asinh) X(Acosh) X(Atanh) X(Lgamma) X(Digamma) X(Erfinv) X(LogSigmoid) X(Mish) \
-                      X(Softplus) X(ToBF16) X(ToF16) X(ToI32) X(WrapI32) X(WrapI16) X(WrapI8) X(WrapU8)
+                  X(Asinh) X(Acosh) X(Atanh) X(Lgamma) X(Digamma) X(Erfinv)           \
+                      X(ToBF16) X(ToF16) X(ToI32) X(WrapI32) X(WrapI16) X(WrapI8) X(WrapU8)
 #define BP_BINARY_OPCODES(X)                                                                       \
   X(Add)                                                                                           \
   X(Sub) X(Mul) X(Div) X(TruncDiv) X(FloorDiv) X(Remainder) X(Fmod) X(Min) X(Max) X(Fmin) X(Fmax)  \

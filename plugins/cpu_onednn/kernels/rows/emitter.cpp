@@ -5,6 +5,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "kernels/kernel_registry.h"
+
 namespace backplane::onednn {
 
 Register Emitter::operand(std::size_t i, Domain domain, std::string_view name) {
@@ -65,8 +67,10 @@ Register Emitter::wrapped(Register r) {
 const ProgramOp* find_program_op(std::string_view name) {
   static const auto& table = *[] {
     auto* made = new std::unordered_map<std::string_view, const ProgramOp*>;
-    for (const auto ops : {pointwise_program_ops(), activation_program_ops(), row_program_ops()})
-      for (const ProgramOp& op : ops) made->emplace(op.name, &op);
+    for (const auto ops : {pointwise_program_ops(), row_program_ops(), formula_program_ops()})
+      for (const ProgramOp& op : ops)
+        if (find_kernel(op.name) == nullptr || op.kind == ProgramOp::kRow)
+          made->emplace(op.name, &op);
     return made;
   }();
   const auto found = table.find(name);

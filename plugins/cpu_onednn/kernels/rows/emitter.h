@@ -25,6 +25,7 @@ class Emitter {
       : program_(program), node_(node), dims_(dims), scope_(scope), row_length_(row_length) {}
 
   const sdk::NodeView& node() const { return node_; }
+  const sdk::Dims& dims() const { return dims_; }
   RowProgram& program() { return program_; }
   std::int64_t row_length() const { return row_length_; }
   Type out(std::size_t i = 0) const { return known_type(node_.result(i).dtype()); }
@@ -70,11 +71,11 @@ struct ProgramOp {
     kRow,         // reduces over the dims that row_dims gives
   } kind;
 };
-// Null where the operator is none of these.
+// Null where the operator is none of these. Those of the tables come before kernelgen's formulas.
 const ProgramOp* find_program_op(std::string_view name);
 std::span<const ProgramOp> pointwise_program_ops();
-std::span<const ProgramOp> activation_program_ops();
 std::span<const ProgramOp> row_program_ops();
+std::span<const ProgramOp> formula_program_ops();
 
 // Of operators of kind kRow: the dims that a row is made of, ascending.
 std::vector<std::size_t> row_dims(const sdk::NodeView& node);

@@ -1,7 +1,5 @@
-// Arithmetic, comparisons, logic, rounding, conversions.
-#include <cmath>
-#include <limits>
-
+// Pointwise operators that are one instruction, or need one that kernelgen's expressions have not.
+// All others are lowered from those (formula.h).
 #include "kernels/rows/emitter.h"
 
 namespace backplane::onednn {
@@ -40,49 +38,7 @@ Results reversed(Emitter& e) {
   const Domain d = e.domain();
   return {e.wrapped(e.apply(kOp, e.attribute("self", 0, d), e.operand(0, d)))};
 }
-template <Opcode kOp>
-Results logical(Emitter& e) {
-  const Domain d = e.common_domain(0, 1, "other");
-  return {e.apply(kOp, e.operand(0, d), e.operand(1, d, "other"))};
-}
-template <Opcode kInteger, Opcode kBool>
-Results bits(Emitter& e) {
-  const Domain d = Domain::kI64;
-  return {e.wrapped(e.apply(e.out() == Type::kBool ? kBool : kInteger, e.operand(0, d, "self"),
-                            e.operand(1, d, "other")))};
-}
-template <Opcode kInteger, Opcode kBool>
-Results bits_reversed(Emitter& e) {
-  const Domain d = Domain::kI64;
-  return {e.wrapped(e.apply(e.out() == Type::kBool ? kBool : kInteger, e.attribute("self", 0, d),
-                            e.operand(0, d)))};
-}
 
-Register scaled(Emitter& e, Register r, std::string_view attribute) {
-  if (e.real(attribute, 1) == 1) return r;
-  return e.apply(Opcode::kMul, r, e.attribute(attribute, 1, e.domain()));
-}
-
-Results add(Emitter& e) {
-  const Domain d = e.domain();
-  const Register a = e.operand(0, d, "self"), b = scaled(e, e.operand(1, d, "other"), "alpha");
-  return {e.wrapped(e.apply(e.out() == Type::kBool ? Opcode::kOr : Opcode::kAdd, a, b))};
-}
-Results sub(Emitter& e) {
-  const Domain d = e.domain();
-  const Register a = e.operand(0, d, "self"), b = scaled(e, e.operand(1, d, "other"), "alpha");
-  return {e.wrapped(e.apply(Opcode::kSub, a, b))};
-}
-Results rsub(Emitter& e) {
-  const Domain d = e.domain();
-  const Register a = scaled(e, e.operand(0, d), "alpha"), b = e.operand(1, d, "other");
-  return {e.wrapped(e.apply(Opcode::kSub, b, a))};
-}
-Results mul(Emitter& e) {
-  const Domain d = e.domain();
-  const Register a = e.operand(0, d, "self"), b = e.operand(1, d, "other");
-  return {e.wrapped(e.apply(e.out() == Type::kBool ? Opcode::kAnd : Opcode::kMul, a, b))};
-}
 Results div(Emitter& e) {
   const Domain d = e.domain();
   return {e.apply(Opcode::kDiv, e.operand(0, d, "self"), e.operand(1, d, "other"))};
@@ -120,53 +76,6 @@ Results pow_from_scalar(Emitter& e) {
   return {e.wrapped(e.apply(Opcode::kPow, e.attribute("self", 1, d), e.operand(0, d)))};
 }
 
-Results where(Emitter& e) {
-  const Domain d = e.domain();
-  const Register condition = e.operand(0, domain_of(e.type(0)));
-  // The condition is a truth value in some domain; 0 and 1 convert exactly.
-  return {e.apply(Opcode::kWhere, e.program().convert(condition, d), e.operand(1, d, "self"),
-                  e.operand(2, d, "other"))};
-}
-Results where_self_scalar(Emitter& e) {  // where.ScalarSelf: condition, other
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kWhere, e.operand(0, d), e.attribute("self", 0, d), e.operand(1, d))};
-}
-Results where_other_scalar(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kWhere, e.operand(0, d), e.operand(1, d), e.attribute("other", 0, d))};
-}
-Results where_scalars(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kWhere, e.operand(0, d), e.attribute("self", 0, d),
-                  e.attribute("other", 0, d))};
-}
-Results masked_fill(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kWhere, e.operand(1, d), e.operand(2, d, "value"), e.operand(0, d))};
-}
-Results clamp(Emitter& e) {
-  const Domain d = e.domain();
-  Register r = e.operand(0, d);
-  if (e.present("min")) r = e.apply(Opcode::kMax, r, e.attribute("min", 0, d));
-  if (e.present("max")) r = e.apply(Opcode::kMin, r, e.attribute("max", 0, d));
-  return {e.apply(Opcode::kCopy, r)};
-}
-Results clamp_tensor(Emitter& e) {
-  const Domain d = e.domain();
-  Register r = e.operand(0, d);
-  if (e.has(1)) r = e.apply(Opcode::kMax, r, e.operand(1, d));
-  if (e.has(2)) r = e.apply(Opcode::kMin, r, e.operand(2, d));
-  return {e.apply(Opcode::kCopy, r)};
-}
-Results clamp_min(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kMax, e.operand(0, d), e.operand(1, d, "min"))};
-}
-Results clamp_max(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kMin, e.operand(0, d), e.operand(1, d, "max"))};
-}
-
 Results to_copy(Emitter& e) {
   const Type from = e.type(0), to = e.out();
   Register r = e.operand(0, domain_of(from));
@@ -189,98 +98,19 @@ Results copy_source(Emitter& e) {  // aten.copy: self, src
     return {e.apply(Opcode::kTruth, e.operand(1, domain_of(e.type(1))))};
   return {e.apply(Opcode::kCopy, e.operand(1, d))};
 }
-Results lerp(Emitter& e) {
+Results gelu(Emitter& e) {
+  const bool tanh = e.node().text_or("approximate", "none") == "tanh";
+  return {e.apply(tanh ? Opcode::kGeluTanh : Opcode::kGelu, e.operand(0, e.domain()))};
+}
+Results gelu_backward(Emitter& e) {
+  const bool tanh = e.node().text_or("approximate", "none") == "tanh";
   const Domain d = e.domain();
-  const Register a = e.operand(0, d), b = e.operand(1, d), w = e.operand(2, d, "weight");
-  // From the end that is nearer, so that the weight one gives the other end.
-  const Register way = e.apply(Opcode::kSub, b, a), left = e.apply(Opcode::kSub, e.number(1, d), w);
-  const Register is_low = e.apply(Opcode::kLt, e.apply(Opcode::kAbs, w), e.number(0.5, d));
-  return {e.apply(Opcode::kWhere, is_low, e.apply(Opcode::kFma, w, way, a),
-                  e.apply(Opcode::kSub, b, e.apply(Opcode::kMul, way, left)))};
+  return {e.apply(tanh ? Opcode::kGeluTanhBackward : Opcode::kGeluBackward, e.operand(0, d),
+                  e.operand(1, d))};
 }
-Results addcmul(Emitter& e) {
+Results silu_backward(Emitter& e) {
   const Domain d = e.domain();
-  const Register product =
-      e.apply(Opcode::kMul, scaled(e, e.operand(1, d), "value"), e.operand(2, d));
-  return {e.wrapped(e.apply(Opcode::kAdd, e.operand(0, d), product))};
-}
-Results addcdiv(Emitter& e) {
-  const Domain d = e.domain();
-  const Register ratio =
-      e.apply(Opcode::kDiv, scaled(e, e.operand(1, d), "value"), e.operand(2, d));
-  return {e.apply(Opcode::kAdd, e.operand(0, d), ratio)};
-}
-Results nan_to_num(Emitter& e) {
-  const Domain d = e.domain();
-  const Register x = e.operand(0, d);
-  if (!is_float(e.out())) return {e.apply(Opcode::kCopy, x)};
-  const double top = e.out() == Type::kF64    ? std::numeric_limits<double>::max()
-                     : e.out() == Type::kF16  ? 65504.0
-                     : e.out() == Type::kBF16 ? 0x1.FEp127
-                                              : double{std::numeric_limits<float>::max()};
-  const double infinity = std::numeric_limits<double>::infinity();
-  Register r = e.apply(Opcode::kWhere, e.apply(Opcode::kIsNan, x), e.attribute("nan", 0, d), x);
-  r = e.apply(Opcode::kWhere, e.apply(Opcode::kEq, x, e.number(infinity, d)),
-              e.attribute("posinf", top, d), r);
-  return {e.apply(Opcode::kWhere, e.apply(Opcode::kEq, x, e.number(-infinity, d)),
-                  e.attribute("neginf", -top, d), r)};
-}
-Results bitwise_not(Emitter& e) {
-  const Register x = e.operand(0, Domain::kI64);
-  return {e.out() == Type::kBool ? e.apply(Opcode::kLogicalNot, x)
-                                 : e.wrapped(e.apply(Opcode::kBitNot, x))};
-}
-Results frac(Emitter& e) {
-  const Register x = e.operand(0, e.domain());
-  return {e.apply(Opcode::kSub, x, e.apply(Opcode::kTrunc, x))};
-}
-Results deg2rad(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kMul, e.operand(0, d), e.number(0.017453292519943295, d))};
-}
-Results rad2deg(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kMul, e.operand(0, d), e.number(57.29577951308232, d))};
-}
-Results infinite(Emitter& e, double sign) {
-  const Domain d = domain_of(e.type(0));
-  const Register x = e.operand(0, d);
-  if (d == Domain::kI64) return {e.apply(Opcode::kIsInf, x)};
-  return {e.apply(Opcode::kEq, x, e.number(sign * std::numeric_limits<double>::infinity(), d))};
-}
-Results isposinf(Emitter& e) { return infinite(e, 1); }
-Results isneginf(Emitter& e) { return infinite(e, -1); }
-Results logit(Emitter& e) {
-  const Domain d = e.domain();
-  Register x = e.operand(0, d);
-  if (e.present("eps")) {
-    // Not a clamp: above one half the bounds change places, and the lower one is asked first.
-    const Register low = e.attribute("eps", 0, d),
-                   high = e.apply(Opcode::kSub, e.number(1, d), low);
-    const Register rest = e.apply(Opcode::kWhere, e.apply(Opcode::kLt, high, x), high, x);
-    x = e.apply(Opcode::kWhere, e.apply(Opcode::kLt, x, low), low, rest);
-  }
-  const Register odds = e.apply(Opcode::kDiv, x, e.apply(Opcode::kSub, e.number(1, d), x));
-  return {e.apply(Opcode::kLog, odds)};
-}
-Results xlog1py(Emitter& e) {
-  const Domain d = e.domain();
-  const Register a = e.operand(0, d, "self"), b = e.operand(1, d, "other");
-  const Register y = e.apply(Opcode::kMul, a, e.apply(Opcode::kLog1p, b));
-  const Register zero = e.apply(Opcode::kEq, a, e.number(0, d));
-  const Register kept = e.apply(Opcode::kWhere, zero, e.number(0, d), y);
-  return {e.apply(Opcode::kWhere, e.apply(Opcode::kIsNan, b), b, kept)};
-}
-Results sinc(Emitter& e) {
-  const Domain d = e.domain();
-  const Register x = e.operand(0, d), t = e.apply(Opcode::kMul, x, e.number(M_PI, d));
-  return {e.apply(Opcode::kWhere, e.apply(Opcode::kEq, x, e.number(0, d)), e.number(1, d),
-                  e.apply(Opcode::kDiv, e.apply(Opcode::kSin, t), t))};
-}
-Results masked_scale(Emitter& e) {  // native_dropout_backward: grad, mask; scale
-  const Domain d = e.domain();
-  const Register g = e.apply(Opcode::kMul, e.operand(0, d), e.operand(1, d));
-  return {e.apply(Opcode::kMul, g, e.attribute("scale", 1, d))};
+  return {e.apply(Opcode::kSiluBackward, e.operand(0, d), e.operand(1, d))};
 }
 
 using K = ProgramOp;
@@ -301,6 +131,11 @@ constexpr ProgramOp kOps[] = {
                                             BP_FLOAT_ONE("sigmoid", Sigmoid)
                                                 BP_FLOAT_ONE("special_expit", Sigmoid){
                                                     "aten.reciprocal", reciprocal, K::kFloatsOnly},
+    {"aten.relu", one<Opcode::kRelu>, K::kPointwise},
+    {"aten.gelu", gelu, K::kFloatsOnly},
+    {"aten.gelu_backward", gelu_backward, K::kFloatsOnly},
+    {"aten.silu", one<Opcode::kSilu>, K::kFloatsOnly},
+    {"aten.silu_backward", silu_backward, K::kFloatsOnly},
     {"aten.neg", one_wrapped<Opcode::kNeg>, K::kPointwise},
     {"aten.abs", one_wrapped<Opcode::kAbs>, K::kPointwise},
     {"aten.absolute", one_wrapped<Opcode::kAbs>, K::kPointwise},
@@ -312,30 +147,15 @@ constexpr ProgramOp kOps[] = {
     {"aten.trunc", one<Opcode::kTrunc>, K::kPointwise},
     {"aten.fix", one<Opcode::kTrunc>, K::kPointwise},
     {"aten.round", one<Opcode::kRound>, K::kPointwise},
-    {"aten.frac", frac, K::kFloatsOnly},
     {"aten.positive", copy_of, K::kPointwise},
     {"aten.clone", copy_of, K::kPointwise},
     {"aten.contiguous", copy_of, K::kPointwise},
     {"aten.lift_fresh_copy", copy_of, K::kPointwise},
     {"aten._to_copy", to_copy, K::kPointwise},
     {"aten.copy", copy_source, K::kPointwise},
-    {"aten.deg2rad", deg2rad, K::kFloatsOnly},
-    {"aten.rad2deg", rad2deg, K::kFloatsOnly},
     {"aten.isnan", predicate<Opcode::kIsNan>, K::kPointwise},
     {"aten.isinf", predicate<Opcode::kIsInf>, K::kPointwise},
-    {"aten.isposinf", isposinf, K::kPointwise},
-    {"aten.isneginf", isneginf, K::kPointwise},
     {"aten.signbit", predicate<Opcode::kSignbit>, K::kPointwise},
-    {"aten.logical_not", predicate<Opcode::kLogicalNot>, K::kPointwise},
-    {"aten.bitwise_not", bitwise_not, K::kPointwise},
-    {"aten.add.Tensor", add, K::kPointwise},
-    {"aten.add.Scalar", add, K::kPointwise},
-    {"aten.sub.Tensor", sub, K::kPointwise},
-    {"aten.sub.Scalar", sub, K::kPointwise},
-    {"aten.rsub.Tensor", rsub, K::kPointwise},
-    {"aten.rsub.Scalar", rsub, K::kPointwise},
-    {"aten.mul.Tensor", mul, K::kPointwise},
-    {"aten.mul.Scalar", mul, K::kPointwise},
     {"aten.div.Tensor", div, K::kFloatsOnly},
     {"aten.div.Scalar", div, K::kFloatsOnly},
     {"aten.true_divide.Tensor", div, K::kFloatsOnly},
@@ -367,14 +187,10 @@ constexpr ProgramOp kOps[] = {
     {"aten.xlogy.Tensor", two<Opcode::kXlogy>, K::kFloatsOnly},
     {"aten.xlogy.Scalar_Other", two<Opcode::kXlogy>, K::kFloatsOnly},
     {"aten.xlogy.Scalar_Self", reversed<Opcode::kXlogy>, K::kFloatsOnly},
-    {"aten.special_xlog1py", xlog1py, K::kFloatsOnly},
     {"aten.logaddexp", two<Opcode::kLogaddexp>, K::kFloatsOnly},
     {"aten.logaddexp2", two<Opcode::kLogaddexp2>, K::kFloatsOnly},
     {"aten.heaviside", two<Opcode::kHeaviside>, K::kPointwise},
     {"aten.gcd", two<Opcode::kGcd>, K::kPointwise},
-    {"aten.logit", logit, K::kFloatsOnly},
-    {"aten.special_logit", logit, K::kFloatsOnly},
-    {"aten.sinc", sinc, K::kFloatsOnly},
     {"aten.eq.Tensor", compare<Opcode::kEq>, K::kPointwise},
     {"aten.eq.Scalar", compare<Opcode::kEq>, K::kPointwise},
     {"aten.ne.Tensor", compare<Opcode::kNe>, K::kPointwise},
@@ -387,41 +203,10 @@ constexpr ProgramOp kOps[] = {
     {"aten.gt.Scalar", compare<Opcode::kGt>, K::kPointwise},
     {"aten.ge.Tensor", compare<Opcode::kGe>, K::kPointwise},
     {"aten.ge.Scalar", compare<Opcode::kGe>, K::kPointwise},
-    {"aten.logical_and", logical<Opcode::kAnd>, K::kPointwise},
-    {"aten.logical_or", logical<Opcode::kOr>, K::kPointwise},
-    {"aten.logical_xor", logical<Opcode::kXor>, K::kPointwise},
-    {"aten.bitwise_and.Tensor", bits<Opcode::kBitAnd, Opcode::kAnd>, K::kPointwise},
-    {"aten.bitwise_and.Scalar", bits<Opcode::kBitAnd, Opcode::kAnd>, K::kPointwise},
-    {"aten.bitwise_and.Scalar_Tensor", bits_reversed<Opcode::kBitAnd, Opcode::kAnd>, K::kPointwise},
-    {"aten.bitwise_or.Tensor", bits<Opcode::kBitOr, Opcode::kOr>, K::kPointwise},
-    {"aten.bitwise_or.Scalar", bits<Opcode::kBitOr, Opcode::kOr>, K::kPointwise},
-    {"aten.bitwise_or.Scalar_Tensor", bits_reversed<Opcode::kBitOr, Opcode::kOr>, K::kPointwise},
-    {"aten.bitwise_xor.Tensor", bits<Opcode::kBitXor, Opcode::kXor>, K::kPointwise},
-    {"aten.bitwise_xor.Scalar", bits<Opcode::kBitXor, Opcode::kXor>, K::kPointwise},
-    {"aten.bitwise_xor.Scalar_Tensor", bits_reversed<Opcode::kBitXor, Opcode::kXor>, K::kPointwise},
     {"aten.bitwise_left_shift.Tensor", two<Opcode::kShiftLeft>, K::kPointwise},
     {"aten.bitwise_left_shift.Tensor_Scalar", two<Opcode::kShiftLeft>, K::kPointwise},
     {"aten.bitwise_right_shift.Tensor", two<Opcode::kShiftRight>, K::kPointwise},
     {"aten.bitwise_right_shift.Tensor_Scalar", two<Opcode::kShiftRight>, K::kPointwise},
-    {"aten.where.self", where, K::kPointwise},
-    {"aten.where.ScalarSelf", where_self_scalar, K::kPointwise},
-    {"aten.where.ScalarOther", where_other_scalar, K::kPointwise},
-    {"aten.where.Scalar", where_scalars, K::kPointwise},
-    {"aten.masked_fill.Scalar", masked_fill, K::kPointwise},
-    {"aten.masked_fill.Tensor", masked_fill, K::kPointwise},
-    {"aten.clamp", clamp, K::kPointwise},
-    {"aten.clamp.Tensor", clamp_tensor, K::kPointwise},
-    {"aten.clamp_min", clamp_min, K::kPointwise},
-    {"aten.clamp_min.Tensor", clamp_min, K::kPointwise},
-    {"aten.clamp_max", clamp_max, K::kPointwise},
-    {"aten.clamp_max.Tensor", clamp_max, K::kPointwise},
-    {"aten.lerp.Scalar", lerp, K::kFloatsOnly},
-    {"aten.lerp.Tensor", lerp, K::kFloatsOnly},
-    {"aten.addcmul", addcmul, K::kPointwise},
-    {"aten.addcdiv", addcdiv, K::kFloatsOnly},
-    {"aten.nan_to_num", nan_to_num, K::kPointwise},
-    {"aten.native_dropout_backward", masked_scale, K::kFloatsOnly},
-    {"aten._masked_scale", masked_scale, K::kFloatsOnly},
 };
 
 }  // namespace

@@ -169,9 +169,6 @@ BlockFunction real_unary(Opcode op) {
     BP_REAL(Lgamma, std::lgamma(x))
     BP_REAL(Digamma, digamma(x))
     BP_REAL(Erfinv, erfinv(x))
-    BP_REAL(LogSigmoid, std::min(x, T{0}) - std::log1p(std::exp(-std::abs(x))))
-    BP_REAL(Softplus, std::max(x, T{0}) + std::log1p(std::exp(-std::abs(x))))
-    BP_REAL(Mish, x * std::tanh(std::max(x, T{0}) + std::log1p(std::exp(-std::abs(x)))))
     BP_REAL(ToBF16, static_cast<T>(to_float(to_bfloat16(static_cast<float>(x)))))
     BP_REAL(ToF16, static_cast<T>(to_float(to_float16(static_cast<float>(x)))))
     default:

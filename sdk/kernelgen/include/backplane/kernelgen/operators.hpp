@@ -44,6 +44,7 @@ struct Operator {
   EmitOperator emit;
 };
 
+std::vector<const Operator*> operators();  // of static storage
 // Null where the operator is none of these.
 const Operator* find_operator(std::string_view name);
 
