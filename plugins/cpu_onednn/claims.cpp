@@ -1,5 +1,7 @@
 #include "claims.h"
 
+#include <backplane/sdk/groups.hpp>
+
 #include "kernels/kernel_registry.h"
 #include "kernels/primitives/convolution.h"
 #include "kernels/primitives/matmul.h"
@@ -33,25 +35,9 @@ Answer check_values(const NodeView& node) {
 }
 
 Answer check_program(const NodeView& node, const ProgramOp& op) {
-  if (absent(node.result()) || node.operand_count() == 0 || !node.has_operand(0))
-    return refusal(BP_REFUSED_ATTRIBUTE, "no tensor operand");
-  const bool float_result = is_float(*type_of(node.result().dtype()));
-  if (op.kind == ProgramOp::kFloatsOnly && !float_result)
-    return refusal(BP_REFUSED_DTYPE, "floating point results only");
-  for (std::uint32_t i = 0; i < node.raw().attribute_count; ++i) {  // complex numbers are text
-    const std::string_view mode = node.text_or("rounding_mode", "");
-    if (!mode.empty() && mode != "floor" && mode != "trunc")
-      return refusal(BP_REFUSED_ATTRIBUTE, "an unknown rounding mode");
-  }
-  for (const std::string_view name : {"other", "value", "self", "exponent", "min", "max", "alpha"})
-    if (const bp_attribute* a = node.attribute(name); a && a->kind == BP_ATTRIBUTE_STRING)
-      return refusal(BP_REFUSED_DTYPE, "no complex numbers");
+  if (Answer no = sdk::refuse_points(node, op.kind == ProgramOp::kFloatsOnly)) return no;
   const std::string_view name = node.op();
-  if (name.starts_with("aten.bitwise") || name == "aten.gcd" ||
-      name.find("_shift") != std::string_view::npos)
-    for (std::size_t i = 0; i < node.operand_count(); ++i)
-      if (node.has_operand(i) && is_float(*type_of(node.operand(i).dtype())))
-        return refusal(BP_REFUSED_DTYPE, "bit operations on integers only");
+  const bool float_result = is_float(*type_of(node.result().dtype()));
   if (name == "aten.native_layer_norm" || name.find("softmax") != std::string_view::npos)
     if (!float_result) return refusal(BP_REFUSED_DTYPE, "floating point results only");
   if (op.kind == ProgramOp::kRow)

@@ -427,19 +427,8 @@ std::optional<sdk::Refusal> refuse_point_op(const NodeView& node) {
   };
   const Operator& op = *kernelgen::find_operator(node.op());
   const std::string_view name = node.op();
-  if (is_absent(node.result())) return no(BP_REFUSED_ATTRIBUTE, "no result");
+  if (auto refused = sdk::refuse_points(node, op.kind == Operator::kFloatsOnly)) return refused;
   const bool float_result = kernelgen::is_float(*storage_of(node.result().dtype()));
-  if (op.kind == Operator::kFloatsOnly && !float_result)
-    return no(BP_REFUSED_DTYPE, "floating point results only");
-  if (node.operand_count() == 0 || !node.has_operand(0))
-    return no(BP_REFUSED_ATTRIBUTE, "no tensor operand");
-  for (const std::string_view a : {"other", "value", "self", "exponent", "min", "max", "alpha"})
-    if (const bp_attribute* x = node.attribute(a); x && x->kind == BP_ATTRIBUTE_STRING)
-      return no(BP_REFUSED_DTYPE, "no complex numbers");
-  if (name.starts_with("aten.bitwise"))
-    for (std::size_t i = 0; i < node.operand_count(); ++i)
-      if (node.has_operand(i) && kernelgen::is_float(*storage_of(node.operand(i).dtype())))
-        return no(BP_REFUSED_DTYPE, "bit operations on integers only");
   if (op.kind == Operator::kChannel) {
     if (!float_result) return no(BP_REFUSED_DTYPE, "floating point results only");
     if (node.operand(0).rank() < 2) return no(BP_REFUSED_SHAPE, "needs a dim of channels");
@@ -447,9 +436,6 @@ std::optional<sdk::Refusal> refuse_point_op(const NodeView& node) {
       if (!node.has_operand(i) || node.operand(i).rank() != 1)
         return no(BP_REFUSED_ATTRIBUTE, "statistics are missing");
   }
-  const std::string_view mode = node.text_or("rounding_mode", "");
-  if (!mode.empty() && mode != "floor" && mode != "trunc")
-    return no(BP_REFUSED_ATTRIBUTE, "an unknown rounding mode");
   if (is_row_op(op)) {
     const std::size_t rank = dims_of_rows(node, op).size();
     std::size_t last = SIZE_MAX;

@@ -12,6 +12,8 @@
 #include <queue>
 #include <set>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,39 @@ struct PointSpace {
     return with;
   }
 };
+
+// Why no kernel of points can run a pointwise or row operator, whose tensors have kernels' types.
+inline std::optional<Refusal> refuse_points(const NodeView& node, bool floats_only) {
+  const auto no = [](bp_refusal reason, std::string_view text) {
+    return Refusal{0, reason, std::string(text)};
+  };
+  const auto is_float = [](const ValueView& v) {
+    return v.dtype().code == BP_DTYPE_FLOAT || v.dtype().code == BP_DTYPE_BFLOAT;
+  };
+  if (node.result().dtype().bits == 0) return no(BP_REFUSED_ATTRIBUTE, "no result");
+  if (node.operand_count() == 0 || !node.has_operand(0))
+    return no(BP_REFUSED_ATTRIBUTE, "no tensor operand");
+  if (floats_only && !is_float(node.result()))
+    return no(BP_REFUSED_DTYPE, "floating point results only");
+  for (std::size_t i = 0; i < node.attribute_count(); ++i) {
+    const bp_attribute& a = node.raw_attribute(i);
+    const std::string_view name = view(a.name);
+    if (a.kind != BP_ATTRIBUTE_STRING) continue;
+    const std::string_view text = node.text_or(name, "");
+    if (name == "rounding_mode" && text != "floor" && text != "trunc")
+      return no(BP_REFUSED_ATTRIBUTE, "an unknown rounding mode");
+    for (const std::string_view number :
+         {"other", "value", "self", "exponent", "min", "max", "alpha"})
+      if (name == number) return no(BP_REFUSED_DTYPE, "no complex numbers");  // which are text
+  }
+  const std::string_view op = node.op();
+  if (op.starts_with("aten.bitwise") || op.starts_with("aten.gcd") ||
+      op.find("_shift") != std::string_view::npos)
+    for (std::size_t i = 0; i < node.operand_count(); ++i)
+      if (node.has_operand(i) && is_float(node.operand(i)))
+        return no(BP_REFUSED_DTYPE, "bit operations on integers only");
+  return std::nullopt;
+}
 
 // At first every node is a group of its own, numbered in graph order; views are in none.
 class NodeGroups {
