@@ -25,13 +25,16 @@ SHORT = (torch.float32, torch.bfloat16, torch.float16)
 # What those may be off from float64 beside what PyTorch is off, in units of the result's rounding.
 EXCESS = 8.0
 # Words of PyTorch's own kernels that refuse what ours take: demands, the gradient of a group norm with
-# a bias and no weight, that of a clamp which its bounds make larger, that of a strided scatter.
+# a bias and no weight, that of a clamp which its bounds make larger, that of a strided scatter, that
+# of a safe softmax from halves to floats.
 ITS_OWN = (
     "must be contiguous",
     "Expected X.is_contiguous",
     "tensor does not have a device",
     "doesn't match the broadcast shape",
     "as_strided_scatter is currently only supported for contiguous inputs",
+    "expected scalar type Float but found Half",
+    "expected scalar type Float but found BFloat16",
 )
 
 
@@ -94,7 +97,7 @@ def accidents(name, args, out):
         return None
     if name in ("native_layer_norm", "native_group_norm") and out.shape != args[0].shape:
         return ~out.isfinite()
-    if name in ("hardtanh_backward", "elu_backward"):
+    if name in ("hardtanh_backward", "hardswish_backward", "elu_backward"):
         inside = next(a for a in args[1:] if isinstance(a, torch.Tensor))
         return inside.isnan() if inside.shape == out.shape else None
     source = args[1] if name == "copy_" and isinstance(args[1], torch.Tensor) else args[0]

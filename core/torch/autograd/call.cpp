@@ -14,12 +14,13 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <tuple>
 
 #include "core/runtime/plugin/pack_cache.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
 #include "core/torch/bridge/borrowed_tensors.h"
+#include "core/torch/bridge/shared_memory.h"
 #include "core/torch/bridge/writable.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/memory.h"
@@ -271,16 +272,27 @@ std::vector<std::uint32_t> counted_arguments(const Signature& signature, const S
 namespace {
 
 bool writes_shared_memory(const Signature& signature, std::span<const at::Tensor> arguments) {
-  const auto storage = [&](std::uint32_t input) -> const c10::StorageImpl* {
-    const at::Tensor& tensor = arguments[signature.argument_of_input[input]];
-    return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  struct Input {
+    bridge::MemoryRange memory;
+    bool is_written = false;
   };
-  std::unordered_map<const c10::StorageImpl*, std::uint32_t> written;
-  for (const std::uint32_t input : signature.mutated) written.try_emplace(storage(input), input);
-  for (std::uint32_t input = 0; input < signature.argument_of_input.size(); ++input) {
-    const c10::StorageImpl* const own = storage(input);
-    const auto writer = written.find(own);
-    if (own != nullptr && writer != written.end() && writer->second != input) return true;
+  std::vector<Input> inputs(signature.argument_of_input.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    inputs[i].memory = bridge::memory_range(arguments[signature.argument_of_input[i]]);
+  for (const std::uint32_t input : signature.mutated) inputs[input].is_written = true;
+  // In the order of their memory, each has only to look at what reaches furthest before it.
+  std::ranges::sort(inputs, {}, [](const Input& input) {
+    return std::tuple(input.memory.device.type(), input.memory.device.index(), input.memory.begin);
+  });
+  bridge::MemoryRange furthest, furthest_written;
+  for (const Input& input : inputs) {
+    if (input.memory.overlaps(furthest_written)) return true;
+    if (input.is_written && input.memory.overlaps(furthest)) return true;
+    const auto take = [&](bridge::MemoryRange& into) {
+      if (into.device != input.memory.device || into.end < input.memory.end) into = input.memory;
+    };
+    take(furthest);
+    if (input.is_written) take(furthest_written);
   }
   return false;
 }

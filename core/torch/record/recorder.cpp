@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/torch/bridge/shared_memory.h"
 #include "core/torch/bridge/tangent.h"
 #include "core/torch/bridge/writable.h"
 #include "core/torch/record/dead_calls.h"
@@ -280,15 +281,13 @@ class Recording {
   Status check_shared_memory() const {
     for (std::size_t a = 0; a < handed_.size(); ++a) {
       if (new_values_[a] == kNoValue) continue;
-      const at::Tensor& written = arguments_[handed_[a].first_argument];
-      if (!written.has_storage()) continue;
-      for (std::size_t b = 0; b < handed_.size(); ++b) {
-        const at::Tensor& other = arguments_[handed_[b].first_argument];
-        if (a != b && other.has_storage() && written.is_alias_of(other))
+      const bridge::MemoryRange written =
+          bridge::memory_range(arguments_[handed_[a].first_argument]);
+      for (std::size_t b = 0; b < handed_.size(); ++b)
+        if (a != b && written.overlaps(bridge::memory_range(arguments_[handed_[b].first_argument])))
           return unsupported("the program writes " + argument_text(handed_[a].first_argument) +
                              ", which shares memory with " +
                              argument_text(handed_[b].first_argument));
-      }
     }
     return {};
   }
