@@ -36,7 +36,8 @@ def stats() -> dict[str, Any]:
     ``record_ns``               time spent recording
     ``structures``              programs that differ in more than sizes; each is compiled apart
     ``class_splits``            sizes that refuted what earlier ones had in common: compiled anew
-    ``second_differentiations``  backward calls with ``create_graph=True``, which PyTorch runs
+    ``second_differentiations``  backward calls with ``create_graph=True`` or batched tangents,
+                                which PyTorch runs
     ``plugin_nodes``            nodes of the compiled graphs that run on plugins; views do not count
     ``fallback_nodes``          nodes of the compiled graphs that run with ATen on the CPU
     ``compile_ns``              time spent compiling, plugins included

@@ -26,7 +26,18 @@ std::uint32_t version_of(const at::Tensor& tensor) {
                                : torch::autograd::impl::version_counter(tensor).current_version();
 }
 
-constexpr const char* kWho = "backplane: gradients of gradients run the program again by PyTorch";
+constexpr const char* kWho =
+    "backplane: gradients of gradients, and of a batch of tangents (vmap), run the program again "
+    "by "
+    "PyTorch";
+
+// Of a transformation such as vmap: it has no memory, and only PyTorch's own operators know it.
+bool is_transformed(const at::Tensor& tensor) {
+  static constexpr c10::DispatchKeySet kKeys{
+      c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched,
+      c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::FuncTorchGradWrapper};
+  return tensor.defined() && tensor.key_set().has_any(kKeys);
+}
 
 // While one lives, the CPU's generator gives what it gave from `state` on; undefined: nothing.
 class DrawAgain {
@@ -140,7 +151,8 @@ variable_list JointNode::apply(variable_list&& tangents) {
     }
     if (releases_) held_.clear();
   }
-  if (at::GradMode::is_enabled()) return differentiate_again(tangents);
+  if (at::GradMode::is_enabled() || std::ranges::any_of(tangents, is_transformed))
+    return differentiate_again(tangents);
   for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
 
   Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);
@@ -166,7 +178,7 @@ std::vector<at::Tensor> JointNode::inputs_again() const {
     at::Tensor argument(arguments_[a].lock());
     const bool is_needed = i >= signature.needs_content.size() || signature.needs_content[i];
     TORCH_CHECK(argument.defined() || !is_needed, kWho, ", but argument ", a,
-                " is gone. Keep it alive until backward with create_graph=True has run.");
+                " is gone. Keep it alive until that backward has run.");
     TORCH_CHECK(!is_needed || version_of(argument) == versions_[a], kWho, ", but argument ", a,
                 " was modified by an inplace operation since (it is at version ",
                 argument.defined() ? version_of(argument) : 0, "; expected version ", versions_[a],
@@ -211,6 +223,8 @@ variable_list JointNode::differentiate_again(const variable_list& tangents) cons
   TORCH_CHECK(!program_->signature.draws_on_device && sizes_->program, kWho,
               ", but this one draws random numbers on a device, so a second run would differ. Take "
               "the gradient of gradients outside of the compiled region.");
+  const bool create_graph = at::GradMode::is_enabled();
+  const at::AutoGradMode with_history(true);
   const std::vector<at::Tensor> inputs = inputs_again();
   g_second_differentiations.fetch_add(1, std::memory_order_relaxed);
   const variable_list outputs = [&] {
@@ -224,8 +238,8 @@ variable_list JointNode::differentiate_again(const variable_list& tangents) cons
     differentiated.push_back(outputs[i]);
     given.push_back(tangents[i]);
   }
-  return torch::autograd::grad(differentiated, wanted, given, /*retain_graph=*/true,
-                               /*create_graph=*/true, /*allow_unused=*/true);
+  return torch::autograd::grad(differentiated, wanted, given, /*retain_graph=*/true, create_graph,
+                               /*allow_unused=*/true);
 }
 
 }  // namespace backplane::autograd

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/torch/bridge/errors.h"
+#include "core/torch/interpret/interpreter.h"
 #include "core/torch/record/session.h"
 
 namespace backplane::call {
@@ -78,6 +79,16 @@ PyObject* CompiledCallable::run(Entry& entry, const guards::Registers& registers
   return refusal.empty() ? nullptr : call_plainly(call, refusal);
 }
 
+PyObject* CompiledCallable::call_below_dispatcher(const CallArguments& call) {
+  const std::string reason = "PyTorch's dispatcher calls it, from a __torch_dispatch__";
+  if (!options_.strict) return call_plainly(call, reason);
+  bridge::set_error("BP-0105",
+                    Status(Code::kUnsupported, options_.name + " cannot be captured: " + reason +
+                                                   ". Without strict it runs as plain "
+                                                   "Python"));
+  return nullptr;
+}
+
 PyObject* CompiledCallable::call_in_frames(const CallArguments& call) {
   // Held: the program may reset the function that it runs in.
   const std::shared_ptr<Frames> frames = frames_;
@@ -107,6 +118,8 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
 }
 
 PyObject* CompiledCallable::call(const CallArguments& call) {
+  if (capture::is_below_dispatcher()) [[unlikely]]
+    return call_below_dispatcher(call);
   ScratchRegisters scratch;
   guards::Registers& registers = scratch.get();
   if (const std::shared_ptr<Entry> entry = entries_.find(call, registers))

@@ -45,6 +45,7 @@ class CompiledCallable {
   void reset();
 
  private:
+  PyObject* call_below_dispatcher(const guards::CallArguments& call);
   PyObject* call_in_frames(const guards::CallArguments& call);
   // As plain Python where the plugin refuses the data, unless `strict`.
   PyObject* run(Entry& entry, const guards::Registers& registers,

@@ -12,6 +12,7 @@
 #include "core/torch/frames/frame_effects.h"
 #include "core/torch/frames/frame_lifetimes.h"
 #include "core/torch/frames/frame_log.h"
+#include "core/torch/interpret/interpreter.h"
 
 namespace backplane::call {
 
@@ -194,6 +195,7 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   if (throwing || content.is_generator || content.first_unit != 0 ||
       (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0)
     return cpython::evaluate_by_default(thread, frame, throwing);
+  if (capture::is_below_dispatcher()) return cpython::evaluate_unhooked(thread, frame, throwing);
   if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
   // Runs when something is let go, or the collector comes: none of the program's.
   if (code->co_name == capture::finalizer_name())

@@ -15,17 +15,16 @@
 
 namespace backplane::capture {
 
+bool is_below_dispatcher() {
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  return excluded.has(record::kRecordKey) || excluded.has(c10::DispatchKey::Functionalize);
+}
+
 namespace {
 
 using cpython::Ref;
 
 constexpr std::uint64_t kMostInstructions = 100'000'000;
-
-// Python that PyTorch's dispatcher calls, such as shape functions, is none of the program's.
-bool is_below_dispatcher() {
-  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
-  return excluded.has(record::kRecordKey) || excluded.has(c10::DispatchKey::Functionalize);
-}
 
 // The two functions of Python that PyErr_WarnEx() calls.
 bool shows_warning_of_c(std::string_view file, std::string_view function) {

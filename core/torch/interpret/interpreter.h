@@ -23,6 +23,12 @@
 
 namespace backplane::capture {
 
+// Whether PyTorch's dispatcher has called this thread's Python: shape functions during a capture,
+// the
+// __torch_dispatch__ of modes and classes otherwise. Operators do not come to the recorder there,
+// so nothing is captured, and no frame of it is the program's.
+bool is_below_dispatcher();
+
 // A code object as the interpreter wants it.
 struct DecodedCode {
   cpython::Ref object;
