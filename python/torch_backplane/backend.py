@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from torch_backplane import _C, written_views
 from torch_backplane.account import FrameAccount, setup_logging
@@ -45,7 +46,10 @@ def compile_frame(
             f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
         )
     account = FrameAccount(plugin, parsed)
-    if parsed.recorder:
+    if parsed.recorder and _has_nested_tensors(graph_module):
+        # Their sizes would be symbols of TorchDynamo's that come from nowhere.
+        account.aot_reason = "nested tensors"
+    elif parsed.recorder:
         try:
             return RecordedFrame(account, graph_module, example_inputs)
         except _C.StatusError as error:
@@ -65,6 +69,14 @@ def compile_frame(
         text = f"AOTAutograd does not take it: {type(error).__name__}: {error}".splitlines()[0]
         account.note_eager("frame's", _C.StatusError("unsupported", text))
         return graph_module.forward
+
+
+def _has_nested_tensors(graph_module: Any) -> bool:
+    return any(
+        isinstance(value, torch.Tensor) and value.is_nested
+        for node in graph_module.graph.nodes
+        for value in pytree.tree_leaves(node.meta.get("example_value"))
+    )
 
 
 def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list[Any]) -> Any:

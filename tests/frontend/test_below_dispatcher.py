@@ -118,3 +118,12 @@ def test_what_a_compiled_program_reaches_through_it(door: str) -> None:
     for _ in range(2):
         assert torch.equal(compiled(kind(torch.ones(3))), torch.full((3,), 7.0))
     assert log == ["one", "two"]
+
+
+def test_a_trace_of_torchscript_sees_the_operators() -> None:
+    compiled = torch_backplane.compile(lambda x: x.sin() + 1, backend="cpu_onednn")
+    x = torch.randn(3)
+    compiled(x)
+    traced = torch.jit.trace(lambda x: compiled(x) * 2, (x,))
+    y = torch.randn(3)
+    torch.testing.assert_close(traced(y), (y.sin() + 1) * 2)

@@ -128,3 +128,22 @@ def test_gradients_of_results_that_show_an_element_twice(backend: str, dynamic: 
     (actual,) = torch.autograd.grad(compiled(x), x, tangent)
     (expected,) = torch.autograd.grad(windows(x), x, tangent)
     torch.testing.assert_close(actual, expected)
+
+
+def test_a_nested_tensor_made_inside() -> None:
+    """Its size is a symbol of TorchDynamo's that a recording would leave without a source."""
+
+    def program(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        nested = torch.nested.nested_tensor_from_jagged(values, offsets)
+        return (nested * 2).sin().values()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="plugin:cpu_onednn", options={"report": False})
+    for ends in ([0, 2, 6], [0, 1, 3, 6]):
+        values = torch.randn(6, 3, requires_grad=True)
+        offsets = torch.tensor(ends)
+        results = []
+        for f in (compiled, program):
+            y = f(values, offsets)
+            results.append([y, *torch.autograd.grad(y.sum(), values)])
+        torch.testing.assert_close(*results)

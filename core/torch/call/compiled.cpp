@@ -1,5 +1,7 @@
 #include "core/torch/call/compiled.h"
 
+#include <torch/csrc/jit/frontend/tracer.h>
+
 #include <utility>
 
 #include "core/base/log.h"
@@ -79,8 +81,7 @@ PyObject* CompiledCallable::run(Entry& entry, const guards::Registers& registers
   return refusal.empty() ? nullptr : call_plainly(call, refusal);
 }
 
-PyObject* CompiledCallable::call_below_dispatcher(const CallArguments& call) {
-  const std::string reason = "PyTorch's dispatcher calls it, from a __torch_dispatch__";
+PyObject* CompiledCallable::call_uncaptured(const CallArguments& call, const std::string& reason) {
   if (!options_.strict) return call_plainly(call, reason);
   bridge::set_error("BP-0105",
                     Status(Code::kUnsupported, options_.name + " cannot be captured: " + reason +
@@ -119,7 +120,9 @@ Result<std::shared_ptr<Entry>> CompiledCallable::capture(const CallArguments& ca
 
 PyObject* CompiledCallable::call(const CallArguments& call) {
   if (capture::is_below_dispatcher()) [[unlikely]]
-    return call_below_dispatcher(call);
+    return call_uncaptured(call, "PyTorch's dispatcher calls it, from a __torch_dispatch__");
+  if (torch::jit::tracer::isTracing()) [[unlikely]]
+    return call_uncaptured(call, "torch.jit.trace is tracing it");
   ScratchRegisters scratch;
   guards::Registers& registers = scratch.get();
   if (const std::shared_ptr<Entry> entry = entries_.find(call, registers))

@@ -45,7 +45,8 @@ class CompiledCallable {
   void reset();
 
  private:
-  PyObject* call_below_dispatcher(const guards::CallArguments& call);
+  // Where nothing can be captured; an error if it must be.
+  PyObject* call_uncaptured(const guards::CallArguments& call, const std::string& reason);
   PyObject* call_in_frames(const guards::CallArguments& call);
   // As plain Python where the plugin refuses the data, unless `strict`.
   PyObject* run(Entry& entry, const guards::Registers& registers,

@@ -269,6 +269,11 @@ class Run {
   }
 
   [[noreturn]] void fail(const World& world, const Interpreter& interpreter) {
+    if (PyObject* const raised = interpreter.interruption()) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised);
+      interrupted_ = true;
+      throw std::runtime_error("interrupted");
+    }
     if (world.stopped()) {
       PyErr_Clear();
       stop_point_ = interpreter.stop_point();

@@ -25,6 +25,7 @@ namespace {
 using cpython::Ref;
 
 constexpr std::uint64_t kMostInstructions = 100'000'000;
+constexpr std::size_t kMostOperators = 50'000;
 
 // The two functions of Python that PyErr_WarnEx() calls.
 bool shows_warning_of_c(std::string_view file, std::string_view function) {
@@ -331,6 +332,18 @@ void Interpreter::close_generators() {
   PyErr_Restore(type, value, traceback);
 }
 
+int Interpreter::run_signal_handlers() {
+  const cpython::HookPause pause;  // they are none of the program
+  if (PyErr_CheckSignals() == 0) return 0;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback) PyException_SetTraceback(value, traceback);
+  interruption_ = Ref::borrow(value);
+  PyErr_Restore(type, value, traceback);
+  return -1;
+}
+
 PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended) {
   const auto& instructions = state.code.code.instructions;
   bool add_traceback = true;
@@ -350,6 +363,7 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
         }
         return nullptr;
       }
+      if (interruption_) return nullptr;
       if (add_traceback) state.running.add_traceback();
       add_traceback = true;
       failed = false;
@@ -377,9 +391,16 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
       world_.stop("the program runs too long to be captured");
       continue;
     }
-    if ((instruction_count_ & 0xffff) == 0 && PyErr_CheckSignals() != 0) {
-      failed = true;
-      continue;
+    if ((instruction_count_ & 0xfff) == 0) {
+      if (run_signal_handlers() != 0) {
+        failed = true;
+        continue;
+      }
+      const record::Session* session = record::Session::current();
+      if (session && session->tape.calls.size() > kMostOperators) {
+        world_.stop("the program calls too many operators to be captured");
+        continue;
+      }
     }
     bool handled = false;
     Flow flow = Flow::kNext;

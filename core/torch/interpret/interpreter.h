@@ -87,6 +87,9 @@ class Interpreter final : public cpython::Evaluator {
   }
   const std::vector<cpython::Ref>& root_arguments() const { return root_arguments_; }
   bool has_broken() const { return has_broken_; }
+  // What a signal's handler raised meanwhile; null: nothing. It ends the capture, and is the
+  // caller's.
+  PyObject* interruption() const { return interruption_.get(); }
 
   PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) override;
 
@@ -221,6 +224,8 @@ class Interpreter final : public cpython::Evaluator {
     std::uint64_t input_versions;
   };
   std::uint64_t input_versions() const;
+  int run_signal_handlers();  // -1: one raised
+  cpython::Ref interruption_;
   std::vector<HeldLock> held_locks_;
 };
 

@@ -59,7 +59,24 @@ void add_held(PyObject* object, std::vector<PyObject*>& out) {
   }
 }
 
+// A key that C code would look for by the tensor's identity.
+bool is_found_by_tensor(PyObject* key) {
+  if (guards::is_tensor(key)) return true;
+  if (!PyTuple_Check(key)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+    if (is_found_by_tensor(PyTuple_GET_ITEM(key, i))) return true;
+  return false;
+}
+
 }  // namespace
+
+// The program has tensors of its own in the place of those from outside, and would not find them.
+bool World::may_be_searched(PyObject* container, PyObject* key) {
+  if (!is_found_by_tensor(key)) return true;
+  stop(std::string("code in C would look through a ") + Py_TYPE(container)->tp_name +
+       " from outside whose keys are tensors");
+  return false;
+}
 
 bool World::expose_child(PyObject* child, SourceId source) {
   if (++exposed_count_ > kMostExposed) {
@@ -75,8 +92,8 @@ bool World::expose_dict(PyObject* dict, SourceId source, std::vector<PyObject*>&
   PyObject *key, *value;
   while (PyDict_Next(dict, &position, &key, &value)) {
     // The guard of the keys holds the very objects.
-    if (!is_primitive(key) && !guards::is_tensor(key) && !Ref::steal(read_constant(key)))
-      return false;
+    if (!may_be_searched(dict, key)) return false;
+    if (!is_primitive(key) && !Ref::steal(read_constant(key))) return false;
     if (!expose_child(value, guards_.sources().add(SourceKind::kDictItem, source, key)))
       return false;
     out_children.push_back(value);
@@ -114,7 +131,8 @@ bool World::expose_pieces(PyObject* object, SourceId source, std::vector<PyObjec
     PyObject* key;
     Py_hash_t hash;
     for (Py_ssize_t i = 0; _PySet_NextEntry(object, &position, &key, &hash); ++i)
-      if (!add(key, SourceKind::kSetItem, nullptr, i)) return false;
+      if (!may_be_searched(object, key) || !add(key, SourceKind::kSetItem, nullptr, i))
+        return false;
   } else if (guards::is_deque(object)) {
     guards_.guard_length(source, Py_SIZE(object));
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i) {

@@ -173,6 +173,7 @@ class World {
   PyObject* admit_tuple(PyObject* object, const char* giver, bool is_new);
   bool admit_children(PyObject* object, const char* giver);
   void know(PyObject* object, SourceId source);
+  bool may_be_searched(PyObject* container, PyObject* key);
   bool expose_child(PyObject* child, SourceId source);
   bool expose_dict(PyObject* dict, SourceId source, std::vector<PyObject*>& out_children);
   bool expose_pieces(PyObject* object, SourceId source, std::vector<PyObject*>& out_children);
