@@ -1,7 +1,7 @@
 #include "core/runtime/isolate/channel.h"
 
-#include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -15,13 +15,14 @@ namespace backplane::runtime {
 
 namespace {
 
+constexpr std::size_t kAtOnce = 4096;
 constexpr std::uint64_t kBodyLimit = std::uint64_t{1} << 36;
 
 bool receive_all(int fd, void* memory, std::size_t size) {
   auto* at = static_cast<char*>(memory);
   while (size != 0) {
     const ssize_t got = ::recv(fd, at, size, 0);
-    if (got == 0 || (got < 0 && errno != EINTR)) return false;
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) return false;
     if (got < 0) continue;
     at += got;
     size -= static_cast<std::size_t>(got);
@@ -99,14 +100,27 @@ bool Channel::send(const FrameHead& head, std::string_view body) {
   return true;
 }
 
-Channel::Heard Channel::receive(FrameHead& head, std::string& body, int timeout_ms) {
-  pollfd wanted{fd_, POLLIN, 0};
-  const int found = ::poll(&wanted, 1, timeout_ms);
-  if (found == 0 || (found < 0 && errno == EINTR)) return Heard::kNothingYet;
-  if (found < 0 || !receive_all(fd_, &head, sizeof head) || head.size_bytes > kBodyLimit)
+Channel::Heard Channel::receive(FrameHead& head, std::string& body) {
+  std::array<char, kAtOnce> first;  // most frames as a whole: one question to the system
+  const ssize_t got = ::recv(fd_, first.data(), first.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kNothingYet;
+  if (got <= 0) return Heard::kEnd;
+  const auto size = static_cast<std::size_t>(got);
+  std::memcpy(&head, first.data(), std::min(size, sizeof head));
+  if (size < sizeof head &&
+      !receive_all(fd_, reinterpret_cast<char*>(&head) + size, sizeof head - size))
     return Heard::kEnd;
+  if (head.size_bytes > kBodyLimit) return Heard::kEnd;
   body.resize(head.size_bytes);
-  return receive_all(fd_, body.data(), body.size()) ? Heard::kAll : Heard::kEnd;
+  const std::size_t had = size - std::min(size, sizeof head);
+  if (had > body.size()) return Heard::kEnd;
+  std::memcpy(body.data(), first.data() + sizeof head, had);
+  return receive_all(fd_, body.data() + had, body.size() - had) ? Heard::kAll : Heard::kEnd;
+}
+
+void Channel::set_patience(int milliseconds) {
+  const timeval wait{milliseconds / 1000, milliseconds % 1000 * 1000};
+  ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
 }
 
 bool Channel::send_descriptor(int fd) {

@@ -64,8 +64,10 @@ class Channel {
 
   enum class Heard : std::uint8_t { kAll, kNothingYet, kEnd };
   bool send(const FrameHead& head, std::string_view body);
-  // Waits for at most that long until an answer begins, then for all of it. Negative: for good.
-  Heard receive(FrameHead& head, std::string& body, int timeout_ms);
+  // Waits until a frame begins, at most for what set_patience said, and then for all of it. One is
+  // under way at a time, so that what comes together belongs together.
+  Heard receive(FrameHead& head, std::string& body);
+  void set_patience(int milliseconds);  // of receive; at first without an end
 
   // Over a socket that carries descriptors.
   bool send_descriptor(int fd);

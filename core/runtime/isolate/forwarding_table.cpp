@@ -133,9 +133,7 @@ std::uint32_t device_count(bp_plugin* plugin) {
 bp_error* device_describe(bp_plugin* plugin, std::uint32_t index, bp_device_info* out_info) {
   const bp_device_info* shown = nullptr;
   if (bp_error* const error = IsolatedPlugin::of(plugin).describe(index, shown)) return error;
-  const std::size_t capacity = std::min(out_info->struct_size, sizeof *shown);
-  std::memcpy(out_info, shown, capacity);
-  out_info->struct_size = capacity;
+  std::memcpy(out_info, shown, std::min(out_info->struct_size, sizeof *shown));
   return nullptr;
 }
 

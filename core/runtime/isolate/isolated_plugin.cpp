@@ -21,7 +21,6 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::uint64_t kWorkerLimit = 4;  // of one plugin in one process
-constexpr int kSliceMs = 50;               // between two questions to the program
 constexpr double kGraceSeconds = 3;        // after Ctrl-C: most calls end by themselves
 // What the model of copies gets for memory that is copied from one place of it to another.
 constexpr double kCopyBytesPerSecond = 8e9;
@@ -176,7 +175,7 @@ bp_error* IsolatedPlugin::ask(const Place& place, const Question& question,
   bool is_interrupted = false;
   if (!channel.send(head, request.bytes())) return lost(worker, question);
   for (;;) {
-    const Channel::Heard heard = channel.receive(head, answer, kSliceMs);
+    const Channel::Heard heard = channel.receive(head, answer);
     if (heard == Channel::Heard::kAll) break;
     if (heard == Channel::Heard::kEnd) return lost(worker, question);
     const double waited = Seconds(Clock::now() - begin).count();

@@ -2,8 +2,27 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
+#include <set>
+#include <utility>
 
 namespace backplane::runtime {
+
+namespace {
+struct Asked {
+  std::mutex mutex;
+  std::set<std::string, std::less<>> names;
+};
+Asked& asked() {
+  static Asked* const made = new Asked;
+  return *made;
+}
+}  // namespace
+
+void ask_for_isolation(std::string plugin) {
+  const std::lock_guard lock(asked().mutex);
+  asked().names.insert(std::move(plugin));
+}
 
 bool is_isolation_asked(std::string_view plugin) {
   const char* const text = std::getenv("BACKPLANE_ISOLATION");
@@ -14,7 +33,8 @@ bool is_isolation_asked(std::string_view plugin) {
     if (name == plugin) return true;
     left.remove_prefix(std::min(left.size(), name.size() + 1));
   }
-  return false;
+  const std::lock_guard lock(asked().mutex);
+  return asked().names.contains(plugin);
 }
 
 }  // namespace backplane::runtime

@@ -133,7 +133,6 @@ WireInfo::WireInfo(WireReader& in) {
   view_ = in.get<bp_device_info>();
   for (std::string* text : {&name_, &architecture_, &driver_, &unique_id_}) *text = in.text();
   rates_ = in.array<bp_device_rate>();
-  view_.struct_size = sizeof view_;
   view_.name = {name_.data(), name_.size()};
   view_.architecture = {architecture_.data(), architecture_.size()};
   view_.driver = {driver_.data(), driver_.size()};

@@ -118,7 +118,7 @@ class WireGraph {
 };
 
 void put_info(WireWriter& out, const bp_device_info& info);
-// Keeps its texts and rates itself.
+// Keeps its texts and rates itself. struct_size is as the plugin set it, for whoever checks that.
 class WireInfo {
  public:
   explicit WireInfo(WireReader& in);

@@ -25,6 +25,7 @@ namespace backplane::runtime {
 namespace {
 
 constexpr int kFirstFree = 10;  // descriptors behind those that a worker inherits
+constexpr int kSliceMs = 50;    // between two questions to the program whether it still waits
 constexpr int kReapMs = 5000, kFinishMs = 2000;
 
 // Descriptors that lead to workers. A child of fork() must hold none: a worker ends when nobody
@@ -193,6 +194,7 @@ Channel WorkerProcess::take_channel() {
   Channel here, there;
   if (!make_channels(here, there) || !control_.send_descriptor(there.fd())) return {};
   keep_from_children(here.fd());
+  here.set_patience(kSliceMs);
   return here;
 }
 

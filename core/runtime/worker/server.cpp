@@ -92,7 +92,7 @@ class Server {
     std::string body;
     for (;;) {
       FrameHead head;
-      const Channel::Heard heard = channel.receive(head, body, -1);
+      const Channel::Heard heard = channel.receive(head, body);
       if (heard == Channel::Heard::kNothingYet) continue;
       if (heard == Channel::Heard::kEnd) ::_exit(0);  // the parent is gone
       WireWriter front, rest;
