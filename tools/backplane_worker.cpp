@@ -13,8 +13,10 @@ int main(int count, char** arguments) {
   const std::string_view digits = count == 3 ? arguments[2] : "";
   std::from_chars(digits.data(), digits.data() + digits.size(), bytes);
   if (bytes == 0) {
-    std::fputs("backplane-worker: it is started by the program whose plugin it holds\n", stderr);
-    return 2;
+    const bool is_help = count == 2 && std::string_view(arguments[1]) == "--help";
+    std::fputs("backplane-worker: it is started by the program whose plugin it holds\n",
+               is_help ? stdout : stderr);
+    return is_help ? 0 : 2;
   }
   Result<runtime::SharedMapping> memory =
       runtime::SharedMapping::map(runtime::kWorkerMemory, bytes);

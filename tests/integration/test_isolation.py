@@ -114,6 +114,37 @@ def test_strict_raises_and_names_plugin_and_nodes() -> None:
     assert "ended by SIGKILL" in lost and "0 aten.mul.Tensor, 1 aten.relu" in lost
 
 
+GONE = """
+import os, signal, torch, torch_backplane
+from pathlib import Path
+def compiled(scale):
+    return torch.compile(lambda x: (x * scale).relu(), backend="plugin:reference", dynamic=False)
+first = compiled(2)
+print(first(torch.ones(3)).tolist())
+for task in Path("/proc/self/task").iterdir():
+    for pid in (task / "children").read_text().split():
+        if "backplane-worke" in Path(f"/proc/{pid}/comm").read_text():
+            os.kill(int(pid), signal.SIGSEGV)
+print(first(torch.ones(3)).tolist())
+torch._dynamo.reset()
+print(compiled(3)(torch.ones(3)).tolist())
+print("graphs with PyTorch:", torch_backplane.stats()["eager_graphs"])
+"""
+
+
+def test_a_device_of_its_own_memory_is_lost_until_the_program_ends() -> None:
+    ended = run(GONE, BACKPLANE_ISOLATION="process")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "[2.0, 2.0, 2.0]",
+        "[2.0, 2.0, 2.0]",
+        "[3.0, 3.0, 3.0]",
+        "graphs with PyTorch: 1",
+    ]
+    assert "ended by SIGSEGV inside of" in ended.stderr
+    assert "and with it what the device held" in ended.stderr
+
+
 OPTION = """
 import torch, torch_backplane
 f = torch.compile(torch.relu, backend="plugin:cpu_onednn", options={"isolation": "process"})

@@ -72,7 +72,7 @@ bp_error* unparsed() {
 // The device in the worker that there is. Of work that begins anew it is opened again in a new one.
 bp_error* locate(ForwardedDevice& device, bool begins_anew, IsolatedPlugin::Place& out_place,
                  std::uint64_t& out_remote) {
-  out_place = device.plugin.place(begins_anew && device.shares_memory);
+  out_place = device.plugin.place(begins_anew);
   if (out_place.worker == nullptr) return out_place.why;
   {
     const std::lock_guard lock(device.mutex);
@@ -117,18 +117,7 @@ bp_error* ask_object(ForwardedDevice& device, WorkerEntry entry, const WireWrite
 
 // ---- Device
 
-std::uint32_t device_count(bp_plugin* plugin) {
-  auto& isolated = IsolatedPlugin::of(plugin);
-  std::string answer;
-  bp_error* const error =
-      isolated.ask(isolated.place(/*begins_anew=*/true), {WorkerEntry::kDeviceCount}, {}, answer);
-  if (error != nullptr) {
-    isolated.log_failure(WorkerEntry::kDeviceCount, error);
-    return 0;
-  }
-  WireReader in(answer);
-  return in.get<std::uint32_t>();
-}
+std::uint32_t device_count(bp_plugin* plugin) { return IsolatedPlugin::of(plugin).device_count(); }
 
 bp_error* device_describe(bp_plugin* plugin, std::uint32_t index, bp_device_info* out_info) {
   const bp_device_info* shown = nullptr;
@@ -140,10 +129,10 @@ bp_error* device_describe(bp_plugin* plugin, std::uint32_t index, bp_device_info
 bp_error* device_open(bp_plugin* plugin, std::uint32_t index, bp_device** out_device) {
   auto& isolated = IsolatedPlugin::of(plugin);
   auto device = std::make_unique<ForwardedDevice>(isolated, index, isolated.shares_memory(index));
-  if (!device->shares_memory) isolated.bind_to_worker();
   IsolatedPlugin::Place place;
   std::uint64_t remote = 0;
   if (bp_error* const error = locate(*device, /*begins_anew=*/true, place, remote)) return error;
+  if (!device->shares_memory) isolated.bind_to_worker();
   *out_device = handle_of<bp_device>(device.release());
   return nullptr;
 }

@@ -22,6 +22,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr std::uint64_t kWorkerLimit = 4;  // of one plugin in one process
 constexpr double kGraceSeconds = 3;        // after Ctrl-C: most calls end by themselves
+constexpr double kEndSeconds = 10;         // of calls that the end of the program waits for
 // What the model of copies gets for memory that is copied from one place of it to another.
 constexpr double kCopyBytesPerSecond = 8e9;
 constexpr double kCallNs = 20'000;
@@ -43,6 +44,47 @@ bp_error* error_about(bp_code code, const std::string& text,
   args.node_count = node_ids.size();
   return host_api().error_create(nullptr, &args);
 }
+
+// How long to wait for an answer.
+class CallLimit {
+ public:
+  explicit CallLimit(const IsolatedPlugin::Question& question) : question_(question) {
+    const bool is_the_end =
+        question.entry == WorkerEntry::kShutdown || question.entry == WorkerEntry::kDeviceClose;
+    seconds_ = deadline_seconds();
+    if (is_the_end) seconds_ = std::min(seconds_, kEndSeconds);
+    asked_for_ = static_cast<double>(question.may_take_ns) / 1e9;
+  }
+  // Between the slices of the wait: asks the program whether it still wants to.
+  void look() {
+    waited_ = Seconds(Clock::now() - begin_).count();
+    if (is_interrupted_ || question_.gives_back) return;
+    if (question_.cancel != nullptr) {
+      is_interrupted_ = host_api().is_cancelled(question_.cancel) != 0;
+    } else if (asked_for_ == 0 || waited_ > asked_for_ + kGraceSeconds) {
+      // A wait comes back by itself, and who asked for it asks the program.
+      is_interrupted_ = wants_interrupt();
+    }
+    if (is_interrupted_) interrupted_end_ = waited_ + kGraceSeconds;
+  }
+  bool is_interrupted() const { return is_interrupted_; }
+  bool was_cancelled() const { return is_interrupted_ && question_.cancel != nullptr; }
+  bool is_over() const {
+    return waited_ >= seconds_ + asked_for_ || (is_interrupted_ && waited_ >= interrupted_end_);
+  }
+  std::string why() const {
+    if (is_interrupted_) return "by an interrupt";
+    const bool is_asked = seconds_ == deadline_seconds();
+    return "as it did not answer within " + std::to_string(std::lround(seconds_)) + " s" +
+           (is_asked ? " (BACKPLANE_DEADLINE)" : "");
+  }
+
+ private:
+  const IsolatedPlugin::Question& question_;
+  const Clock::time_point begin_ = Clock::now();
+  double seconds_ = 0, asked_for_ = 0, waited_ = 0, interrupted_end_ = 0;
+  bool is_interrupted_ = false;
+};
 
 // What stands in front of every answer: the spans, the error.
 bp_error* read_front(const std::string& plugin, WireReader& in) {
@@ -138,13 +180,13 @@ void IsolatedPlugin::bind_to_worker() {
   is_bound_ = true;
 }
 
-bp_error* IsolatedPlugin::lost(WorkerProcess& worker, const Question& question) {
+bp_error* IsolatedPlugin::lost(WorkerProcess& worker, const Question& question, bp_code code) {
   const std::string how = worker.how_it_ended();
   {
     const std::lock_guard lock(mutex_);
     how_it_ended_ = how;
   }
-  return error_about(BP_DEVICE_LOST,
+  return error_about(code,
                      "its worker process was ended " + how + " inside of " +
                          std::string(entry_name(question.entry)),
                      question.node_ids);
@@ -154,14 +196,11 @@ bp_error* IsolatedPlugin::ask(const Place& place, const Question& question,
                               const WireWriter& request, std::string& answer) {
   if (place.worker == nullptr) return place.why;
   WorkerProcess& worker = *place.worker;
-  Channel channel = worker.take_channel();
-  if (!channel) return lost(worker, question);
-  // The flag is read in the worker while the call lasts.
-  SharedBlock flag;
   FrameHead head;
   head.entry = question.entry;
   head.thread_count = host_api().thread_count(host_api().host);
   head.collects_spans = HostSpan::collects() ? 1 : 0;
+  SharedBlock flag;  // read in the worker while the call lasts
   if (question.cancel != nullptr) {
     Result<SharedBlock> block = take_block(*memory_, sizeof(std::uint32_t));
     if (!block.ok()) return make_error(BP_OUT_OF_MEMORY, block.status().message());
@@ -169,50 +208,32 @@ bp_error* IsolatedPlugin::ask(const Place& place, const Question& question,
     head.cancel_offset = flag.offset();
     std::atomic_ref(*reinterpret_cast<std::uint32_t*>(flag.data())).store(0);
   }
-  const auto begin = Clock::now();
-  const double deadline = deadline_seconds() + static_cast<double>(question.may_take_ns) / 1e9;
-  double patience = std::numeric_limits<double>::infinity();
-  bool is_interrupted = false;
-  if (!channel.send(head, request.bytes())) return lost(worker, question);
+  Channel channel = worker.take_channel();
+  if (!channel || !channel.send(head, request.bytes()))
+    return lost(worker, question, BP_DEVICE_LOST);
+  CallLimit limit(question);
   for (;;) {
     const Channel::Heard heard = channel.receive(head, answer);
     if (heard == Channel::Heard::kAll) break;
-    if (heard == Channel::Heard::kEnd) return lost(worker, question);
-    const double waited = Seconds(Clock::now() - begin).count();
-    const bool is_late = waited > static_cast<double>(question.may_take_ns) / 1e9 + kGraceSeconds;
-    if (question.cancel != nullptr && host_api().is_cancelled(question.cancel) != 0) {
+    if (heard == Channel::Heard::kEnd) return lost(worker, question, BP_DEVICE_LOST);
+    limit.look();
+    if (limit.was_cancelled())
       std::atomic_ref(*reinterpret_cast<std::uint32_t*>(flag.data())).store(1);
-      patience = std::min(patience, waited + kGraceSeconds);
-    } else if (question.cancel == nullptr && !is_interrupted &&
-               (question.may_take_ns == 0 || is_late) && wants_interrupt()) {
-      is_interrupted = true;
-      patience = waited + kGraceSeconds;
-    }
-    const bool is_over = waited >= deadline;
-    if (!is_over && waited < patience) continue;
-    worker.kill();
-    {
-      const std::lock_guard lock(mutex_);
-      how_it_ended_ = is_over ? "as it did not answer" : "by an interrupt";
-    }
-    static_cast<void>(worker.how_it_ended());
-    const std::string text =
-        is_over ? "it did not answer within " + std::to_string(std::lround(deadline_seconds())) +
-                      " s (BACKPLANE_DEADLINE); its worker process was ended inside of "
-                : "it was interrupted; its worker process was ended inside of ";
-    return error_about(is_over ? BP_DEVICE_LOST : BP_CANCELLED,
-                       text + std::string(entry_name(question.entry)), question.node_ids);
+    if (!limit.is_over()) continue;
+    worker.kill(limit.why());
+    return lost(worker, question, limit.is_interrupted() ? BP_CANCELLED : BP_DEVICE_LOST);
   }
   worker.give_channel(std::move(channel));
   WireReader in(answer);
-  bp_error* error = read_front(name_, in);
+  bp_error* const error = read_front(name_, in);
   if (!in.ok()) {
     host_api().error_release(nullptr, error);
     return error_about(BP_INTERNAL, "its worker process gave an answer that does not parse",
                        question.node_ids);
   }
   answer.erase(0, answer.size() - in.left());
-  if (is_interrupted && error == nullptr) return make_error(BP_CANCELLED, "it was interrupted");
+  if (limit.is_interrupted() && !limit.was_cancelled() && error == nullptr)
+    return make_error(BP_CANCELLED, "it was interrupted");
   return error;
 }
 
@@ -233,10 +254,12 @@ void IsolatedPlugin::tell(std::uint64_t number, WorkerEntry entry, const WireWri
     return;
   }
   std::string answer;
-  if (bp_error* const error = ask(found, {entry}, request, answer)) log_failure(entry, error);
+  Question question{entry};
+  question.gives_back = true;
+  if (bp_error* const error = ask(found, question, request, answer)) log_failure(entry, error);
 }
 
-void IsolatedPlugin::log_failure(WorkerEntry entry, bp_error* error) {
+void IsolatedPlugin::log_failure(WorkerEntry entry, bp_error* error) const {
   const Status status =
       take_error(error, "plugin '" + name_ + "': " + std::string(entry_name(entry)));
   log(LogLevel::kWarning, status.message());
@@ -247,6 +270,21 @@ void IsolatedPlugin::finish() {
   const std::lock_guard lock(mutex_);
   is_finished_ = true;
   worker_->finish();
+}
+
+std::uint32_t IsolatedPlugin::device_count() {
+  std::string answer;
+  bp_error* const error = ask(place(/*begins_anew=*/true), {WorkerEntry::kDeviceCount}, {}, answer);
+  {
+    const std::lock_guard lock(mutex_);
+    if (error == nullptr) device_count_ = WireReader(answer).get<std::uint32_t>();
+    if (error == nullptr || device_count_ != 0) {
+      host_api().error_release(nullptr, error);
+      return device_count_;
+    }
+  }
+  log_failure(WorkerEntry::kDeviceCount, error);
+  return 0;
 }
 
 bp_error* IsolatedPlugin::describe(std::uint32_t index, const bp_device_info*& out_shown) {

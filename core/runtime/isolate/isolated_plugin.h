@@ -57,6 +57,7 @@ class IsolatedPlugin {
     std::span<const std::uint32_t> node_ids = {};  // what it is about, for the error
     const bp_cancel* cancel = nullptr;
     std::uint64_t may_take_ns = 0;  // asked to wait so long
+    bool gives_back = false;        // an entry that cannot fail: nobody to tell of an interrupt
   };
   // Sends and waits. What the worker answers comes after its spans; an error is the plugin's, or
   // says how the worker ended.
@@ -67,9 +68,10 @@ class IsolatedPlugin {
                 std::string& answer);
   // Of an entry that cannot fail: of a worker that is gone there is nothing to give back.
   void tell(std::uint64_t number, WorkerEntry entry, const WireWriter& request);
-  // Of an entry that answers no error: to the log. Takes over the error.
-  void log_failure(WorkerEntry entry, bp_error* error);
   void finish();
+
+  // As it was, where no worker can be asked any more: its devices are lost then, not gone.
+  std::uint32_t device_count();
 
   // What device `index` says of itself, kept for good. `as_said` is what the plugin said,
   // `as_shown` what the host sees: memory that the host does not share with it.
@@ -87,7 +89,9 @@ class IsolatedPlugin {
       : name_(std::move(name)), path_(std::move(path)) {}
   Result<std::shared_ptr<WorkerProcess>> start_worker();
   Status read_hello(WireReader& in);
-  bp_error* lost(WorkerProcess& worker, const Question& question);
+  // Of an entry that answers no error: to the log. Takes over the error.
+  void log_failure(WorkerEntry entry, bp_error* error) const;
+  bp_error* lost(WorkerProcess& worker, const Question& question, bp_code code);
 
   const std::string name_, path_;
   const pid_t process_ = process_id();
@@ -100,6 +104,7 @@ class IsolatedPlugin {
   std::shared_ptr<WorkerProcess> worker_;
   std::uint64_t number_ = 0;
   std::string how_it_ended_;
+  std::uint32_t device_count_ = 0;  // when it was last asked
   std::map<std::uint32_t, Description> descriptions_;
 };
 

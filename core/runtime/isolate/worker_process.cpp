@@ -207,9 +207,10 @@ void WorkerProcess::give_channel(Channel channel) {
   idle_.push_back(std::move(channel));
 }
 
-void WorkerProcess::kill() {
+void WorkerProcess::kill(std::string why) {
   is_alive_.store(false, std::memory_order_release);
   const std::lock_guard lock(mutex_);
+  if (why_killed_.empty()) why_killed_ = std::move(why);
   if (!is_reaped_) ::kill(pid_, SIGKILL);
 }
 
@@ -234,6 +235,7 @@ std::string WorkerProcess::how_it_ended() {
     ::kill(pid_, SIGKILL);  // it closed its end and did not end
     return "by closing its end";
   }
+  if (!why_killed_.empty()) return why_killed_;
   if (status_ == -1) return "in a way that somebody else was told";
   if (WIFEXITED(status_)) return "with exit status " + std::to_string(WEXITSTATUS(status_));
   const int signal = WTERMSIG(status_);

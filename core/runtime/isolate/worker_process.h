@@ -34,8 +34,8 @@ class WorkerProcess {
   Channel take_channel();
   void give_channel(Channel channel);
   bool is_alive() const { return is_alive_.load(std::memory_order_acquire); }
-  void kill();
-  // Of one that was heard to end, or killed: "by SIGSEGV", "with exit status 7".
+  void kill(std::string why);
+  // Of one that was heard to end: "by SIGSEGV", "with exit status 7"; of one that was killed, why.
   std::string how_it_ended();
   // After its last call: it ends by itself, or is ended.
   void finish();
@@ -51,6 +51,7 @@ class WorkerProcess {
   std::vector<Channel> idle_;
   bool is_reaped_ = false;
   int status_ = 0;
+  std::string why_killed_;
 };
 
 }  // namespace backplane::runtime
