@@ -144,6 +144,8 @@ class Server {
           entry == WorkerEntry::kShutdown)
         process.emplace(name);
       if (entry == WorkerEntry::kHello) return hello(out);
+      if (!is_loaded_.load(std::memory_order_acquire))
+        return make_error(BP_INVALID_ARGUMENT, "the plugin was not loaded");
       return handle(entry, in, out);
     } catch (const std::exception& exception) {
       return make_error(BP_INTERNAL, thrown_text(exception.what()));
@@ -161,6 +163,7 @@ class Server {
       loaded_ = loaded->release();  // as long as the process
       api_ = loaded_->api();
       plugin_ = loaded_->handle();
+      is_loaded_.store(true, std::memory_order_release);
     }
     out.put(loaded_->abi_version());
     out.put(api_.version);
@@ -262,6 +265,7 @@ class Server {
 
   const std::string path_;
   const SharedMapping memory_;
+  std::atomic<bool> is_loaded_{false};  // what follows is there, for good
   Plugin* loaded_ = nullptr;
   bp_plugin_api api_{};
   bp_plugin* plugin_ = nullptr;
