@@ -674,6 +674,12 @@ bp_error* profile_end(bp_device* handle, bp_profile_sink* sink) {
 
 }  // namespace
 
+// An entry that is added to the header and forgotten here is caught at compile time.
+constexpr auto kEntryCount = static_cast<std::size_t>(WorkerEntry::kProfileEnd) -
+                             static_cast<std::size_t>(WorkerEntry::kHello);
+static_assert(offsetof(bp_plugin_api, device_count) + kEntryCount * sizeof(void (*)()) ==
+              sizeof(bp_plugin_api));
+
 bp_plugin_api forwarding_table(std::uint32_t version, std::uint64_t flags, std::uint64_t present) {
   bp_plugin_api api{};
   api.struct_size = sizeof api;
