@@ -24,6 +24,7 @@ import roofline
 import subjects
 import torch
 from capturing import show_capturing
+from isolation import show_isolation
 
 WORKER = pathlib.Path(__file__).with_name("worker.py")
 
@@ -302,6 +303,7 @@ def main() -> int:
     parser.add_argument("--memory", action="store_true", help="peaks of training steps alone")
     parser.add_argument("--budget", action="store_true", help="training over memory_budget alone")
     parser.add_argument("--capturing", action="store_true", help="our front end beside TorchDynamo")
+    parser.add_argument("--isolation", action="store_true", help="what a worker process costs")
     options = parser.parse_args()
     known = subjects.backends(options.plugin)
     if unknown := set(options.beside) - set(known):
@@ -323,6 +325,9 @@ def main() -> int:
         if options.json:
             options.json.write_text(json.dumps(found, indent=1) + "\n")
         return 0
+    if options.isolation:
+        threads = options.threads or [1, 2]
+        return show_isolation(options.models, options.plugin, threads, options.json)
     if options.budget:
         return show_budget(options.plugin, options.models, options.size, options.plot)
     with tempfile.TemporaryDirectory(prefix="backplane-bench-") as caches:

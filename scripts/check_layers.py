@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CORE = ["core/base", "core/ir", "core/passes", "core/partition"]
-_HOST, _WATCH, _PLUGIN, _PLAN = (
-    f"core/runtime/{room}" for room in ("host", "watch", "plugin", "plan")
+_HOST, _WATCH, _ISOLATE, _PLUGIN, _WORKER, _PLAN = (
+    f"core/runtime/{room}" for room in ("host", "watch", "isolate", "plugin", "worker", "plan")
 )
-_RUNTIME = [*_CORE, "plugin_api", _HOST, _WATCH, _PLUGIN, _PLAN]
+_RUNTIME = [*_CORE, "plugin_api", _HOST, _WATCH, _ISOLATE, _PLUGIN, _WORKER, _PLAN]
 _CPYTHON = ["core/cpython/bytecode", "core/cpython/frame"]
 _TORCH_ROOMS = ("bridge", "record", "device", "autograd", "compiler")
 _CALL_ROOMS = (
@@ -43,7 +43,9 @@ LAYERS: dict[str, list[str]] = {
     "core/partition": ["core/base", "core/ir", "core/passes"],
     _HOST: [*_CORE, "plugin_api"],
     _WATCH: [*_CORE, "plugin_api", _HOST],
-    _PLUGIN: [*_CORE, "plugin_api", _HOST, _WATCH],
+    _ISOLATE: [*_CORE, "plugin_api", _HOST, _WATCH],
+    _PLUGIN: [*_CORE, "plugin_api", _HOST, _WATCH, _ISOLATE],
+    _WORKER: [*_CORE, "plugin_api", _HOST, _WATCH, _ISOLATE, _PLUGIN],
     _PLAN: [*_CORE, "plugin_api", _HOST, _WATCH, _PLUGIN],
     "core/runtime/testing": [*_RUNTIME, "sdk/include"],
     "core/cpython/bytecode": _RUNTIME,

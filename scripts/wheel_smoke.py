@@ -80,7 +80,7 @@ def main() -> None:
             )
             check(f"plugin:{plugin}, {door}", close)
     check("nodes ran on plugins", torch_backplane.stats()["plugin_nodes"] > 0)
-    for tool in ("backplane-opt", "backplane-run"):
+    for tool in ("backplane-opt", "backplane-run", "backplane-worker"):
         done = subprocess.run([package / "bin" / tool, "--help"], capture_output=True, check=False)
         check(tool, done.returncode == 0)
     check_new_plugin()

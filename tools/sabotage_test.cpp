@@ -53,7 +53,7 @@ class Sabotage : public ::testing::TestWithParam<std::tuple<const char*, const c
     std::vector<std::string> texts;
     for (char** entry = environ; *entry != nullptr; ++entry)
       if (!std::string_view(*entry).starts_with("BACKPLANE_")) texts.emplace_back(*entry);
-    for (const auto& [name, value] : all) texts.push_back(name + "=" + value);
+    for (const auto& [name, value] : all) texts.emplace_back(name).append("=").append(value);
     std::vector<char*> environment;
     for (std::string& text : texts) environment.push_back(text.data());
     environment.push_back(nullptr);
@@ -176,10 +176,13 @@ bool is_no_error(std::string_view entry, std::string_view action) {
   return action == "null" && (entry == "copy" || entry == "execute" || entry == "device_describe");
 }
 
-class Fault : public Sabotage {};
+class Fault : public Sabotage {
+ protected:
+  void expect_error(const std::map<std::string, std::string>& variables);
+};
 
-TEST_P(Fault, IsAnErrorThatNamesTheEntry) {
-  const Ended harmed = run_harmed();
+void Fault::expect_error(const std::map<std::string, std::string>& variables) {
+  const Ended harmed = run_harmed(variables);
   EXPECT_EQ(harmed.signal, 0) << harmed.said;
   if (is_no_error(entry(), action())) return;
   EXPECT_EQ(harmed.code, 1) << harmed.said;
@@ -189,6 +192,9 @@ TEST_P(Fault, IsAnErrorThatNamesTheEntry) {
   EXPECT_THAT(harmed.said, HasSubstr(is_told_otherwise ? "aten.neg" : entry()));
   EXPECT_EQ(run({}).code, 0);
 }
+
+TEST_P(Fault, IsAnErrorThatNamesTheEntry) { expect_error({}); }
+TEST_P(Fault, IsTheSameErrorFromAWorker) { expect_error({{"BACKPLANE_ISOLATION", "process"}}); }
 INSTANTIATE_TEST_SUITE_P(
     All, Fault,
     ::testing::Combine(::testing::Values("device_describe", "device_open", "buffer_create", "copy",
@@ -221,6 +227,43 @@ TEST_P(FaultAtTheStart, IsARefusal) {
 INSTANTIATE_TEST_SUITE_P(All, FaultAtTheStart,
                          ::testing::Combine(::testing::Values("negotiate", "device_count"),
                                             ::testing::Values("throw", "throw42", "null")),
+                         kName);
+
+// What ends or hangs the process in-process costs the call in a worker.
+class Isolated : public Sabotage {
+ protected:
+  Ended run_isolated() {
+    return run_harmed({{"BACKPLANE_ISOLATION", "process"}, {"BACKPLANE_DEADLINE", "0.5"}});
+  }
+  // After the work: the results are there.
+  static bool is_at_the_end() {
+    return entry().ends_with("_release") || entry() == "device_close" || entry() == "shutdown";
+  }
+};
+
+TEST_P(Isolated, CostsTheCallAndNotTheProgram) {
+  const Ended harmed = run_isolated();
+  EXPECT_EQ(harmed.signal, 0) << harmed.said;
+  EXPECT_EQ(harmed.code, is_at_the_end() ? 0 : 1) << harmed.said;
+  // Both are called while the worker answers its first question.
+  const bool is_start = entry() == "load" || entry() == "negotiate";
+  EXPECT_THAT(harmed.said, AllOf(HasSubstr("sabotage"), HasSubstr("its worker process was ended"),
+                                 HasSubstr("inside of " + (is_start ? "load" : entry()))));
+  if (action() == "exit" || action() == "_exit") {
+    EXPECT_THAT(harmed.said, HasSubstr("with exit status 7"));
+  } else if (action() == "hang") {
+    EXPECT_THAT(harmed.said, HasSubstr("BACKPLANE_DEADLINE"));
+  } else {
+    EXPECT_THAT(harmed.said,
+                HasSubstr(std::string("by SIG") + ::sigabbrev_np(signal_of(action()))));
+  }
+  // And it is no reason to leave the plugin out.
+  EXPECT_EQ(run({}).code, 0);
+}
+INSTANTIATE_TEST_SUITE_P(All, Isolated,
+                         ::testing::Combine(kEach, ::testing::Values("segv", "bus", "ill", "fpe",
+                                                                     "abort", "overflow", "thread",
+                                                                     "exit", "_exit", "hang")),
                          kName);
 
 }  // namespace

@@ -39,7 +39,7 @@ def compile_frame(
         names = ", ".join(repr(n) for n in ([*unknown, "mode"] if mode is not None else unknown))
         raise BackplaneError("BP-0101", f"{names}: plugin back ends take options={{...}} only")
     parsed = Options.parse(options)
-    info = find_plugin(plugin)
+    info = find_plugin(plugin, parsed.isolation)
     if not 0 <= parsed.device < len(info["devices"]):
         raise BackplaneError(
             "BP-0104",

@@ -26,12 +26,14 @@ def _plugins(arguments: argparse.Namespace) -> int:
         answer = {} if entry["error"] else probed[entry["name"]]
         entry["error"] = entry["error"] or answer.get("error", "")
         entry["certificate"] = answer.get("info", {}).get("certificate", "")
+        entry["isolated"] = answer.get("info", {}).get("isolated", entry["isolated"])
     if arguments.json:
         print(json.dumps(found, indent=2))
         return 0
     for entry in found:
         state = f"refused: {entry['error']}" if entry["error"] else "ok"
         state += f" (certificate: {entry['certificate']})" if entry["certificate"] else ""
+        state += ", in a process of its own" if entry["isolated"] else ""
         print(f"{entry['name']:<20} {entry['origin']:<16} {state}\n    {entry['path']}")
     if not found:
         print("no plugin found; `backplane doctor` says where was searched and what to do")

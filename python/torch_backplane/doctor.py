@@ -119,6 +119,7 @@ def _plugins() -> Iterator[Finding]:
         text = f"{info['name']} {info['version']} ({info['vendor']}), ABI {info['abi']}, "
         text += f"sha256 {info['sha256'][:8]}…: {devices or 'no device'}"
         text += f"; certificate: {info['certificate']}" if info["certificate"] else ""
+        text += "; in a process of its own (BACKPLANE_ISOLATION)" if info["isolated"] else ""
         if devices:
             yield Finding("plugin", text)
         else:

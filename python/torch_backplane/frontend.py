@@ -69,7 +69,7 @@ def _compile_callable(
     _check_version()
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
-    compiler = find_compiler(backend)
+    compiler = find_compiler(backend, options.isolation)
     compiled = _C.frontend.compile(
         target,
         f"__compiled_fn_{next(_numbers)}_{name}",

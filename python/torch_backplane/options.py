@@ -14,7 +14,9 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "device": (int, "int"),
     "memory_budget": ((int, float), "float"),
     "verify": ((int, float), "float"),
+    "isolation": (str, "str"),
 }
+_ISOLATIONS = ("", "process")
 _SHARES = ("memory_budget", "verify")  # 0 to 1
 
 
@@ -34,6 +36,8 @@ class Options:
         verify: 0 to 1, the share of calls whose results are held against PyTorch's own, which are
             computed as well; and the first call of each set of sizes. What differs by more than
             rounding is told, and PyTorch computes from then on (an error under ``strict``).
+        isolation: ``"process"``: the plugin's library runs in a process of its own, whose crash costs
+            a call. Of the plugin's first use in the program; ``""``: as ``BACKPLANE_ISOLATION`` says.
         recorder: our recorder traces and differentiates. ``False``: PyTorch's AOTAutograd does.
     """
 
@@ -44,6 +48,7 @@ class Options:
     timing: bool = False
     memory_budget: float = 1.0
     verify: float = 0.0
+    isolation: str = ""
     recorder: bool = True
 
     @classmethod
@@ -66,4 +71,6 @@ class Options:
                 raise BackplaneError("BP-0102", f"option {key!r} takes {name}, got {value!r}")
             if key in _SHARES and not 0 <= value <= 1:
                 raise BackplaneError("BP-0102", f"option {key!r} takes 0 to 1, got {value!r}")
+            if key == "isolation" and value not in _ISOLATIONS:
+                raise BackplaneError("BP-0102", f"option {key!r} takes 'process', got {value!r}")
         return cls(**dict(options or {}))

@@ -13,12 +13,15 @@ def plugins() -> list[dict[str, Any]]:
     return _C.plugin_entries()
 
 
-def find_plugin(plugin: str) -> dict[str, Any]:
-    """Loads a plugin. Raises BP-0103 with what was found and the nearest names."""
+def find_plugin(plugin: str, isolation: str = "") -> dict[str, Any]:
+    """Loads a plugin, with isolation ``"process"`` in a process of its own. Raises BP-0103 with what was
+    found and the nearest names."""
     from torch_backplane import _C, account
 
     account.STATE.search_plugins()
     try:
+        if isolation:
+            _C.isolate_plugin(plugin)
         return _C.plugin_info(plugin)
     except _C.StatusError as error:
         account.raise_error("BP-0103", error)

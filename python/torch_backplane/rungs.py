@@ -36,7 +36,7 @@ class Compiler:
         return BY_PYTORCH
 
 
-def find_compiler(backend: Backend) -> Compiler:
+def find_compiler(backend: Backend, isolation: str = "") -> Compiler:
     """Raises BP-0102 for what is no name or function, BP-0103 for a name that nobody has."""
     if callable(backend):
         name = getattr(backend, "__name__", type(backend).__name__)
@@ -55,7 +55,7 @@ def find_compiler(backend: Backend) -> Compiler:
             f"{backend!r} is no plugin ({', '.join(sorted(e['name'] for e in plugins()))}), "
             f"no rung ({', '.join(RUNGS)}) and no back end of TorchDynamo ({', '.join(known)})",
         )
-    find_plugin(plugin)
+    find_plugin(plugin, isolation)
     return Compiler(backend, plugin=plugin)
 
 

@@ -379,6 +379,11 @@ void set_trace_hooks(const TraceHooks& hooks) {
   HostSpan::collects_.store(hooks.begin != nullptr, std::memory_order_relaxed);
 }
 
+void add_span(std::string_view plugin, std::string_view name, std::uint64_t begin_ns,
+              std::uint64_t end_ns) {
+  if (const auto add = trace_hooks.add; add != nullptr) add(plugin, name, begin_ns, end_ns);
+}
+
 std::uint64_t HostSpan::begin(std::string_view name) {
   const auto begins = trace_hooks.begin;
   return begins != nullptr && !name.empty() ? begins("host", name) : 0;

@@ -34,15 +34,20 @@ void set_thread_hooks(const ThreadHooks& hooks);
 struct TraceHooks {
   std::uint64_t (*begin)(std::string_view plugin, std::string_view name) = nullptr;
   void (*end)(std::uint64_t span) = nullptr;
+  // One that has ended, of this thread; on clock_ns.
+  void (*add)(std::string_view plugin, std::string_view name, std::uint64_t begin_ns,
+              std::uint64_t end_ns) = nullptr;
 };
 void set_trace_hooks(const TraceHooks& hooks);
+void add_span(std::string_view plugin, std::string_view name, std::uint64_t begin_ns,
+              std::uint64_t end_ns);
 
 // A span of the host's own while it lives, of the category "host"; those of plugins have theirs.
 class HostSpan {
  public:
   // `name()` is asked where spans are collected, and only there; of an empty one there is no span.
   template <class Name>
-  explicit HostSpan(Name&& name) {
+  explicit HostSpan(Name name) {
     if (collects_.load(std::memory_order_relaxed)) [[unlikely]]
       span_ = begin(name());
   }
@@ -52,6 +57,7 @@ class HostSpan {
   }
   HostSpan(const HostSpan&) = delete;
   HostSpan& operator=(const HostSpan&) = delete;
+  static bool collects() { return collects_.load(std::memory_order_relaxed); }
 
  private:
   friend void set_trace_hooks(const TraceHooks& hooks);

@@ -23,6 +23,7 @@ std::string call_name(const Device& device, std::string_view call) {
 // Everything a blob depends on beside the plugin's own requirement.
 std::string cache_key(const Device& device, const ExecutableRequest& request) {
   std::string text = device.plugin().sha256() + "\n";
+  if (device.plugin().is_isolated()) text += "isolated\n";  // a blob of another form
   const bp_device_info& info = device.info();
   text.append(info.architecture.data ? info.architecture.data : "", info.architecture.size);
   text += "\n" + std::to_string(request.role) + "\n";

@@ -18,6 +18,8 @@
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/host/sha256.h"
+#include "core/runtime/isolate/isolated_plugin.h"
+#include "core/runtime/isolate/isolation.h"
 #include "core/runtime/plugin/device.h"
 #include "core/runtime/plugin/load_policy.h"
 #include "core/runtime/plugin/plugin_call.h"
@@ -229,6 +231,14 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
   BP_ASSIGN_OR_RETURN(const LoadPolicy policy, read_load_policy());
   if (const Status allowed = check_load(policy, path, sha256, today()); !allowed.ok())
     return refuse(note, path, allowed.code(), allowed.message());
+  std::unique_ptr<Plugin> plugin(new Plugin);
+  plugin->note_ = note;
+  plugin->path_ = path;
+  plugin->sha256_ = sha256;
+  if (is_isolation_asked(note.name)) {  // one that ended a process may come: it ends its own
+    BP_RETURN_IF_ERROR(plugin->load_isolated());
+    return plugin;
+  }
   if (const Status calm = check_quarantine(sha256); !calm.ok())
     return refuse(note, path, calm.code(), calm.message());
 
@@ -259,15 +269,29 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
     return refuse(note, path, table.status().code(), table.status().message());
   }
 
-  std::unique_ptr<Plugin> plugin(new Plugin);
-  plugin->note_ = std::move(note);
-  plugin->path_ = path;
-  plugin->sha256_ = std::move(sha256);
   plugin->abi_version_ = negotiation.chosen;
   plugin->api_ = *table;
   plugin->handle_ = negotiation.plugin;
   plugin->process_ = process_id();
   return plugin;
+}
+
+Status Plugin::load_isolated() {
+  start_patience();
+  const CallScope scope(name(), "load");
+  Result<IsolatedPlugin*> isolated = IsolatedPlugin::start(name(), path_);
+  if (!isolated.ok()) {
+    const Status& why = isolated.status();
+    // What the worker refused it has said in full.
+    if (why.message().starts_with(who(note_, path_))) return isolated.take_status();
+    return refuse(note_, path_, why.code(), why.message());
+  }
+  abi_version_ = (*isolated)->abi_version();
+  api_ = (*isolated)->api();
+  handle_ = (*isolated)->handle();
+  is_isolated_ = true;
+  process_ = process_id();
+  return {};
 }
 
 Plugin::~Plugin() {

@@ -44,6 +44,8 @@ class Plugin {
   std::uint32_t abi_version() const { return abi_version_; }
   const bp_plugin_api& api() const { return api_; }  // a zero-filled copy of the plugin's table
   bp_plugin* handle() const { return handle_; }
+  // Its library is in a worker process (isolate/isolation.h), and with it the table's entries.
+  bool is_isolated() const { return is_isolated_; }
   // Content hash of the file, hex; names the library in caches and certificates.
   const std::string& sha256() const { return sha256_; }
 
@@ -56,11 +58,13 @@ class Plugin {
 
  private:
   Plugin() = default;
+  Status load_isolated();
   PluginNote note_;
   std::string path_, sha256_;
   std::uint32_t abi_version_ = 0;
   bp_plugin_api api_{};
   bp_plugin* handle_ = nullptr;
+  bool is_isolated_ = false;
   pid_t process_ = 0;  // the one that loaded it
   std::mutex mutex_;   // guards what follows; never held over a plugin call
   std::condition_variable opened_;

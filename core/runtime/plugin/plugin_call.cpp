@@ -4,12 +4,16 @@
 
 namespace backplane::runtime {
 
-Status thrown_status(const std::string& call, const char* what) {
+std::string thrown_text(const char* what) {
   const std::string_view text = what != nullptr ? what : "";
-  return {Code::kInternal, call + " failed: it threw an exception" +
-                               (what != nullptr ? " (" + copy_text({text.data(), text.size()}) + ")"
-                                                : " of unknown type") +
-                               "; no exception may cross the plugin's boundary"};
+  return "it threw an exception" +
+         (what != nullptr ? " (" + copy_text({text.data(), text.size()}) + ")"
+                          : std::string(" of unknown type")) +
+         "; no exception may cross the plugin's boundary";
+}
+
+Status thrown_status(const std::string& call, const char* what) {
+  return {Code::kInternal, call + " failed: " + thrown_text(what)};
 }
 
 void log_thrown(const Status& status) { log(LogLevel::kWarning, status.message()); }

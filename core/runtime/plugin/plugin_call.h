@@ -18,7 +18,8 @@
 
 namespace backplane::runtime {
 
-// `what` is null where the exception says nothing.
+// `what` is null where the exception says nothing. The text completes "CALL failed: ".
+std::string thrown_text(const char* what);
 Status thrown_status(const std::string& call, const char* what);
 // Of an entry that cannot fail: to the log.
 void log_thrown(const Status& status);

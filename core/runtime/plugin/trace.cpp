@@ -84,6 +84,14 @@ void end_span(std::uint64_t id) {
   if (id <= t.spans.size()) t.spans[id - 1].end_ns = end;
 }
 
+void add_ended_span(std::string_view plugin, std::string_view name, std::uint64_t begin_ns,
+                    std::uint64_t end_ns) {
+  Span span{std::string(name), std::string(plugin), begin_ns, end_ns, thread_number()};
+  Trace& t = trace();
+  const std::lock_guard lock(t.mutex);
+  t.spans.push_back(std::move(span));
+}
+
 // One of the two entries of a plugin that takes profiles.
 template <class Call>
 Status call_profile(Device& device, const char* name, Call&& call) {
@@ -192,7 +200,7 @@ void start_trace_from_environment() {
 }
 
 void start_trace() {
-  set_trace_hooks({begin_span, end_span});
+  set_trace_hooks({begin_span, end_span, add_ended_span});
   set_tracing(true);
   for_profiled([](Profiled& one, bool) {
     if (!one.is_active) begin(one);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/runtime/isolate/isolation.h"
 #include "core/runtime/plugin/device.h"
 #include "core/runtime/plugin/load_policy.h"
 #include "core/runtime/plugin/plugin.h"
@@ -71,6 +72,7 @@ py::dict note_of(const runtime::PluginEntry& e) {
   one["origin"] = e.origin;
   one["error"] = e.error;
   one["loaded"] = e.loaded;
+  one["isolated"] = runtime::is_isolation_asked(e.name);
   return one;
 }
 
@@ -124,6 +126,7 @@ py::dict plugin_info(const std::string& name) {
   out["path"] = plugin->path();
   out["sha256"] = plugin->sha256();
   out["certificate"] = certificate_text(*plugin);
+  out["isolated"] = plugin->is_isolated();
   out["abi"] = std::to_string(BP_VERSION_MAJOR(plugin->abi_version())) + "." +
                std::to_string(BP_VERSION_MINOR(plugin->abi_version()));
   py::list devices;
@@ -149,6 +152,21 @@ py::dict plugin_info(const std::string& name) {
   return out;
 }
 
+// Loads it in a worker process. An error where it is loaded otherwise.
+void isolate_plugin(const std::string& name) {
+  Result<runtime::Plugin*> found = [&] {
+    const py::gil_scoped_release no_gil;
+    runtime::ask_for_isolation(name);
+    return runtime::Registry::instance().find(name);
+  }();
+  if (!unwrap(std::move(found))->is_isolated())
+    raise({Code::kInvalidArgument,
+           "Plugin '" + name +
+               "' is loaded in this process already; ask for its isolation before its first use, "
+               "or set BACKPLANE_ISOLATION=" +
+               name + " before the program starts."});
+}
+
 py::list quarantined() {
   runtime::read_earlier_crashes();
   py::list out;
@@ -172,6 +190,7 @@ void register_plugins(py::module_& m) {
   m.def("plugin_entries", plugin_entries);
   m.def("load_policy", load_policy);
   m.def("plugin_info", plugin_info);
+  m.def("isolate_plugin", isolate_plugin);
   m.def("device_counters", [](const std::string& name, int index) {
     return device_counters(*find_devices({{name, index}}).front());
   });

@@ -1,0 +1,175 @@
+#include "core/runtime/isolate/channel.h"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace backplane::runtime {
+
+namespace {
+
+constexpr std::size_t kAtOnce = 4096;
+constexpr std::uint64_t kBodyLimit = std::uint64_t{1} << 36;
+
+bool receive_all(int fd, void* memory, std::size_t size) {
+  auto* at = static_cast<char*>(memory);
+  while (size != 0) {
+    const ssize_t got = ::recv(fd, at, size, 0);
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) return false;
+    if (got < 0) continue;
+    at += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string_view entry_name(WorkerEntry entry) {
+  constexpr std::array<std::string_view, 29> kNames{"load",
+                                                    "device_count",
+                                                    "device_describe",
+                                                    "device_open",
+                                                    "device_close",
+                                                    "buffer_create",
+                                                    "buffer_release",
+                                                    "copy",
+                                                    "claims",
+                                                    "compile",
+                                                    "executable_describe",
+                                                    "executable_release",
+                                                    "execute",
+                                                    "shutdown",
+                                                    "device_counters",
+                                                    "stream_create",
+                                                    "stream_release",
+                                                    "event_create",
+                                                    "event_release",
+                                                    "event_query",
+                                                    "event_wait",
+                                                    "layout_bytes",
+                                                    "layout_convert",
+                                                    "executable_workspace",
+                                                    "executable_save",
+                                                    "blob_check",
+                                                    "executable_load",
+                                                    "profile_begin",
+                                                    "profile_end"};
+  const auto index = static_cast<std::size_t>(entry) - 1;
+  return index < kNames.size() ? kNames[index] : "an unknown entry";
+}
+
+Channel::Channel(Channel&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+Channel& Channel::operator=(Channel&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Channel::~Channel() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool Channel::send(const FrameHead& head, std::string_view body) {
+  FrameHead first = head;
+  first.size_bytes = body.size();
+  std::array<iovec, 2> parts{
+      {{&first, sizeof first}, {const_cast<char*>(body.data()), body.size()}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  while (parts[0].iov_len + parts[1].iov_len != 0) {
+    const ssize_t sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return false;
+    auto left = static_cast<std::size_t>(sent);
+    for (iovec& part : parts) {
+      const std::size_t taken = std::min(left, part.iov_len);
+      part.iov_base = static_cast<char*>(part.iov_base) + taken;
+      part.iov_len -= taken;
+      left -= taken;
+    }
+  }
+  return true;
+}
+
+Channel::Heard Channel::receive(FrameHead& head, std::string& body) {
+  std::array<char, kAtOnce> first;  // most frames as a whole: one question to the system
+  const ssize_t got = ::recv(fd_, first.data(), first.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kNothingYet;
+  if (got <= 0) return Heard::kEnd;
+  const auto size = static_cast<std::size_t>(got);
+  std::memcpy(&head, first.data(), std::min(size, sizeof head));
+  if (size < sizeof head &&
+      !receive_all(fd_, reinterpret_cast<char*>(&head) + size, sizeof head - size))
+    return Heard::kEnd;
+  if (head.size_bytes > kBodyLimit) return Heard::kEnd;
+  body.resize(head.size_bytes);
+  const std::size_t had = size - std::min(size, sizeof head);
+  if (had > body.size()) return Heard::kEnd;
+  std::memcpy(body.data(), first.data() + sizeof head, had);
+  return receive_all(fd_, body.data() + had, body.size() - had) ? Heard::kAll : Heard::kEnd;
+}
+
+void Channel::set_patience(int milliseconds) {
+  const timeval wait{milliseconds / 1000, milliseconds % 1000 * 1000};
+  ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+}
+
+bool Channel::send_descriptor(int fd) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == 1;
+}
+
+int Channel::receive_descriptor() {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t got = 0;
+  do {
+    got = ::recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  const cmsghdr* const head = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (head == nullptr || head->cmsg_type != SCM_RIGHTS) return -1;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(head), sizeof fd);
+  return fd;
+}
+
+bool make_channels(Channel& here, Channel& there) {
+  std::array<int, 2> pair{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) return false;
+  here = Channel(pair[0]);
+  there = Channel(pair[1]);
+  return true;
+}
+
+}  // namespace backplane::runtime

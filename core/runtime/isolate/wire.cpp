@@ -1,0 +1,161 @@
+#include "core/runtime/isolate/wire.h"
+
+#include <algorithm>
+
+namespace backplane::runtime {
+
+namespace {
+
+// Elements of a foreign stride, one after the other as this build knows them.
+template <class T>
+std::vector<T> elements(const T* first, std::size_t count, std::size_t stride) {
+  std::vector<T> out(first != nullptr ? count : 0);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    std::memcpy(&out[i], bp_at(first, stride, i), std::min(stride, sizeof(T)));
+  return out;
+}
+
+template <class T>
+void put_elements(WireWriter& out, const T* first, std::size_t count, std::size_t stride) {
+  const std::vector<T> all = elements(first, count, stride);
+  out.put_array(all.data(), all.size());
+}
+
+template <class T>
+void view(const std::vector<T>& store, const T*& first, std::size_t& count, std::size_t& stride) {
+  first = store.data();
+  count = store.size();
+  stride = sizeof(T);
+}
+
+}  // namespace
+
+void put_graph(WireWriter& out, const bp_graph& graph) {
+  out.put_text(graph.name);
+  put_elements(out, graph.nodes, graph.node_count, graph.node_stride);
+  put_elements(out, graph.values, graph.value_count, graph.value_stride);
+  put_elements(out, graph.attributes, graph.attribute_count, graph.attribute_stride);
+  put_elements(out, graph.ops, graph.op_count, graph.op_stride);
+  put_elements(out, graph.dim_classes, graph.dim_class_count, graph.dim_class_stride);
+  out.put_array(graph.indices, graph.index_count);
+  out.put_array(graph.dims, graph.dim_count);
+  out.put_array(graph.strides, graph.dim_count);
+  out.put_array(graph.inputs, graph.input_count);
+  out.put_array(graph.outputs, graph.output_count);
+  for (std::size_t i = 0; i < graph.node_count; ++i)
+    out.put_text(bp_graph_node(&graph, i)->location);
+  for (std::size_t i = 0; i < graph.value_count; ++i) {
+    const bp_value& value = *bp_graph_value(&graph, i);
+    if ((value.flags & BP_VALUE_CONSTANT) != 0)
+      out.put_array(static_cast<const char*>(value.data), value.data_bytes);
+  }
+  for (std::size_t i = 0; i < graph.attribute_count; ++i) {
+    const bp_attribute& a = *bp_graph_attribute(&graph, i);
+    out.put_text(a.name);
+    out.put_text(a.text);
+    out.put_array(a.integers, a.count);
+    out.put_array(a.reals, a.count);
+    out.put_array(a.class_flags, a.count);
+  }
+  for (std::size_t i = 0; i < graph.op_count; ++i) out.put_text(bp_graph_op(&graph, i)->name);
+  for (std::size_t i = 0; i < graph.dim_class_count; ++i) {
+    out.put_text(bp_graph_dim_class(&graph, i)->name);
+    out.put_text(bp_graph_dim_class(&graph, i)->expression);
+  }
+}
+
+WireGraph::WireGraph(WireReader& in) {
+  view_.struct_size = sizeof view_;
+  view_.name = in.string();
+  nodes_ = in.array<bp_node>();
+  values_ = in.array<bp_value>();
+  attributes_ = in.array<bp_attribute>();
+  ops_ = in.array<bp_op>();
+  classes_ = in.array<bp_dim_class>();
+  indices_ = in.array<std::uint32_t>();
+  dims_ = in.array<bp_dim>();
+  strides_ = in.array<bp_dim>();
+  inputs_ = in.array<std::uint32_t>();
+  outputs_ = in.array<std::uint32_t>();
+  for (bp_node& node : nodes_) node.location = in.string();
+  for (bp_value& value : values_) {
+    value.data = nullptr;
+    if ((value.flags & BP_VALUE_CONSTANT) == 0) continue;
+    // Texts lie anywhere in a message; elements begin at multiples of their size.
+    const std::string_view bytes = in.text();
+    auto& store = integers_.emplace_back((bytes.size() + 7) / 8);
+    if (!bytes.empty()) std::memcpy(store.data(), bytes.data(), bytes.size());
+    value.data = store.data();
+    value.data_bytes = bytes.size();
+  }
+  const auto kept = [](auto& stores, auto&& read) {
+    auto& store = stores.emplace_back(read);
+    return store.empty() ? nullptr : store.data();
+  };
+  for (bp_attribute& a : attributes_) {
+    a.name = in.string();
+    a.text = in.string();
+    a.integers = kept(integers_, in.array<std::int64_t>());
+    a.reals = kept(reals_, in.array<double>());
+    a.class_flags = kept(flags_, in.array<std::uint8_t>());
+  }
+  for (bp_op& op : ops_) op.name = in.string();
+  for (bp_dim_class& c : classes_) {
+    c.name = in.string();
+    c.expression = in.string();
+  }
+  view(nodes_, view_.nodes, view_.node_count, view_.node_stride);
+  view(values_, view_.values, view_.value_count, view_.value_stride);
+  view(attributes_, view_.attributes, view_.attribute_count, view_.attribute_stride);
+  view(ops_, view_.ops, view_.op_count, view_.op_stride);
+  view(classes_, view_.dim_classes, view_.dim_class_count, view_.dim_class_stride);
+  view_.indices = indices_.data();
+  view_.index_count = indices_.size();
+  view_.dims = dims_.data();
+  view_.strides = strides_.data();
+  view_.dim_count = dims_.size();
+  view_.inputs = inputs_.data();
+  view_.input_count = inputs_.size();
+  view_.outputs = outputs_.data();
+  view_.output_count = outputs_.size();
+}
+
+void put_info(WireWriter& out, const bp_device_info& info) {
+  bp_device_info known{};
+  std::memcpy(&known, &info, std::min(info.struct_size, sizeof known));
+  out.put(known);
+  for (const bp_string text : {info.name, info.architecture, info.driver, info.unique_id})
+    out.put_text(text);
+  put_elements(out, info.rates, info.rate_count, info.rate_stride);
+}
+
+WireInfo::WireInfo(WireReader& in) {
+  view_ = in.get<bp_device_info>();
+  for (std::string* text : {&name_, &architecture_, &driver_, &unique_id_}) *text = in.text();
+  rates_ = in.array<bp_device_rate>();
+  view_.name = {name_.data(), name_.size()};
+  view_.architecture = {architecture_.data(), architecture_.size()};
+  view_.driver = {driver_.data(), driver_.size()};
+  view_.unique_id = {unique_id_.data(), unique_id_.size()};
+  view(rates_, view_.rates, view_.rate_count, view_.rate_stride);
+}
+
+void put_tensor(WireWriter& out, const bp_tensor_desc& desc) {
+  out.put(desc.dtype);
+  out.put(desc.layout);
+  out.put_array(desc.dims, desc.rank);
+  out.put_array(desc.strides, desc.rank);
+}
+
+WireTensor::WireTensor(WireReader& in) {
+  view_.struct_size = sizeof view_;
+  view_.dtype = in.get<bp_dtype>();
+  view_.layout = in.get<bp_layout>();
+  dims_ = in.array<std::int64_t>();
+  strides_ = in.array<std::int64_t>();
+  view_.rank = static_cast<std::uint32_t>(dims_.size());
+  view_.dims = dims_.data();
+  if (!strides_.empty()) view_.strides = strides_.data();
+}
+
+}  // namespace backplane::runtime
