@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/log.h"
-#include "core/runtime/watch/call_board.h"
 
 namespace backplane::runtime {
 
@@ -23,6 +22,8 @@ constexpr std::uint32_t kGenerationMask = (1u << 28) - 1;
 constexpr std::size_t kPlaceLimit = std::size_t{1} << 24;
 constexpr std::uint32_t kNone = ~0u;
 constexpr std::uint32_t kReportLimit = 32;
+
+std::atomic<CurrentCall (*)()> current_call{nullptr};
 
 struct Place {
   void* object = nullptr;  // null: free
@@ -112,21 +113,20 @@ FoundHandle find_handle(HandleKind kind, const void* handle, std::string_view us
   return {place.object, nullptr};
 }
 
+void set_current_call(CurrentCall (*ask)()) { current_call = ask; }
+
 std::string calling_plugin() {
-  const CallSlot* const slot = detail::thread_slot.slot;
-  if (slot == nullptr || detail::thread_slot.depth != 1) return {};  // the slot says the outermost
-  std::string who = slot->who.text();
-  if (who.size() + 1 == sizeof slot->who) return {};  // it may be cut
-  return who.substr(0, who.find(':'));
+  const auto ask = current_call.load();
+  return ask != nullptr ? ask().plugin : std::string();
 }
 
 std::string report_misuse(std::string_view plugin, std::string_view entry, std::string_view text) {
-  const CallSlot* const slot = detail::thread_slot.slot;
-  const bool is_inside = slot != nullptr && detail::thread_slot.depth != 0;
+  const auto ask = current_call.load();
+  const std::string call = ask != nullptr ? ask().text : std::string();
   std::string said = "plugin";
   if (!plugin.empty()) said.append(" '").append(plugin).append("'");
-  if (is_inside) said.append(" (").append(slot_text(*slot)).append(")");
-  if (plugin.empty() && !is_inside) said += " in a thread of its own";
+  if (!call.empty()) said.append(" (").append(call).append(")");
+  if (plugin.empty() && call.empty()) said += " in a thread of its own";
   said.append(": ").append(entry).append(": ").append(text);
   static std::atomic<std::uint32_t> reports{0};
   const std::uint32_t before = reports.fetch_add(1, std::memory_order_relaxed);

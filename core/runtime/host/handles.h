@@ -40,7 +40,12 @@ struct FoundHandle {
 // With the mutex held, which keeps the object. `user`: the plugin that asks; empty: not known.
 FoundHandle find_handle(HandleKind kind, const void* handle, std::string_view user = {});
 
-// The plugin that this thread is inside of ("acme"), empty: none, or not known for sure.
+// The call into a plugin that this thread is in; both empty: none, or not known.
+struct CurrentCall {
+  std::string plugin;  // "acme"; empty where that is not known for sure
+  std::string text;    // "acme:0: execute (aten.mm)"
+};
+void set_current_call(CurrentCall (*ask)());  // who knows it, at the start of the process
 std::string calling_plugin();
 // To the log, the first ones of a process: "plugin 'acme' (acme:0: execute): claim_add: TEXT". The
 // same text, for an error. `plugin` may be empty.
