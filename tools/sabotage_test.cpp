@@ -199,8 +199,34 @@ INSTANTIATE_TEST_SUITE_P(
     All, Fault,
     ::testing::Combine(::testing::Values("device_describe", "device_open", "buffer_create", "copy",
                                          "claims", "compile", "executable_describe", "execute"),
-                       ::testing::Values("throw", "throw42", "null", "error", "lost", "wild")),
+                       ::testing::Values("throw", "throw42", "null", "error", "lost", "wild",
+                                         "released")),
     kName);
+
+class Misuse : public Sabotage {};
+
+TEST_P(Misuse, IsToldWithPluginAndEntry) {
+  const Ended harmed = run_harmed();
+  EXPECT_EQ(harmed.signal, 0) << harmed.said;
+  const bool is_late = action() == "late";
+  EXPECT_EQ(harmed.code, is_late ? 1 : 0) << harmed.said;
+  const std::string who = "plugin 'sabotage' (sabotage:0: " + entry();
+  if (is_late) {
+    EXPECT_THAT(harmed.said, AllOf(HasSubstr(who), HasSubstr("refuse_add: the sink was released")));
+  } else {
+    EXPECT_THAT(harmed.said, AllOf(HasSubstr(who), HasSubstr("error_release: the error was rel"),
+                                   HasSubstr("bytes_release: the sink was released")));
+  }
+  EXPECT_EQ(run({}).code, 0);
+}
+INSTANTIATE_TEST_SUITE_P(Late, Misuse,
+                         ::testing::Combine(::testing::Values("copy", "execute"),
+                                            ::testing::Values("late")),
+                         kName);
+INSTANTIATE_TEST_SUITE_P(Twice, Misuse,
+                         ::testing::Combine(::testing::Values("claims", "compile", "execute"),
+                                            ::testing::Values("twice")),
+                         kName);
 
 class FaultAtTheEnd : public Sabotage {};
 

@@ -1,5 +1,7 @@
 #include "core/base/log.h"
 
+#include <pthread.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -18,9 +20,13 @@ const std::string& topics() {
 }
 
 std::mutex& output_mutex() {
-  static std::mutex mutex;
-  return mutex;
+  static auto* const mutex = new std::mutex;  // threads outlive static objects
+  return *mutex;
 }
+// A leaf: registered before other fork handlers, so that it is taken after their locks.
+[[maybe_unused]] const int fork_handlers =
+    ::pthread_atfork([] { output_mutex().lock(); }, [] { output_mutex().unlock(); },
+                     [] { output_mutex().unlock(); });
 
 }  // namespace
 

@@ -1,44 +1,65 @@
 #include "core/runtime/host/error.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
-#include <new>
+#include <mutex>
+#include <utility>
 
-namespace {
-
-constexpr std::uint64_t kErrorMagic = 0x726f727265706201u;  // also tells an error of somebody else
-constexpr std::size_t kNodeIdLimit = 65536;
-
-}  // namespace
-
-struct bp_error {
-  std::uint64_t magic = kErrorMagic;
-  std::atomic<std::uint32_t> count{1};
-  bool is_static = false;
-  bp_code code = BP_INTERNAL;
-  std::string message, site;
-  std::vector<std::uint32_t> node_ids;
-};
+#include "core/runtime/host/handles.h"
+#include "core/runtime/host/host_services.h"
 
 namespace backplane::runtime {
 
 namespace {
 
+constexpr std::size_t kNodeIdLimit = 65536;
+
+// What a bp_error* leads to.
+struct ErrorObject {
+  explicit ErrorObject(std::string_view owner = {}) : handle(HandleKind::kError, this, owner) {}
+  std::uint32_t count = 1;  // under the mutex of handles
+  bool is_static = false;
+  bp_code code = BP_INTERNAL;
+  std::string message, site;
+  std::vector<std::uint32_t> node_ids;
+  Handle handle;  // last: gone before what it leads to
+};
+
 // Made before it is needed; its count is never looked at.
-bp_error* out_of_memory_error() {
-  static bp_error* const error = [] {
-    auto* made = new bp_error;
+const ErrorObject& out_of_memory_error() {
+  static const ErrorObject* const error = [] {
+    auto* made = new ErrorObject;
     made->is_static = true;
     made->code = BP_OUT_OF_MEMORY;
     made->message = "out of memory while an error was made";
     return made;
   }();
-  return error;
+  return *error;
 }
-[[maybe_unused]] const bp_error* const made_at_start = out_of_memory_error();
+[[maybe_unused]] const ErrorObject& made_at_start = out_of_memory_error();
 
-bool is_ours(const bp_error* error) { return error->magic == kErrorMagic; }
+bp_error* handle_of(std::unique_ptr<ErrorObject> error) {
+  auto* const handle = error->handle.as<bp_error>();
+  if (handle == nullptr) return out_of_memory_error().handle.as<bp_error>();
+  static_cast<void>(error.release());  // error_release's
+  return handle;
+}
+
+// Calls act(ErrorObject&) with the mutex held, or tells why it cannot.
+template <class Act>
+bool with_error(bp_host* host, const bp_error* error, const char* entry, Act&& act) {
+  const char* fault = nullptr;
+  const std::string_view user = host_name(host);
+  {
+    const std::lock_guard lock(handle_mutex());
+    const FoundHandle found = find_handle(HandleKind::kError, error, user);
+    fault = found.fault;
+    if (fault == nullptr) act(*static_cast<ErrorObject*>(found.object));
+  }
+  if (fault == nullptr) return true;
+  report_misuse(user, entry, std::string("the error ") + fault);
+  return false;
+}
 
 bp_code known_code(bp_code code) {
   return code >= BP_INVALID_ARGUMENT && code <= BP_INTERNAL ? code : bp_code{BP_INTERNAL};
@@ -52,15 +73,15 @@ std::string describe_site(const bp_error_args& args) {
   return site;
 }
 
-bp_error* error_create(bp_host*, const bp_error_args* args) {
+bp_error* error_create(bp_host* host, const bp_error_args* args) {
   try {
-    auto error = std::make_unique<bp_error>();
+    auto error = std::make_unique<ErrorObject>(host_name(host));
     if (args == nullptr || args->struct_size < sizeof(bp_error_args) ||
         args->struct_size > BP_STRUCT_SIZE_LIMIT) {
       error->message =
           "the plugin made an error with an implausible bp_error_args.struct_size of " +
           std::to_string(args ? args->struct_size : 0);
-      return error.release();
+      return handle_of(std::move(error));
     }
     error->code = known_code(args->code);
     error->message = copy_text(args->message);
@@ -70,32 +91,41 @@ bp_error* error_create(bp_host*, const bp_error_args* args) {
       error->node_ids.assign(args->node_ids,
                              args->node_ids + std::min(args->node_count, kNodeIdLimit));
     }
-    return error.release();
+    return handle_of(std::move(error));
   } catch (const std::exception&) {  // only bad_alloc and length_error can get here
-    return out_of_memory_error();
+    return out_of_memory_error().handle.as<bp_error>();
   }
 }
 
-void error_retain(bp_host*, bp_error* error) {
-  if (error == nullptr || !is_ours(error) || error->is_static) return;
-  error->count.fetch_add(1, std::memory_order_relaxed);
+void error_retain(bp_host* host, bp_error* error) {
+  if (error == nullptr) return;
+  with_error(host, error, "error_retain", [](ErrorObject& found) { ++found.count; });
 }
 
-void error_release(bp_host*, bp_error* error) {
-  if (error == nullptr || !is_ours(error) || error->is_static) return;
-  if (error->count.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  error->magic = 0;
-  delete error;
+void error_release(bp_host* host, bp_error* error) {
+  if (error == nullptr) return;
+  std::unique_ptr<ErrorObject> last;
+  with_error(host, error, "error_release", [&](ErrorObject& found) {
+    if (found.is_static || --found.count != 0) return;
+    found.handle.close();
+    last.reset(&found);
+  });
 }
 
-bp_code error_code(bp_host*, const bp_error* error) {
+bp_code error_code(bp_host* host, const bp_error* error) {
   if (error == nullptr) return BP_OK;
-  return is_ours(error) ? error->code : static_cast<bp_code>(BP_INTERNAL);
+  bp_code code = BP_INTERNAL;
+  with_error(host, error, "error_code", [&](const ErrorObject& found) { code = found.code; });
+  return code;
 }
 
-bp_string error_message(bp_host*, const bp_error* error) {
-  if (error == nullptr || !is_ours(error)) return {nullptr, 0};
-  return {error->message.data(), error->message.size()};
+bp_string error_message(bp_host* host, const bp_error* error) {
+  bp_string message{nullptr, 0};
+  if (error == nullptr) return message;
+  with_error(host, error, "error_message", [&](const ErrorObject& found) {
+    message = {found.message.data(), found.message.size()};
+  });
+  return message;
 }
 
 // Length of the UTF-8 sequence at `bytes`, 0 when it is none.
@@ -155,21 +185,28 @@ PluginError read_error(const bp_error* error) {
   PluginError result;
   if (error == nullptr) {
     result.code = BP_OK;
-  } else if (!is_ours(error)) {
-    result.message = "the plugin returned an error that was not made by bp_host_api.error_create";
-  } else {
-    result.code = error->code;
-    result.message = error->message;
-    result.site = error->site;
-    result.node_ids = error->node_ids;
+    return result;
   }
+  const std::lock_guard lock(handle_mutex());
+  const FoundHandle found = find_handle(HandleKind::kError, error);
+  if (found.fault != nullptr) {
+    result.message = std::string("the plugin returned an error that ") + found.fault +
+                     "; return what error_create gave, once, and do not release it";
+    return result;
+  }
+  const auto& object = *static_cast<const ErrorObject*>(found.object);
+  result.code = object.code;
+  result.message = object.message;
+  result.site = object.site;
+  result.node_ids = object.node_ids;
+  result.is_valid = true;
   return result;
 }
 
 Status take_error(bp_error* error, std::string_view call) {
   if (error == nullptr) return {};
   PluginError read = read_error(error);
-  error_release(nullptr, error);
+  if (read.is_valid) error_release(nullptr, error);
   std::string text = std::string(call) + " failed: " + read.message;
   if (!read.node_ids.empty()) {
     constexpr std::size_t kShown = 8;

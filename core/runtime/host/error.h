@@ -19,6 +19,7 @@ struct PluginError {
   std::string message;
   std::string site;                     // "file:line function", empty when unknown
   std::vector<std::uint32_t> node_ids;  // the nodes it is about
+  bool is_valid = false;                // false: success, or no error of the host's
 };
 
 // A copy of text that a plugin handed over: at most `limit` bytes, invalid UTF-8 and control

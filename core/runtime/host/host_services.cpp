@@ -40,14 +40,27 @@ thread_local SpanListener* span_listener = nullptr;
 constexpr std::uint64_t kHeardSpan = ~std::uint64_t{0};  // of a listener alone
 thread_local bool inside_parallel_for = false;
 
-// Guards what collectors gather. Held for an append, never over foreign code.
-std::mutex& collector_mutex() {
-  static std::mutex mutex;
-  return mutex;
+// Calls act(Collector&) with the mutex of handles held, for an append. Else what was wrong, told.
+template <class Collector, class Sink, class Act>
+std::string with_sink(HandleKind kind, const Sink* sink, const char* entry, Act&& act) {
+  const char* fault = nullptr;
+  const std::string user = calling_plugin();
+  {
+    const std::lock_guard lock(handle_mutex());
+    const FoundHandle found = find_handle(kind, sink, user);
+    fault = found.fault;
+    if (fault == nullptr) act(*static_cast<Collector*>(found.object));
+  }
+  return fault == nullptr ? std::string()
+                          : report_misuse(user, entry, std::string("the sink ") + fault);
+}
+
+bp_error* misuse_error(const std::string& text) {
+  return text.empty() ? nullptr : make_error(BP_INVALID_ARGUMENT, text);
 }
 
 std::string_view plugin_name(const bp_host* host) {
-  return host != nullptr && !host->name.empty() ? std::string_view(host->name) : "host";
+  return !host_name(host).empty() ? host_name(host) : "host";
 }
 
 bp_error* out_of_memory(std::string_view what) {
@@ -169,8 +182,9 @@ void profile_add(bp_profile_sink* sink, const bp_profile_range* range) {
     }
     collected.device = range->device;
     collected.queue = range->queue;
-    const std::lock_guard lock(collector_mutex());
-    reinterpret_cast<ProfileCollector*>(sink)->ranges.push_back(std::move(collected));
+    with_sink<ProfileCollector>(
+        HandleKind::kProfileSink, sink, "profile_add",
+        [&](ProfileCollector& collector) { collector.ranges.push_back(std::move(collected)); });
   } catch (const std::exception&) {
     return;  // a missing range is better than a lost run
   }
@@ -194,8 +208,13 @@ int32_t cache_get(bp_host* host, bp_string key, bp_byte_sink* sink) {
   try {
     std::optional<std::string> blob = cache->get(cache_key(host, key));
     if (!blob) return 0;
-    reinterpret_cast<ByteCollector*>(sink)->bytes += *blob;
-    return 1;
+    return with_sink<ByteCollector>(
+               HandleKind::kByteSink, sink, "cache_get",
+               [&](ByteCollector& collector) {
+                 collector.bytes += *blob;
+               }).empty()
+               ? 1
+               : 0;
   } catch (const std::exception&) {
     return 0;
   }
@@ -213,26 +232,48 @@ void cache_put(bp_host* host, bp_string key, const void* data, std::size_t size)
   }
 }
 
-bp_byte_sink* bytes_create(bp_host*) {
-  auto* collector = new (std::nothrow) ByteCollector;
-  return collector == nullptr ? nullptr : collector->sink();
+bp_byte_sink* bytes_create(bp_host* host) {
+  std::unique_ptr<ByteCollector> collector(new (std::nothrow) ByteCollector(host_name(host)));
+  if (collector == nullptr || collector->sink() == nullptr) return nullptr;
+  collector->is_plugins = true;
+  return collector.release()->sink();  // bytes_release's
 }
 
 bp_string bytes_view(const bp_byte_sink* sink) {
-  if (sink == nullptr) return {nullptr, 0};
-  const std::string& bytes = reinterpret_cast<const ByteCollector*>(sink)->bytes;
-  return {bytes.data(), bytes.size()};
+  bp_string view{nullptr, 0};
+  if (sink == nullptr) return view;
+  with_sink<ByteCollector>(HandleKind::kByteSink, sink, "bytes_view",
+                           [&](const ByteCollector& collector) {
+                             view = {collector.bytes.data(), collector.bytes.size()};
+                           });
+  return view;
 }
 
-void bytes_release(bp_byte_sink* sink) { delete reinterpret_cast<ByteCollector*>(sink); }
+void bytes_release(bp_byte_sink* sink) {
+  if (sink == nullptr) return;
+  std::unique_ptr<ByteCollector> own;
+  bool is_lent = false;
+  with_sink<ByteCollector>(HandleKind::kByteSink, sink, "bytes_release",
+                           [&](ByteCollector& collector) {
+                             is_lent = !collector.is_plugins;
+                             if (is_lent) return;
+                             collector.handle.close();
+                             own.reset(&collector);
+                           });
+  if (is_lent)
+    report_misuse(calling_plugin(), "bytes_release",
+                  "the sink is the host's; release what bytes_create gave, once");
+}
 
 bp_error* bytes_write(bp_byte_sink* sink, const void* data, std::size_t size) {
   if (sink == nullptr) return make_error(BP_INVALID_ARGUMENT, "bytes_write: the sink is NULL");
   if (size == 0) return nullptr;
   if (data == nullptr) return make_error(BP_INVALID_ARGUMENT, "bytes_write: the data is NULL");
   try {
-    reinterpret_cast<ByteCollector*>(sink)->bytes.append(static_cast<const char*>(data), size);
-    return nullptr;
+    return misuse_error(with_sink<ByteCollector>(
+        HandleKind::kByteSink, sink, "bytes_write", [&](ByteCollector& collector) {
+          collector.bytes.append(static_cast<const char*>(data), size);
+        }));
   } catch (const std::exception&) {
     return out_of_memory("bytes_write");
   }
@@ -240,9 +281,19 @@ bp_error* bytes_write(bp_byte_sink* sink, const void* data, std::size_t size) {
 
 int32_t is_cancelled(const bp_cancel* cancel) {
   if (cancel == nullptr) return 0;
-  // Made by the host, which never hands out a token that it declared const.
-  auto* token = reinterpret_cast<CancelToken*>(const_cast<bp_cancel*>(cancel));
-  return token->ask() ? 1 : 0;
+  CancelToken* token = nullptr;
+  const char* fault = nullptr;
+  {
+    const std::lock_guard lock(handle_mutex());
+    const FoundHandle found = find_handle(HandleKind::kCancel, cancel);
+    token = static_cast<CancelToken*>(found.object);
+    fault = found.fault;
+    // Only its own thread keeps it without the mutex, and may ask the program.
+    if (fault == nullptr && !token->is_of_this_thread()) return token->was_cancelled() ? 1 : 0;
+  }
+  if (fault == nullptr) return token->ask() ? 1 : 0;
+  report_misuse(calling_plugin(), "is_cancelled", std::string("the token ") + fault);
+  return 1;  // whatever asks for a call that is gone had better stop
 }
 
 bp_error* claim_add(bp_claim_sink* sink, const bp_claim* claim) {
@@ -279,9 +330,9 @@ bp_error* claim_add(bp_claim_sink* sink, const bp_claim* claim) {
     collected.workspace_bytes = claim->workspace_bytes;
     collected.read_bytes = claim->read_bytes;
     collected.written_bytes = claim->written_bytes;
-    const std::lock_guard lock(collector_mutex());
-    reinterpret_cast<ClaimCollector*>(sink)->claims.push_back(std::move(collected));
-    return nullptr;
+    return misuse_error(with_sink<ClaimCollector>(
+        HandleKind::kClaimSink, sink, "claim_add",
+        [&](ClaimCollector& collector) { collector.claims.push_back(std::move(collected)); }));
   } catch (const std::exception&) {
     return out_of_memory("claim_add");
   }
@@ -294,9 +345,9 @@ bp_error* refuse_add(bp_claim_sink* sink, std::uint32_t node_id, bp_refusal reas
     const bool known = reason >= BP_REFUSED_OTHER && reason <= BP_REFUSED_COST;
     CollectedRefusal refusal{node_id, known ? reason : static_cast<bp_refusal>(BP_REFUSED_OTHER),
                              copy_text(text, 512)};
-    const std::lock_guard lock(collector_mutex());
-    reinterpret_cast<ClaimCollector*>(sink)->refusals.push_back(std::move(refusal));
-    return nullptr;
+    return misuse_error(with_sink<ClaimCollector>(
+        HandleKind::kClaimSink, sink, "refuse_add",
+        [&](ClaimCollector& collector) { collector.refusals.push_back(std::move(refusal)); }));
   } catch (const std::exception&) {
     return out_of_memory("refuse_add");
   }
@@ -333,6 +384,10 @@ bp_host* make_host(std::string_view name, std::string_view version, std::string_
 
 }  // namespace
 
+std::string_view host_name(const bp_host* host) {
+  return host != nullptr ? std::string_view(host->name) : std::string_view();
+}
+
 void set_interrupt_check(InterruptCheck check) { interrupt_check = check; }
 
 bool wants_interrupt() {
@@ -343,7 +398,7 @@ bool wants_interrupt() {
 bool CancelToken::ask() {
   if (was_cancelled()) return true;
   const InterruptCheck check = interrupt_check.load();
-  if (check == nullptr || std::this_thread::get_id() != thread_) return false;
+  if (check == nullptr || !is_of_this_thread()) return false;
   const std::uint64_t now = clock_ns(nullptr);
   if (now - asked_ns_ < kAskAgainNs) return false;
   asked_ns_ = now;

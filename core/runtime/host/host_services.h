@@ -13,9 +13,13 @@
 #include <thread>
 #include <vector>
 
+#include "core/runtime/host/handles.h"
+
 namespace backplane::runtime {
 
 const bp_host_api& host_api();
+// The plugin whose services these are; empty: nobody's.
+std::string_view host_name(const bp_host* host);
 // The same services under a plugin's name: prefixes its log lines and separates its cache. Made
 // once per loaded library and never freed, because plugins keep the pointer.
 const bp_host_api* make_host_api(std::string_view name, std::string_view version,
@@ -86,7 +90,7 @@ class SpanListener {
   };
 };
 
-// What claim_add and refuse_add collect.
+// What claim_add and refuse_add collect. Of collectors, `owner` is the plugin that is asked.
 struct CollectedClaim {
   std::vector<std::uint32_t> node_ids;
   std::uint64_t flags = 0;
@@ -99,13 +103,20 @@ struct CollectedRefusal {
   std::string text;
 };
 struct ClaimCollector {
+  explicit ClaimCollector(std::string_view owner = {})
+      : handle(HandleKind::kClaimSink, this, owner) {}
   std::vector<CollectedClaim> claims;
   std::vector<CollectedRefusal> refusals;
-  bp_claim_sink* sink() { return reinterpret_cast<bp_claim_sink*>(this); }
+  bp_claim_sink* sink() const { return handle.as<bp_claim_sink>(); }
+  Handle handle;  // last: gone before what it leads to
 };
 struct ByteCollector {
+  explicit ByteCollector(std::string_view owner = {})
+      : handle(HandleKind::kByteSink, this, owner) {}
   std::string bytes;
-  bp_byte_sink* sink() { return reinterpret_cast<bp_byte_sink*>(this); }
+  bool is_plugins = false;  // made by bytes_create, freed by bytes_release
+  bp_byte_sink* sink() const { return handle.as<bp_byte_sink>(); }
+  Handle handle;  // last: gone before what it leads to
 };
 
 // What profile_add collects.
@@ -116,8 +127,11 @@ struct CollectedRange {
   std::uint32_t device = 0, queue = 0;
 };
 struct ProfileCollector {
+  explicit ProfileCollector(std::string_view owner = {})
+      : handle(HandleKind::kProfileSink, this, owner) {}
   std::vector<CollectedRange> ranges;
-  bp_profile_sink* sink() { return reinterpret_cast<bp_profile_sink*>(this); }
+  bp_profile_sink* sink() const { return handle.as<bp_profile_sink>(); }
+  Handle handle;  // last: gone before what it leads to
 };
 
 // Whether the program wants the call ended that this thread is in; null: it never does. May take a
@@ -130,15 +144,17 @@ bool wants_interrupt();
 // What is_cancelled asks, of one call that this thread makes. Outlives the call.
 class CancelToken {
  public:
-  const bp_cancel* handle() const { return reinterpret_cast<const bp_cancel*>(this); }
+  const bp_cancel* handle() const { return handle_.as<const bp_cancel>(); }
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool was_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-  bool ask();
+  bool is_of_this_thread() const { return std::this_thread::get_id() == thread_; }
+  bool ask();  // in its thread
 
  private:
   const std::thread::id thread_ = std::this_thread::get_id();
   std::atomic<bool> cancelled_{false};
   std::uint64_t asked_ns_ = 0;  // by its thread
+  const Handle handle_{HandleKind::kCancel, this};
 };
 
 }  // namespace backplane::runtime

@@ -10,6 +10,7 @@
 
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/process_state.h"
+#include "core/runtime/watch/call_board.h"
 
 namespace backplane::runtime {
 namespace {
@@ -190,6 +191,105 @@ TEST_F(HostServicesTest, AsksTheProgramInTheThreadOfTheCallAlone) {
   EXPECT_EQ(api_.is_cancelled(token.handle()), 1);
   set_interrupt_check(nullptr);
   EXPECT_TRUE(token.was_cancelled());
+}
+
+// What a plugin does with handles that are none, or none any more: each is told and does nothing.
+class MisuseTest : public HostServicesTest {
+ protected:
+  void SetUp() override { ::testing::internal::CaptureStderr(); }
+  // What was told since.
+  static std::string said() {
+    std::string text = ::testing::internal::GetCapturedStderr();
+    ::testing::internal::CaptureStderr();
+    return text;
+  }
+  void TearDown() override { ::testing::internal::GetCapturedStderr(); }
+  const bp_host_api* a_ = make_host_api("a", "1", "");
+  const bp_host_api* b_ = make_host_api("b", "1", "");
+  bp_error* error_of_a() {
+    bp_error_args args{};
+    args.struct_size = sizeof args;
+    args.message = text("of a");
+    return a_->error_create(a_->host, &args);
+  }
+};
+
+TEST_F(MisuseTest, ErrorsAreReleasedOnceAndByTheirPlugin) {
+  bp_error* const error = error_of_a();
+  b_->error_release(b_->host, error);
+  EXPECT_THAT(said(), HasSubstr("plugin 'b': error_release: the error "
+                                "belongs to another plugin"));
+  EXPECT_EQ(copy_text(a_->error_message(a_->host, error)), "of a");
+  a_->error_release(a_->host, error);
+  EXPECT_EQ(said(), "");
+  a_->error_release(a_->host, error);
+  EXPECT_THAT(said(), HasSubstr("error_release: the error was released"));
+  bp_error* const next = error_of_a();  // in the same place
+  a_->error_retain(a_->host, error);
+  EXPECT_EQ(a_->error_code(a_->host, error), BP_INTERNAL);
+  EXPECT_EQ(a_->error_message(a_->host, error).data, nullptr);
+  EXPECT_THAT(take_error(error, "x").message(), HasSubstr("returned an error that was released"));
+  EXPECT_THAT(said(), HasSubstr("error_message: the error was released"));
+  EXPECT_THAT(take_error(next, "x").message(), HasSubstr("of a"));
+  EXPECT_THAT(take_error(next, "x").message(), HasSubstr("returned an error that was released"));
+}
+
+TEST_F(MisuseTest, SinksEndWithTheirCall) {
+  bp_claim_sink* claims = nullptr;
+  bp_byte_sink* bytes = nullptr;
+  bp_profile_sink* profile = nullptr;
+  const bp_cancel* cancel = nullptr;
+  {
+    const ClaimCollector claim_collector;
+    const ByteCollector byte_collector;
+    const ProfileCollector profile_collector;
+    const CancelToken token;
+    claims = claim_collector.sink();
+    bytes = byte_collector.sink();
+    profile = profile_collector.sink();
+    cancel = token.handle();
+    api_.bytes_release(bytes);
+    EXPECT_THAT(said(), HasSubstr("bytes_release: the sink is the host's"));
+  }
+  EXPECT_THAT(
+      take_error(api_.refuse_add(claims, 1, BP_REFUSED_OP, text("late")), "x").message(),
+      HasSubstr("refuse_add: the sink was released, or the call that it was for has ended"));
+  EXPECT_EQ(take_error(api_.bytes_write(bytes, "x", 1), "x").code(), Code::kInvalidArgument);
+  EXPECT_EQ(api_.bytes_view(bytes).data, nullptr);
+  bp_profile_range range{};
+  range.struct_size = sizeof range;
+  said();
+  api_.profile_add(profile, &range);
+  EXPECT_THAT(said(), HasSubstr("profile_add: the sink was released"));
+  EXPECT_EQ(api_.is_cancelled(cancel), 1);
+  EXPECT_THAT(said(), HasSubstr("is_cancelled: the token was released"));
+}
+
+TEST_F(MisuseTest, HandlesOfAnotherKindOrOfNobody) {
+  bp_byte_sink* const bytes = api_.bytes_create(host_);
+  EXPECT_THAT(
+      take_error(
+          api_.refuse_add(reinterpret_cast<bp_claim_sink*>(bytes), 1, BP_REFUSED_OP, text("")), "x")
+          .message(),
+      HasSubstr("is a handle of another kind"));
+  std::uint64_t memory[8] = {};
+  EXPECT_THAT(
+      take_error(api_.bytes_write(reinterpret_cast<bp_byte_sink*>(memory), "x", 1), "x").message(),
+      HasSubstr("was not made by the host"));
+  api_.bytes_release(bytes);
+  said();
+  api_.bytes_release(bytes);
+  EXPECT_THAT(said(), HasSubstr("bytes_release: the sink was released"));
+}
+
+TEST_F(MisuseTest, SinksOfAnotherPluginsCall) {
+  call_board();
+  const ClaimCollector of_a("a");
+  const CallScope scope("b:0", "claims");
+  EXPECT_THAT(
+      take_error(api_.refuse_add(of_a.sink(), 1, BP_REFUSED_OP, text("")), "x").message(),
+      HasSubstr("plugin 'b' (b:0: claims): refuse_add: the sink belongs to another plugin"));
+  EXPECT_TRUE(of_a.refusals.empty());
 }
 
 TEST_F(HostServicesTest, LogsUnderThePluginsName) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "core/base/log.h"
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/host_services.h"
+#include "core/runtime/plan/lending.h"
 #include "core/runtime/plan/memory_check.h"
 #include "core/runtime/plugin/plugin.h"
 
@@ -234,9 +236,11 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
     inputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
   }
   const bool lends = call_->lender != nullptr && p.place == 0 && p.executable->lends();
-  bp_lending lending{sizeof lending,  this,           &lend_output, &input_done,
-                     &lend_workspace, &workspace_done};
+  const bp_lending entries{sizeof entries,  this,           &lend_output, &input_done,
+                           &lend_workspace, &workspace_done};
+  std::optional<Lending> lending;
   if (lends) {
+    lending.emplace(entries, p.device->plugin().name(), p.inputs.size(), p.outputs.size());
     lending_partition_ = step.index;
     for (const CompiledGraph::Bound& bound : p.inputs) open_bindings_[bound.slot] = 0;
     const auto id = static_cast<std::uint32_t>(&step - graph_.steps_.data());
@@ -250,7 +254,7 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
     outputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
   }
   bp_execute_args args{};
-  if (lends) args.lending = &lending;
+  if (lends) args.lending = lending->handle();
   args.struct_size = sizeof args;
   args.inputs = inputs_.data();
   args.outputs = outputs_.data();
@@ -271,7 +275,8 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
   const auto execute = [&] {
     if (check_) [[unlikely]]
       return check_->execute(static_cast<std::uint32_t>(&step - graph_.steps_.data()), args);
-    return p.executable->execute(args);
+    Status status = p.executable->execute(args);
+    return status.ok() && lending ? lending->finish() : status;
   };
   if (!graph_.timing_.load(std::memory_order_relaxed)) {
     BP_RETURN_IF_ERROR(retried(p.place, execute));

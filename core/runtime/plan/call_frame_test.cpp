@@ -2,6 +2,7 @@
 // reused too early, a copy that nobody waited for or a wrong view offset shows as a wrong number.
 #include "core/runtime/plan/call_frame.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -250,6 +251,39 @@ TEST(CallFrame, MemoryComesLateAndGoesEarly) {
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_EQ(*found, *expected);
   EXPECT_EQ(order, " -x +b -y +d");  // z is shown as an output
+}
+
+// What a plugin does to lent memory that it must not: told, and nothing is freed that was not lent.
+TEST(CallFrame, MisusedLendingIsAnErrorThatSaysWhat) {
+  using ::testing::HasSubstr;
+  const testing_graph::Script script("host_memory,lends");
+  Device* device = scripted_device("scripted_serial");
+  ASSERT_NE(device, nullptr);
+  if (!device->binds_host_memory()) GTEST_SKIP() << "a plugin was loaded before";
+  const auto compiled = compile(R"(graph @lent(%x: f32[4]) -> (f32[4]) {
+  %a = aten.neg(%x) : f32[4]
+  return %a
+}
+)",
+                                {device});
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  const auto said = [&](const std::string& word) {
+    const testing_graph::Script misuse(("host_memory,lends," + word).c_str());
+    Inputs inputs = Inputs::random((*compiled)->graph());
+    std::string order;
+    const auto found = call(**compiled, inputs, {}, nullptr, &order);
+    return found.ok() ? std::string() : found.status().message();
+  };
+  EXPECT_EQ(said(""), "");
+  EXPECT_THAT(said("lends_late"), HasSubstr("lend_workspace after its call"));
+  EXPECT_THAT(said("gives_back_twice"),
+              HasSubstr("gave back 64 bytes at offset 0 that it was not"));
+  EXPECT_THAT(said("gives_back_foreign"), HasSubstr("that it was not lent"));
+  EXPECT_THAT(said("gives_back_part"),
+              HasSubstr("gave back 32 bytes at offset 0 as kind 2; lent were 64 bytes"));
+  EXPECT_THAT(said("keeps_lent"), HasSubstr("'scripted_serial': execute: kept 1 lent workspaces"));
+  EXPECT_THAT(said("inputs_done_twice"), HasSubstr("input_done: input 0 of 1; expected each at"));
+  EXPECT_EQ(said(""), "");
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ void keep_on_host(const ir::Graph& graph, partition::Target& target) {
 
 Result<partition::Target> query_claims(Device& device, const ir::Graph& graph,
                                        const GraphArrays& arrays) {
-  ClaimCollector collector;
+  ClaimCollector collector(device.plugin().name());
   {
     const auto serialized = device.lock_call();
     BP_RETURN_IF_ERROR(call_plugin(

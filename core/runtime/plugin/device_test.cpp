@@ -140,7 +140,7 @@ TEST_F(DeviceTest, AForeignErrorPointerIsAnInternalError) {
   const Status status =
       device_->copy_to_device(host, {buffer.get(), nullptr, 0, 64}, CopyCause::kInput);
   EXPECT_EQ(status.code(), Code::kInternal);
-  EXPECT_THAT(status.message(), HasSubstr("not made by bp_host_api.error_create"));
+  EXPECT_THAT(status.message(), HasSubstr("not made by the host"));
 }
 
 TEST_F(DeviceTest, RestoresTheFloatingPointStateAfterACall) {

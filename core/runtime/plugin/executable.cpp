@@ -123,7 +123,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   BP_RETURN_IF_ERROR(made->describe(input_count, output_count));
   BP_RETURN_IF_ERROR(made->check_layouts(request));
   if (cache && !made->requirement_.empty()) {
-    ByteCollector bytes;
+    ByteCollector bytes(device.plugin().name());
     if (guarded(device, "executable_save", nodes, [&] {
           return api.executable_save(handle, bytes.sink());
         }).ok())

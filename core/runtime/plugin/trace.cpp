@@ -15,6 +15,7 @@
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/plugin/device.h"
+#include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
 
 namespace backplane::runtime {
@@ -102,8 +103,8 @@ Status call_profile(Device& device, const char* name, Call&& call) {
 // Ends the profile and keeps what it says.
 void collect(Profiled& profiled) {
   if (!std::exchange(profiled.is_active, false)) return;
-  ProfileCollector collector;
   Device& device = *profiled.device;
+  ProfileCollector collector(device.plugin().name());
   const Status status = call_profile(device, "profile_end", [&](const bp_plugin_api& api) {
     return api.profile_end(device.handle(), collector.sink());
   });

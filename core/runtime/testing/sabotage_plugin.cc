@@ -8,7 +8,9 @@
 //   hang               sleeps for good; nap: for a while
 //   null               succeeds and answers nothing; where an entry answers nothing, does nothing
 //   error              fails with a plain error; lost: with BP_DEVICE_LOST; wild: with a pointer
-//                      that is no error
+//                      that is no error; released: with one that it has released
+//   late               uses the sink and the token of calls that have ended, then fails
+//   twice              releases an error and bytes twice, then goes on
 #include <backplane/plugin.h>
 #include <csignal>
 #include <sys/mman.h>
@@ -69,8 +71,32 @@ std::string_view enter(std::string_view entry) {
   return action;
 }
 
+// Kept from calls that have ended.
+bp_claim_sink* old_sink = nullptr;
+const bp_cancel* old_cancel = nullptr;
+
+bp_error* use_late() {
+  if (old_cancel != nullptr && host->is_cancelled(old_cancel) == 0) std::abort();
+  return host->refuse_add(old_sink, 0, BP_REFUSED_OP, {nullptr, 0});
+}
+void release_twice() {
+  bp_error* const error = fail(BP_INTERNAL, "not told", __LINE__);
+  bp_byte_sink* const bytes = host->bytes_create(host->host);
+  for (int i = 0; i < 2; ++i) {
+    host->error_release(host->host, error);
+    host->bytes_release(bytes);
+  }
+}
+
 bp_error* failure(std::string_view action) {
   static std::uint64_t memory[64] = {};
+  if (action == "late") return use_late();
+  if (action == "twice") release_twice();
+  if (action == "released") {
+    bp_error* const error = fail(BP_INTERNAL, "not told", __LINE__);
+    host->error_release(host->host, error);
+    return error;
+  }
   if (action == "error") return fail(BP_INTERNAL, "asked to fail", __LINE__);
   if (action == "lost") return fail(BP_DEVICE_LOST, "asked to be lost", __LINE__);
   if (action == "wild") return reinterpret_cast<bp_error*>(memory);
@@ -114,6 +140,7 @@ bp_error* copy_bytes(bp_device* device, const bp_copy_args* args) {
 }
 bp_error* claim_all(bp_plugin*, const bp_device_info*, const bp_graph* graph, bp_claim_sink* sink) {
   SABOTAGE("claims");
+  old_sink = sink;
   for (std::size_t i = 0; i < graph->node_count; ++i) {
     bp_claim claim{};
     claim.struct_size = sizeof claim;
@@ -126,6 +153,7 @@ bp_error* claim_all(bp_plugin*, const bp_device_info*, const bp_graph* graph, bp
 }
 bp_error* compile_nothing(bp_plugin*, const bp_compile_args* args, bp_executable** out) {
   SABOTAGE("compile");
+  old_cancel = args->cancel;
   bp_io_contract io{};
   io.layout.kind = BP_LAYOUT_STRIDED;
   *out = new bp_executable{

@@ -20,6 +20,8 @@
 //   leaves_last     the last element of each result is not written
 //   leaves_last_neg the same, of aten.neg alone
 //   reads_past      the last element comes from beyond the first operand
+//   gives_back_twice, gives_back_part, gives_back_foreign, keeps_lent, inputs_done_twice,
+//   lends_late (with lends) what their names say; lends_late in the call after
 //   gives_back_early (with lends) inputs are given back before they are read
 #include <backplane/sdk/program.hpp>
 #include <backplane/sdk/table.hpp>
@@ -217,13 +219,41 @@ class ScriptedExecutable final : public sdk::Executable {
     kept->args().lending = lending;
     if (asked("gives_back_early") && lending != nullptr)
       for (std::uint32_t i = 0; i < inputs.size(); ++i) lending->input_done(lending->user, i);
+    if (lending != nullptr) BP_SDK_RETURN_IF_ERROR(misuse(*lending));
     return submit(call.order(), false, [kept, program = program_]() -> Status {
       return program->execute(kept->call());
     });
   }
 
  private:
+  Status misuse(const bp_lending& lending) {
+    const bp_lending* const old = std::exchange(old_lending_, &lending);
+    if (asked("lends_late") && old != nullptr && old != &lending) {
+      bp_range range{};
+      if (bp_error* error = old->lend_workspace(old->user, 64, BP_WORKSPACE_SCRATCH, &range))
+        return Status::adopt(error);
+    }
+    if (asked("inputs_done_twice"))
+      for (int i = 0; i < 2; ++i) lending.input_done(lending.user, 0);
+    const bool part = asked("gives_back_part"), twice = asked("gives_back_twice");
+    const bool foreign = asked("gives_back_foreign"), keeps = asked("keeps_lent");
+    if (!part && !twice && !foreign && !keeps) return {};
+    bp_range range{};
+    if (bp_error* error = lending.lend_workspace(lending.user, 64, BP_WORKSPACE_SCRATCH, &range))
+      return Status::adopt(error);
+    if (keeps) return {};
+    bp_range given = range;
+    std::uint64_t own[8] = {};
+    if (part) given.size_bytes = 32;
+    if (foreign) given.host = own;
+    for (int i = 0; i < (twice ? 2 : 1); ++i)
+      lending.workspace_done(lending.user, &given, BP_WORKSPACE_SCRATCH);
+    if (part || foreign) lending.workspace_done(lending.user, &range, BP_WORKSPACE_SCRATCH);
+    return {};
+  }
+
   std::shared_ptr<sdk::ProgramExecutable> program_;
+  const bp_lending* old_lending_ = nullptr;
   std::atomic<int> inside_{0};
 };
 

@@ -14,6 +14,7 @@
 #include <new>
 #include <type_traits>
 
+#include "core/runtime/host/handles.h"
 #include "core/runtime/host/own_directory.h"
 
 namespace backplane::runtime {
@@ -149,6 +150,20 @@ std::string slot_text(const CallSlot& slot) {
   return slot.who.text() + ": " + slot.entry.text() +
          (detail.empty() ? std::string() : " (" + detail + ")");
 }
+
+namespace {
+
+CurrentCall current_call() {
+  const detail::ThreadSlot& mine = detail::thread_slot;
+  if (mine.slot == nullptr || mine.depth == 0) return {};
+  std::string who = mine.slot->who.text();
+  // The slot says the outermost call, and may be cut.
+  const bool is_sure = mine.depth == 1 && who.size() + 1 < sizeof mine.slot->who;
+  return {is_sure ? who.substr(0, who.find(':')) : std::string(), slot_text(*mine.slot)};
+}
+[[maybe_unused]] const bool is_asked = (set_current_call(current_call), true);
+
+}  // namespace
 
 CallBoard& call_board() {
   static const int registered = [] {
