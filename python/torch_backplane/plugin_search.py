@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch_backplane.errors import BackplaneError
+
 
 def plugins() -> list[dict[str, Any]]:
     """All plugins that were found: name, path, origin, error (empty when fine), loaded."""
@@ -15,7 +17,7 @@ def plugins() -> list[dict[str, Any]]:
 
 def find_plugin(plugin: str, isolation: str = "") -> dict[str, Any]:
     """Loads a plugin, with isolation ``"process"`` in a process of its own. Raises BP-0103 with what was
-    found and the nearest names."""
+    found, what was refused and the nearest name."""
     from torch_backplane import _C, account
 
     account.STATE.search_plugins()
@@ -24,4 +26,17 @@ def find_plugin(plugin: str, isolation: str = "") -> dict[str, Any]:
             _C.isolate_plugin(plugin)
         return _C.plugin_info(plugin)
     except _C.StatusError as error:
+        if all(entry["name"] != plugin for entry in plugins()):
+            raise BackplaneError("BP-0103", f"{error.args[1]}{describe_choice()}") from None
         account.raise_error("BP-0103", error)
+
+
+def describe_choice() -> str:
+    """Lines of an error about an unknown name: libraries that were refused, and what to type."""
+    found = plugins()
+    lines = [f"refused: {e['name']} ({e['path']}): {e['error']}" for e in found if e["error"]]
+    names = sorted(entry["name"] for entry in found if not entry["error"])
+    if names:
+        choice = ", ".join(f'"plugin:{name}"' for name in names)
+        lines.append(f"names for backend=: {choice}; for torch_backplane.device(): without plugin:")
+    return "".join(f"\n  {line}" for line in lines)

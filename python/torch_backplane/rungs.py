@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_backplane.errors import BackplaneError
-from torch_backplane.plugin_search import find_plugin, plugins
+from torch_backplane.plugin_search import describe_choice, find_plugin, plugins
 
 # What ATen runs itself: a recording has its gradients already, so both names mean one stage.
 RUNGS = ("eager", "aot_eager")
@@ -52,8 +52,9 @@ def find_compiler(backend: Backend, isolation: str = "") -> Compiler:
             return Compiler(backend, foreign=_graph_compiler(torch._dynamo.lookup_backend(backend)))
         raise BackplaneError(
             "BP-0103",
-            f"{backend!r} is no plugin ({', '.join(sorted(e['name'] for e in plugins()))}), "
-            f"no rung ({', '.join(RUNGS)}) and no back end of TorchDynamo ({', '.join(known)})",
+            f"{backend!r} is no plugin ({', '.join(sorted(e['name'] for e in plugins() if not e['error']))}), "
+            f"no rung ({', '.join(RUNGS)}) and no back end of TorchDynamo ({', '.join(known)})"
+            f"{describe_choice()}",
         )
     find_plugin(plugin, isolation)
     return Compiler(backend, plugin=plugin)

@@ -1,7 +1,7 @@
 """Names of plugins as TorchDynamo's back ends, for plugins that no wheel has registered.
 
 ``import torch`` loads this by the entry point of group ``torch.backends``, so it imports nothing but
-the standard library, and nothing here can raise. TorchDynamo asks the installed distributions for
+the standard library, and nothing here raises but the ``load`` of an unknown name. TorchDynamo asks the installed distributions for
 back ends (group ``torch_dynamo_backends``) when it first meets a name that it does not know; a
 distribution of ours answers with the libraries that lie in the folders of plugins then.
 """
@@ -69,12 +69,49 @@ class _Plugins(importlib.metadata.Distribution):
         if filename == "METADATA":
             return "Metadata-Version: 2.1\nName: torch-backplane-names\nVersion: 0\n"
         if filename == "entry_points.txt":
+            _answer_unknown_names()
             points = (f"plugin:{name} = torch_backplane._backends:{name}" for name in names())
             return "\n".join(["[torch_dynamo_backends]", *points, ""])
         return None
 
     def locate_file(self, path: str | os.PathLike[str]) -> pathlib.Path:
         return pathlib.Path(__file__).parent / path
+
+
+class _Unknown:
+    """Stands for the entry point of a plugin that was not there when TorchDynamo asked."""
+
+    def __init__(self, plugin: str) -> None:
+        self.plugin = plugin
+
+    def load(self) -> object:
+        """Raises BackplaneError BP-0103 with what was found, unless the plugin has come since."""
+        from torch_backplane import _backends, plugin_search
+
+        plugin_search.find_plugin(self.plugin)
+        return getattr(_backends, self.plugin)
+
+
+class _Backends(dict[str, object]):
+    """TorchDynamo's table, in which every name of the form ``plugin:NAME`` has an entry point."""
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or (isinstance(key, str) and key.startswith("plugin:"))
+
+    def __missing__(self, key: str) -> object:
+        if not key.startswith("plugin:"):
+            raise KeyError(key)
+        return _Unknown(key.removeprefix("plugin:"))
+
+
+def _answer_unknown_names() -> None:
+    """A ``plugin:NAME`` that nobody has is told what there is, instead of TorchDynamo's bare error.
+
+    TorchDynamo has no hook for this. Where its table is no dict of that name, its own error stays."""
+    registry = sys.modules.get("torch._dynamo.backends.registry")
+    table = getattr(registry, "_BACKENDS", None)
+    if type(table) is dict:
+        registry._BACKENDS = _Backends(table)  # type: ignore[union-attr]
 
 
 class _Finder:

@@ -72,15 +72,57 @@ def test_of_an_installed_wheel(tmp_path: pathlib.Path, below: str) -> None:
     assert "('good', 'wheel acme-plugin')" in done.stdout
 
 
-def test_an_unknown_name_is_none_of_ours(tmp_path: pathlib.Path) -> None:
+DOORS = {
+    "torch.compile": 'torch.compile(lambda x: x, backend="plugin:nobody")(torch.ones(1))',
+    "compile": 'torch_backplane.compile(lambda x: x, backend="nobody")',
+    "compile, with prefix": 'torch_backplane.compile(lambda x: x, backend="plugin:nobody")',
+    "device": 'torch_backplane.device("nobody")',
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_an_unknown_name_is_told_what_there_is(tmp_path: pathlib.Path, door: str) -> None:
+    bring(tmp_path / "acme")
+    shutil.copy(BUILD / "testing_plugins" / "libbackplane_broken_no_entry.so", tmp_path / "acme")
+    imports = "import torch" if door == "torch.compile" else "import torch, torch_backplane"
+    program = f"""
+{imports}
+try:
+    {DOORS[door]}
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    told = run(program, tmp_path, BACKPLANE_PLUGIN_PATH=str(tmp_path / "acme")).stdout
+    assert told.startswith("BackplaneError BP-0103"), told
+    assert "nobody" in told and '"plugin:good"' in told and '"plugin:reference"' in told
+    refused = next(line for line in told.splitlines() if "refused: broken_no_entry" in line)
+    assert str(tmp_path / "acme" / "libbackplane_broken_no_entry.so") in refused
+    assert '"plugin:broken_no_entry"' not in told
+
+
+def test_other_unknown_back_ends_are_pytorchs_matter(tmp_path: pathlib.Path) -> None:
     program = """
 import torch
 try:
-    torch.compile(lambda x: x, backend="plugin:nobody")(torch.ones(1))
+    torch.compile(lambda x: x, backend="nobody")(torch.ones(1))
 except Exception as error:
     print(type(error).__name__)
+print("plugin:nobody" in torch._dynamo.list_backends())
 """
-    assert "InvalidBackend" in run(program, tmp_path).stdout
+    assert run(program, tmp_path).stdout.split() == ["InvalidBackend", "False"]
+
+
+def test_a_plugin_that_comes_later_is_found(tmp_path: pathlib.Path) -> None:
+    library = bring(tmp_path / "acme")
+    program = f"""
+import torch
+torch._dynamo.list_backends()
+from torch_backplane import _C
+_C.add_plugin_path({str(library)!r}, "test")
+print(torch.compile(lambda x: x + 1, backend="plugin:good")(torch.ones(1)).item())
+"""
+    done = run(program, tmp_path)
+    assert done.stdout.split() == ["2.0"], done.stderr
 
 
 def test_a_name_of_the_package_is_not_taken_unnoticed(tmp_path: pathlib.Path) -> None:
