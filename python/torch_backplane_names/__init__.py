@@ -1,9 +1,10 @@
 """Names of plugins as TorchDynamo's back ends, for plugins that no wheel has registered.
 
 ``import torch`` loads this by the entry point of group ``torch.backends``, so it imports nothing but
-the standard library, and nothing here raises but the ``load`` of an unknown name. TorchDynamo asks the installed distributions for
-back ends (group ``torch_dynamo_backends``) when it first meets a name that it does not know; a
-distribution of ours answers with the libraries that lie in the folders of plugins then.
+the standard library, and nothing here raises but the ``load`` of an unknown name. TorchDynamo asks
+the installed distributions for back ends (group ``torch_dynamo_backends``) when it first meets a name
+that it does not know; a distribution of ours answers with the libraries that lie in the folders of
+plugins then.
 """
 
 from __future__ import annotations
