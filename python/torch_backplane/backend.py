@@ -46,10 +46,11 @@ def compile_frame(
             f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
         )
     account = FrameAccount(plugin, parsed)
-    if parsed.recorder and _has_nested_tensors(graph_module):
+    if _makes_nested_tensors(graph_module):
         # Their sizes would be symbols of TorchDynamo's that come from nowhere.
-        account.aot_reason = "nested tensors"
-    elif parsed.recorder:
+        account.note_eager("frame's", _C.StatusError("unsupported", "it makes nested tensors"))
+        return graph_module.forward
+    if parsed.recorder:
         try:
             return RecordedFrame(account, graph_module, example_inputs)
         except _C.StatusError as error:
@@ -71,10 +72,11 @@ def compile_frame(
         return graph_module.forward
 
 
-def _has_nested_tensors(graph_module: Any) -> bool:
+def _makes_nested_tensors(graph_module: Any) -> bool:
     return any(
         isinstance(value, torch.Tensor) and value.is_nested
         for node in graph_module.graph.nodes
+        if node.op != "placeholder"
         for value in pytree.tree_leaves(node.meta.get("example_value"))
     )
 
