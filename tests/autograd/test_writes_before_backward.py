@@ -37,7 +37,19 @@ def shown_and_not_read(x, y):
     return z.view(-1), z + x.exp()
 
 
+def quotient(x, y):
+    z = x / (y + 1)
+    return z, z * 2
+
+
+def quotient_of_two(x, y):
+    z = x / (x * x + 1)
+    return z[0], (z * 2).exp()
+
+
 PROGRAMS = (
+    quotient,
+    quotient_of_two,
     product_and_sum,
     computed_anew,
     part_of_what_is_computed_anew,

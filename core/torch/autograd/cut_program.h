@@ -25,12 +25,14 @@ struct SavedSource {
   bool needs_copy = false;              // its memory is an argument's that the program writes
 };
 
-// What the program shows, and eager mode saves for these tangents: who writes it before their
-// gradients are asked for gets an error, also where the backward computes its value anew.
+// What the program shows and the backward reads. Who writes it before the gradients of these
+// tangents are asked for gets an error where eager mode saves it, also where the backward computes
+// its value anew; else, as a pass found in it what eager mode computes anew, the program runs
+// again.
 struct Watched {
   bool is_argument = false;    // one that the program writes
   std::uint32_t position = 0;  // is_argument: of the forward's inputs, else of program outputs
-  std::vector<std::uint32_t> tangents;
+  std::vector<std::uint32_t> saved_for, found_for;  // tangents
 };
 
 // Equal for all sizes of one structure.

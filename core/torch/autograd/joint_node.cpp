@@ -104,20 +104,23 @@ void JointNode::watch(const at::Tensor& value) {
   watched_.emplace_back(torch::autograd::impl::version_counter(value), version_of(value));
 }
 
-void JointNode::check_watched(const variable_list& tangents) const {
+bool JointNode::check_watched(const variable_list& tangents) const {
+  bool is_written = false;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const auto& [counter, version] = watched_[i];
     if (!counter.enabled() || counter.current_version() == version) continue;
     const Watched& watched = program_->signature.watched[i];
+    const auto is_defined = [&](std::uint32_t tangent) { return tangents[tangent].defined(); };
     TORCH_CHECK(
-        std::ranges::none_of(watched.tangents,
-                             [&](std::uint32_t tangent) { return tangents[tangent].defined(); }),
+        std::ranges::none_of(watched.saved_for, is_defined),
         "one of the variables needed for gradient computation has been modified by an inplace "
         "operation: ",
         watched.is_argument ? "an argument that" : "a result of", " a compiled graph",
         watched.is_argument ? " writes" : "", " is at version ", counter.current_version(),
         "; expected version ", version, " instead.");
+    is_written = is_written || std::ranges::any_of(watched.found_for, is_defined);
   }
+  return is_written;
 }
 
 void JointNode::release_variables() {
@@ -132,7 +135,11 @@ void JointNode::will_release_variables() {
 }
 
 variable_list JointNode::apply(variable_list&& tangents) {
-  check_watched(tangents);
+  if (check_watched(tangents)) {
+    variable_list gradients = differentiate_again(tangents);
+    if (releases_) release_variables();
+    return gradients;
+  }
   std::vector<bool> is_given, absent;
   for (const at::Tensor& tangent : tangents) {
     is_given.push_back(tangent.defined());

@@ -36,7 +36,10 @@ class JointNode final : public torch::autograd::Node {
   void will_release_variables() override;
 
  private:
-  void check_watched(const torch::autograd::variable_list& tangents) const;
+  // Raises where eager mode does. True: what was saved was written, and eager mode has no need of
+  // it.
+  bool check_watched(const torch::autograd::variable_list& tangents) const;
+
   torch::autograd::variable_list differentiate_again(
       const torch::autograd::variable_list& tangents) const;
   // The arguments under names of their own; by input of the forward.

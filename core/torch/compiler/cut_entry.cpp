@@ -3,6 +3,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -153,8 +154,8 @@ std::vector<bool> inputs_of_gradients(const record::Recorded& recorded) {
   return out;
 }
 
-// By tangent: the roots of the values that eager mode saves for it, which are those that nodes read
-// that are there for gradients alone.
+// By tangent: the roots of the values that nodes read for it which are there for gradients alone.
+// Of a graph as it was recorded, these are what eager mode saves.
 std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Recorded& recorded) {
   const ir::Graph& graph = recorded.graph;
   const auto read_by = [&](std::vector<bool>& is_read, const ir::Node& node) {
@@ -174,6 +175,12 @@ std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Record
     is_forward[n] = is_any(shown, graph.nodes[n].results);
     if (is_forward[n]) read_by(shown, graph.nodes[n]);
   }
+  std::vector<bool> wanted(graph.values.size()), is_live(graph.nodes.size());
+  for (const ir::ValueId v : graph.outputs) wanted[v] = true;
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    is_live[n] = is_any(wanted, graph.nodes[n].results);
+    if (is_live[n]) read_by(wanted, graph.nodes[n]);
+  }
   std::vector<std::set<ir::ValueId>> roots;
   for (std::size_t t = recorded.border.argument_count; t < graph.inputs.size(); ++t) {
     std::vector<bool> depends(graph.values.size()), is_read(graph.values.size());
@@ -184,7 +191,8 @@ std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Record
           if (result != ir::kNone) depends[result] = true;
     for (std::size_t n = graph.nodes.size(); n-- > 0;) {
       const ir::Node& node = graph.nodes[n];
-      if (!is_forward[n] && (is_any(depends, node.results) || is_any(is_read, node.results)))
+      if (is_live[n] && !is_forward[n] &&
+          (is_any(depends, node.results) || is_any(is_read, node.results)))
         read_by(is_read, node);
     }
     roots.emplace_back();
@@ -192,6 +200,16 @@ std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Record
       if (is_read[v]) roots.back().insert(ir::view_root(graph, v));
   }
   return roots;
+}
+
+std::vector<std::vector<std::uint32_t>> tangents_by_output(const record::Recorded& recorded) {
+  const std::vector<std::set<ir::ValueId>> read = roots_read_for_gradients(recorded);
+  std::vector<std::vector<std::uint32_t>> out(recorded.border.forward_output_count);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
+      if (read[tangent].contains(ir::view_root(recorded.graph, recorded.graph.outputs[i])))
+        out[i].push_back(tangent);
+  return out;
 }
 
 // For the gradient at each of these positions among the graph's outputs: the tangents that it
@@ -255,6 +273,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     return Status(Code::kUnsupported, "the program's tensors are on " +
                                           c10::Device(device::kDeviceType, *index).str() +
                                           ", which is no plugin's device");
+  const std::vector<std::vector<std::uint32_t>> eagerly_saved = tangents_by_output(recorded);
   BP_RETURN_IF_ERROR(passes::run_pipeline(
       recorded.graph, options.devices.empty() ? kBeforeCut : kBeforeCutForPlugins));
   const bool with_backward = recorded.graph.inputs.size() > recorded.border.argument_count;
@@ -294,7 +313,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
                         compile_stage(std::move(recorded.graph), runtime::Role::kInference,
                                       recorded.placement, recorded.numbers, options));
   }
-  entry->describe(recorded, cut ? &*cut : nullptr);
+  entry->describe(recorded, cut ? &*cut : nullptr, eagerly_saved);
   return entry;
 }
 
@@ -338,32 +357,35 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   return signature;
 }
 
-void CutEntry::watch(const record::Recorded& recorded) {
+void CutEntry::watch(const record::Recorded& recorded,
+                     const std::vector<std::vector<std::uint32_t>>& eagerly_saved) {
   const ir::Graph& graph = recorded.graph;
-  const std::vector<std::set<ir::ValueId>> read = roots_read_for_gradients(recorded);
-  const auto add = [&](ir::ValueId root, bool is_argument, std::uint32_t position) {
-    autograd::Watched watched{is_argument, position, {}};
-    for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
-      if (read[tangent].contains(root)) watched.tangents.push_back(tangent);
+  const std::vector<std::vector<std::uint32_t>> read = tangents_by_output(recorded);
+  const auto add = [&](std::uint32_t graph_output, bool is_argument, std::uint32_t position) {
+    autograd::Watched watched{is_argument, position, eagerly_saved[graph_output], {}};
+    std::ranges::set_difference(read[graph_output], watched.saved_for,
+                                std::back_inserter(watched.found_for));
+    const bool is_read = !watched.saved_for.empty() || !watched.found_for.empty();
     // An argument is saved itself.
-    if (!watched.tangents.empty() && graph.values[root].kind == ir::ValueKind::kResult)
+    const ir::ValueId root = root_of_output(graph, graph_output);
+    if (is_read && graph.values[root].kind == ir::ValueKind::kResult)
       signature.watched.push_back(std::move(watched));
   };
-  for (const auto& [root, output] : outputs_by_root(recorded, graph)) add(root, false, output);
-  for (const std::uint32_t input : signature.mutated) {
-    const record::ArgumentInfo& info = signature.arguments[signature.argument_of_input[input]];
-    add(root_of_output(graph, info.new_value), true, input);
-  }
+  for (const auto& [root, output] : outputs_by_root(recorded, graph))
+    add(recorded.outputs[output].graph_output, false, output);
+  for (const std::uint32_t input : signature.mutated)
+    add(signature.arguments[signature.argument_of_input[input]].new_value, true, input);
 }
 
-void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut) {
+void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut,
+                        const std::vector<std::vector<std::uint32_t>>& eagerly_saved) {
   const ir::Graph& forward = forward_->graph().graph();
   signature = signature_of(recorded, forward);
   signature.is_repeatable = signature.is_repeatable && eager_ != nullptr;
   signature.counted_inputs = forward_->counted_inputs();
   if (cut == nullptr) return;
   signature.needs_content = inputs_of_gradients(recorded);
-  watch(recorded);
+  watch(recorded, eagerly_saved);
   const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
     autograd::SavedSource source;

@@ -72,8 +72,11 @@ class CutEntry final : public StagedProgram {
   std::vector<bool> inputs_read(const std::vector<bool>& absent);
   Result<PartialBackward> partial_backward(const std::vector<bool>& absent);
   Result<PartialBackward> compile_partial(const std::vector<bool>& absent) const;
-  void watch(const record::Recorded& recorded);
-  void describe(const record::Recorded& recorded, const partition::JointCut* cut);
+  // `eagerly_saved`: by output of the graph, the tangents that eager mode saves it for.
+  void watch(const record::Recorded& recorded,
+             const std::vector<std::vector<std::uint32_t>>& eagerly_saved);
+  void describe(const record::Recorded& recorded, const partition::JointCut* cut,
+                const std::vector<std::vector<std::uint32_t>>& eagerly_saved);
 
   Eager eager_;
   std::string explanation_;
