@@ -48,8 +48,17 @@ bool guard_under(World& world, PyTypeObject* type, PyObject* name, PyObject* fun
 }
 
 // A function that C code found by looking into a class: guarded as the attribute that it is.
+// Wrappers that decorators make may have it among the rest.
+PyObject* first_argument(const cpython::FrameContent& content) {
+  const PyCodeObject* code = content.code;
+  if (code->co_argcount > 0) return content.locals[0];
+  if ((code->co_flags & CO_VARARGS) == 0) return nullptr;
+  PyObject* rest = content.locals[code->co_kwonlyargcount];
+  return rest && PyTuple_GET_SIZE(rest) > 0 ? PyTuple_GET_ITEM(rest, 0) : nullptr;
+}
+
 bool guard_as_method(World& world, const cpython::FrameContent& content) {
-  PyObject* first = content.code->co_argcount > 0 ? content.locals[0] : nullptr;
+  PyObject* first = first_argument(content);
   PyObject* name = reinterpret_cast<PyFunctionObject*>(content.function)->func_name;
   for (PyObject* holder : {first ? reinterpret_cast<PyObject*>(Py_TYPE(first)) : nullptr,
                            first && PyType_Check(first) ? first : nullptr}) {
