@@ -50,13 +50,6 @@ print(json.dumps([_C.plugin_info(plugin)["isolated"], said]))
 
 @pytest.mark.parametrize("plugin", ["cpu_onednn", "reference", "opencl"])
 def test_inference_training_and_other_sizes_give_the_same_numbers(plugin: str) -> None:
-    from torch_backplane import plugin_search
-
-    if plugin == "opencl":
-        try:
-            plugin_search.find_plugin(plugin)
-        except Exception as error:
-            pytest.skip(f"no OpenCL here: {error}")
     here, there = (run(TRAINING, plugin, BACKPLANE_ISOLATION=how) for how in ("", plugin))
     assert here.returncode == 0, here.stderr
     assert there.returncode == 0, there.stderr

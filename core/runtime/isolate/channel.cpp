@@ -30,6 +30,33 @@ bool receive_all(int fd, void* memory, std::size_t size) {
   return true;
 }
 
+// One byte with room for a descriptor beside it.
+struct DescriptorMessage {
+  DescriptorMessage() {
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr header{};
+};
+
+// Until it is not interrupted.
+template <class Call>
+ssize_t whole(Call&& call) {
+  ssize_t result = 0;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
 }  // namespace
 
 std::string_view entry_name(WorkerEntry entry) {
@@ -124,40 +151,19 @@ void Channel::set_patience(int milliseconds) {
 }
 
 bool Channel::send_descriptor(int fd) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  DescriptorMessage message;
+  cmsghdr* const head = CMSG_FIRSTHDR(&message.header);
   head->cmsg_level = SOL_SOCKET;
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(sizeof fd);
   std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent == 1;
+  return whole([&] { return ::sendmsg(fd_, &message.header, MSG_NOSIGNAL); }) == 1;
 }
 
 int Channel::receive_descriptor() {
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t got = 0;
-  do {
-    got = ::recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  const cmsghdr* const head = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  DescriptorMessage message;
+  const ssize_t got = whole([&] { return ::recvmsg(fd_, &message.header, MSG_CMSG_CLOEXEC); });
+  const cmsghdr* const head = got == 1 ? CMSG_FIRSTHDR(&message.header) : nullptr;
   if (head == nullptr || head->cmsg_type != SCM_RIGHTS) return -1;
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(head), sizeof fd);

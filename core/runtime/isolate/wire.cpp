@@ -21,13 +21,6 @@ void put_elements(WireWriter& out, const T* first, std::size_t count, std::size_
   out.put_array(all.data(), all.size());
 }
 
-template <class T>
-void view(const std::vector<T>& store, const T*& first, std::size_t& count, std::size_t& stride) {
-  first = store.data();
-  count = store.size();
-  stride = sizeof(T);
-}
-
 }  // namespace
 
 void put_graph(WireWriter& out, const bp_graph& graph) {
@@ -65,25 +58,24 @@ void put_graph(WireWriter& out, const bp_graph& graph) {
 }
 
 WireGraph::WireGraph(WireReader& in) {
-  view_.struct_size = sizeof view_;
-  view_.name = in.string();
-  nodes_ = in.array<bp_node>();
-  values_ = in.array<bp_value>();
-  attributes_ = in.array<bp_attribute>();
-  ops_ = in.array<bp_op>();
-  classes_ = in.array<bp_dim_class>();
-  indices_ = in.array<std::uint32_t>();
-  dims_ = in.array<bp_dim>();
-  strides_ = in.array<bp_dim>();
-  inputs_ = in.array<std::uint32_t>();
-  outputs_ = in.array<std::uint32_t>();
-  for (bp_node& node : nodes_) node.location = in.string();
-  for (bp_value& value : values_) {
+  const bp_string name = in.string();
+  store_.nodes = in.array<bp_node>();
+  store_.values = in.array<bp_value>();
+  store_.attributes = in.array<bp_attribute>();
+  store_.ops = in.array<bp_op>();
+  store_.dim_classes = in.array<bp_dim_class>();
+  store_.indices = in.array<std::uint32_t>();
+  store_.dims = in.array<bp_dim>();
+  store_.strides = in.array<bp_dim>();
+  store_.inputs = in.array<std::uint32_t>();
+  store_.outputs = in.array<std::uint32_t>();
+  for (bp_node& node : store_.nodes) node.location = in.string();
+  for (bp_value& value : store_.values) {
     value.data = nullptr;
     if ((value.flags & BP_VALUE_CONSTANT) == 0) continue;
     // Texts lie anywhere in a message; elements begin at multiples of their size.
     const std::string_view bytes = in.text();
-    auto& store = integers_.emplace_back((bytes.size() + 7) / 8);
+    auto& store = store_.integers.emplace_back((bytes.size() + 7) / 8);
     if (!bytes.empty()) std::memcpy(store.data(), bytes.data(), bytes.size());
     value.data = store.data();
     value.data_bytes = bytes.size();
@@ -92,32 +84,20 @@ WireGraph::WireGraph(WireReader& in) {
     auto& store = stores.emplace_back(read);
     return store.empty() ? nullptr : store.data();
   };
-  for (bp_attribute& a : attributes_) {
+  for (bp_attribute& a : store_.attributes) {
     a.name = in.string();
     a.text = in.string();
-    a.integers = kept(integers_, in.array<std::int64_t>());
-    a.reals = kept(reals_, in.array<double>());
-    a.class_flags = kept(flags_, in.array<std::uint8_t>());
+    a.integers = kept(store_.integers, in.array<std::int64_t>());
+    a.reals = kept(store_.reals, in.array<double>());
+    a.class_flags = kept(store_.flags, in.array<std::uint8_t>());
   }
-  for (bp_op& op : ops_) op.name = in.string();
-  for (bp_dim_class& c : classes_) {
+  for (bp_op& op : store_.ops) op.name = in.string();
+  for (bp_dim_class& c : store_.dim_classes) {
     c.name = in.string();
     c.expression = in.string();
   }
-  view(nodes_, view_.nodes, view_.node_count, view_.node_stride);
-  view(values_, view_.values, view_.value_count, view_.value_stride);
-  view(attributes_, view_.attributes, view_.attribute_count, view_.attribute_stride);
-  view(ops_, view_.ops, view_.op_count, view_.op_stride);
-  view(classes_, view_.dim_classes, view_.dim_class_count, view_.dim_class_stride);
-  view_.indices = indices_.data();
-  view_.index_count = indices_.size();
-  view_.dims = dims_.data();
-  view_.strides = strides_.data();
-  view_.dim_count = dims_.size();
-  view_.inputs = inputs_.data();
-  view_.input_count = inputs_.size();
-  view_.outputs = outputs_.data();
-  view_.output_count = outputs_.size();
+  view_ = store_.view();
+  view_.name = name;
 }
 
 void put_info(WireWriter& out, const bp_device_info& info) {
@@ -137,7 +117,9 @@ WireInfo::WireInfo(WireReader& in) {
   view_.architecture = {architecture_.data(), architecture_.size()};
   view_.driver = {driver_.data(), driver_.size()};
   view_.unique_id = {unique_id_.data(), unique_id_.size()};
-  view(rates_, view_.rates, view_.rate_count, view_.rate_stride);
+  view_.rates = rates_.data();
+  view_.rate_count = rates_.size();
+  view_.rate_stride = sizeof(bp_device_rate);
 }
 
 void put_tensor(WireWriter& out, const bp_tensor_desc& desc) {

@@ -7,11 +7,12 @@
 
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
+
+#include "core/runtime/host/graph_store.h"
 
 namespace backplane::runtime {
 
@@ -105,16 +106,7 @@ class WireGraph {
 
  private:
   bp_graph view_{};
-  std::vector<bp_node> nodes_;
-  std::vector<bp_value> values_;
-  std::vector<bp_attribute> attributes_;
-  std::vector<bp_op> ops_;
-  std::vector<bp_dim_class> classes_;
-  std::vector<std::uint32_t> indices_, inputs_, outputs_;
-  std::vector<bp_dim> dims_, strides_;
-  std::deque<std::vector<std::int64_t>> integers_;  // stable addresses
-  std::deque<std::vector<double>> reals_;
-  std::deque<std::vector<std::uint8_t>> flags_;
+  GraphStore store_;
 };
 
 void put_info(WireWriter& out, const bp_device_info& info);

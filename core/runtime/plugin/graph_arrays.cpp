@@ -65,14 +65,14 @@ GraphArrays::GraphArrays(const ir::Graph& graph, std::span<const ir::NodeId> nod
 std::uint32_t GraphArrays::value_index(const ir::Graph& graph, ir::ValueId id) {
   if (id == ir::kNone) return BP_NONE;
   if (index_of_value_[id] != BP_NONE) return index_of_value_[id];
-  const auto index = static_cast<std::uint32_t>(values_.size());
+  const auto index = static_cast<std::uint32_t>(store_.values.size());
   index_of_value_[id] = index;
   const ir::Value& in = graph.values[id];
   bp_value out{};
   out.id = id;
   out.rank = static_cast<std::uint32_t>(in.type.rank());
   out.dtype = to_bp_dtype(in.type.dtype);
-  out.first_dim = static_cast<std::uint32_t>(dims_.size());
+  out.first_dim = static_cast<std::uint32_t>(store_.dims.size());
   out.producer = out.alias_of = BP_NONE;
   out.layout.kind = BP_LAYOUT_STRIDED;
   if (in.is_static) out.flags |= BP_VALUE_STATIC;
@@ -82,9 +82,9 @@ std::uint32_t GraphArrays::value_index(const ir::Graph& graph, ir::ValueId id) {
     out.data = in.constant->bytes.data();
     out.data_bytes = in.constant->bytes.size();
   }
-  for (const ir::Dim d : in.type.dims) dims_.push_back(to_bp_dim(d));
-  for (const ir::Dim d : in.type.strides) strides_.push_back(to_bp_dim(d));
-  values_.push_back(out);
+  for (const ir::Dim d : in.type.dims) store_.dims.push_back(to_bp_dim(d));
+  for (const ir::Dim d : in.type.strides) store_.strides.push_back(to_bp_dim(d));
+  store_.values.push_back(out);
   return index;
 }
 
@@ -133,8 +133,8 @@ bp_attribute GraphArrays::attribute(const ir::Attribute& in) {
     }
     void operator()(const std::vector<ir::Dim>& value) const {
       out.kind = BP_ATTRIBUTE_INTS;
-      auto& integers = self.integers_.emplace_back();
-      auto& flags = self.flags_.emplace_back();
+      auto& integers = self.store_.integers.emplace_back();
+      auto& flags = self.store_.flags.emplace_back();
       for (const ir::Dim d : value) {
         integers.push_back(to_bp_dim(d));
         flags.push_back(d.is_class() ? 1 : 0);
@@ -150,7 +150,7 @@ bp_attribute GraphArrays::attribute(const ir::Attribute& in) {
     }
     void operator()(const std::vector<bool>& value) const {
       out.kind = BP_ATTRIBUTE_BOOLS;
-      auto& integers = self.integers_.emplace_back();
+      auto& integers = self.store_.integers.emplace_back();
       for (const bool b : value) integers.push_back(b ? 1 : 0);
       out.integers = integers.data();
       out.count = value.size();
@@ -163,7 +163,7 @@ bp_attribute GraphArrays::attribute(const ir::Attribute& in) {
 void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> nodes,
                         std::span<const ir::ValueId> inputs, std::span<const ir::ValueId> outputs) {
   index_of_value_.assign(graph.values.size(), BP_NONE);
-  for (const ir::ValueId v : inputs) inputs_.push_back(value_index(graph, v));
+  for (const ir::ValueId v : inputs) store_.inputs.push_back(value_index(graph, v));
   std::unordered_map<const ir::OpInfo*, std::uint32_t> op_index;
   for (const ir::NodeId id : nodes) {
     const ir::Node& in = graph.nodes[id];
@@ -171,72 +171,56 @@ void GraphArrays::build(const ir::Graph& graph, std::span<const ir::NodeId> node
     out.id = id;
     const auto [found, is_new] =
         op_index.emplace(in.op, static_cast<std::uint32_t>(op_index.size()));
-    if (is_new) ops_.push_back({view_of(in.op->name), in.op->version, 0});
+    if (is_new) store_.ops.push_back({view_of(in.op->name), in.op->version, 0});
     out.op = found->second;
-    out.first_operand = static_cast<std::uint32_t>(indices_.size());
+    out.first_operand = static_cast<std::uint32_t>(store_.indices.size());
     out.operand_count = static_cast<std::uint32_t>(in.operands.size());
-    for (const ir::ValueId v : in.operands) indices_.push_back(value_index(graph, v));
+    for (const ir::ValueId v : in.operands) store_.indices.push_back(value_index(graph, v));
     out.list_first = in.list_first;
     out.list_count = in.list_count;
-    out.first_result = static_cast<std::uint32_t>(indices_.size());
+    out.first_result = static_cast<std::uint32_t>(store_.indices.size());
     out.result_count = static_cast<std::uint32_t>(in.results.size());
     const bool is_view = in.op->op_class == ir::OpClass::kView && !in.operands.empty();
     for (const ir::ValueId v : in.results) {
       const std::uint32_t index = value_index(graph, v);
-      indices_.push_back(index);
+      store_.indices.push_back(index);
       if (index == BP_NONE) continue;
-      values_[index].producer = static_cast<std::uint32_t>(nodes_.size());
+      store_.values[index].producer = static_cast<std::uint32_t>(store_.nodes.size());
       if (!is_view) continue;
       const std::uint32_t root = value_index(graph, in.operands[0]);
-      values_[index].alias_of = root;
-      values_[index].alias_offset = alias_offset(graph, v);
+      store_.values[index].alias_of = root;
+      store_.values[index].alias_offset = alias_offset(graph, v);
     }
-    out.first_attribute = static_cast<std::uint32_t>(attributes_.size());
+    out.first_attribute = static_cast<std::uint32_t>(store_.attributes.size());
     out.attribute_count = static_cast<std::uint32_t>(in.attributes.size());
-    for (const ir::Attribute& a : in.attributes) attributes_.push_back(attribute(a));
+    for (const ir::Attribute& a : in.attributes) store_.attributes.push_back(attribute(a));
     if (in.op->op_class == ir::OpClass::kRandom) out.effects |= BP_EFFECT_RANDOM;
     if (in.op->mutates) out.effects |= BP_EFFECT_MUTATES;
     out.location = view_of(in.location);
-    nodes_.push_back(out);
+    store_.nodes.push_back(out);
   }
-  for (const ir::ValueId v : outputs) outputs_.push_back(value_index(graph, v));
+  for (const ir::ValueId v : outputs) store_.outputs.push_back(value_index(graph, v));
   for (const ir::DimClass& c : graph.dim_classes)
-    classes_.push_back({c.min, c.max, c.divisor, c.hint, view_of(c.name), view_of(c.expression)});
+    store_.dim_classes.push_back(
+        {c.min, c.max, c.divisor, c.hint, view_of(c.name), view_of(c.expression)});
   const std::vector<std::int64_t> hints = ir::hint_values(graph);
   for (const ir::ValueId view : offsets_)
-    classes_.push_back({INT64_MIN, INT64_MAX, 1, ir::step_offset(graph, view, hints), {}, {}});
+    store_.dim_classes.push_back(
+        {INT64_MIN, INT64_MAX, 1, ir::step_offset(graph, view, hints), {}, {}});
 
-  view_.struct_size = sizeof view_;
+  view_ = store_.view();
   view_.name = view_of(graph.name);
-  const auto put = [](auto& field, auto& count, auto& stride, const auto& store) {
-    field = store.data();
-    count = store.size();
-    stride = sizeof(store[0]);
-  };
-  put(view_.nodes, view_.node_count, view_.node_stride, nodes_);
-  put(view_.values, view_.value_count, view_.value_stride, values_);
-  put(view_.attributes, view_.attribute_count, view_.attribute_stride, attributes_);
-  put(view_.ops, view_.op_count, view_.op_stride, ops_);
-  put(view_.dim_classes, view_.dim_class_count, view_.dim_class_stride, classes_);
-  view_.indices = indices_.data();
-  view_.index_count = indices_.size();
-  view_.dims = dims_.data();
-  view_.strides = strides_.data();
-  view_.dim_count = dims_.size();
-  view_.inputs = inputs_.data();
-  view_.input_count = inputs_.size();
-  view_.outputs = outputs_.data();
-  view_.output_count = outputs_.size();
 }
 
 std::string GraphArrays::summary() const {
   constexpr std::size_t kNamed = 3;
   std::string out;
-  for (std::size_t i = 0; i < std::min(kNamed, nodes_.size()); ++i) {
-    const bp_string& name = ops_[nodes_[i].op].name;
+  for (std::size_t i = 0; i < std::min(kNamed, store_.nodes.size()); ++i) {
+    const bp_string& name = store_.ops[store_.nodes[i].op].name;
     out += (i == 0 ? "" : ", ") + std::string(name.data, name.size);
   }
-  if (nodes_.size() > kNamed) out += " and " + std::to_string(nodes_.size() - kNamed) + " more";
+  if (store_.nodes.size() > kNamed)
+    out += " and " + std::to_string(store_.nodes.size() - kNamed) + " more";
   return out;
 }
 

@@ -3,12 +3,12 @@
 
 #include <backplane/graph.h>
 
-#include <deque>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/ir/graph.h"
+#include "core/runtime/host/graph_store.h"
 
 namespace backplane::runtime {
 
@@ -45,17 +45,9 @@ class GraphArrays {
   bp_attribute attribute(const ir::Attribute& in);
 
   bp_graph view_{};
-  std::vector<bp_node> nodes_;
-  std::vector<bp_value> values_;
-  std::vector<bp_attribute> attributes_;
-  std::vector<bp_op> ops_;
-  std::vector<bp_dim_class> classes_;
-  std::vector<std::uint32_t> indices_, inputs_, outputs_;
+  GraphStore store_;
   std::vector<std::uint32_t> index_of_value_;  // by ValueId
-  std::vector<bp_dim> dims_, strides_;
   std::vector<ir::ValueId> offsets_;
-  std::deque<std::vector<std::int64_t>> integers_;  // stable addresses
-  std::deque<std::vector<std::uint8_t>> flags_;
 };
 
 }  // namespace backplane::runtime

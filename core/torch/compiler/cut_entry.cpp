@@ -205,10 +205,11 @@ std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Record
 std::vector<std::vector<std::uint32_t>> tangents_by_output(const record::Recorded& recorded) {
   const std::vector<std::set<ir::ValueId>> read = roots_read_for_gradients(recorded);
   std::vector<std::vector<std::uint32_t>> out(recorded.border.forward_output_count);
-  for (std::size_t i = 0; i < out.size(); ++i)
+  for (std::uint32_t i = 0; i < out.size(); ++i) {
+    const ir::ValueId root = root_of_output(recorded.graph, i);
     for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
-      if (read[tangent].contains(ir::view_root(recorded.graph, recorded.graph.outputs[i])))
-        out[i].push_back(tangent);
+      if (read[tangent].contains(root)) out[i].push_back(tangent);
+  }
   return out;
 }
 

@@ -37,9 +37,9 @@ inline Domain domain_of(Type t) {
                   X(Heaviside)
 // clang-format on
 
-// Fma: a * b + c. Normalize: (a - b) * c. Where: a ? b : c. Affine: (a - b) * c * d + e.
+// Normalize: (a - b) * c. Where: a ? b : c. Affine: (a - b) * c * d + e.
 // clang-format off
-#define BP_TERNARY_OPCODES(X) X(Fma) X(Normalize) X(Where) X(Affine)
+#define BP_TERNARY_OPCODES(X) X(Normalize) X(Where) X(Affine)
 // clang-format on
 
 // Of a row, to one value: over a; over a * b; over (a - b)^2; over exp(a - b).

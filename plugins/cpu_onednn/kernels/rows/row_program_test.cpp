@@ -38,7 +38,8 @@ TEST(RowProgram, PointwiseBroadcast) {
       RowProgram p;
       const Register x = p.load(0, Type::kF32, Domain::kF32, false),
                      y = p.load(1, Type::kF32, Domain::kF32, false);
-      const Register sum = p.apply(Opcode::kFma, x, y, p.constant(Domain::kF32, 2, 2));
+      const Register sum =
+          p.apply(Opcode::kAdd, p.apply(Opcode::kMul, x, y), p.constant(Domain::kF32, 2, 2));
       p.store(p.apply(Opcode::kTanh, sum), 0, Type::kF32);
       RowSpace s;
       s.rows = rows;

@@ -310,8 +310,6 @@ BlockFunction binary(Opcode op) {
 template <class T>
 BlockFunction other(Opcode op) {
   switch (op) {
-    case Opcode::kFma:
-      return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return a * b + c; }); };
     case Opcode::kNormalize:
       return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return (a - b) * c; }); };
     case Opcode::kAffine:
