@@ -1,8 +1,9 @@
 """plugin:cuda and plugin:opencl on one NVIDIA GPU, beside PyTorch's own back ends on the same tensors.
 
 A process for each model and for all operators of a back end, each with a limit; what is done stands in
-the JSON file and is not done again, so that an interrupted run goes on. Every result is compared with eager mode before it is timed. Needs no more than
-this checkout, torch with CUDA and the package. Ours runs on torch_backplane.device(plugin, 0).
+the JSON file and is not done again, so that an interrupted run goes on. Every result is compared with
+eager mode before it is timed. Needs no more than this checkout, torch with CUDA and the package. plugin:cuda
+takes PyTorch's CUDA tensors, by both doors; plugin:opencl runs on torch_backplane.device("opencl", 0).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from collections.abc import Callable
 from typing import Any
 
 MODELS = ("bert-large", "gpt2-medium", "llama-1b", "vit-l", "resnet-50")
-OURS = ("cuda", "opencl")
+TRAINED = ("bert-large", "gpt2-medium", "vit-l")
+OURS = {"cuda": "torch", "cuda-own": "own", "opencl": "torch"}  # by door
 THEIRS = {
     "inductor": {},
     "reduce-overhead": {"mode": "reduce-overhead"},
@@ -57,6 +59,10 @@ def _kernels(torch: Any) -> dict[str, tuple[Callable[..., Any], list[tuple[int, 
         "linear gelu": (
             lambda x, w, b: functional.gelu(functional.linear(x, w, b)),
             [(8192, 4096), (4096, 4096), (4096,)],
+        ),
+        "two small products": (
+            lambda x, w: torch.relu(x @ w) @ w,
+            [(16, 64), (64, 64)],
         ),
         "attention": (
             lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
@@ -159,9 +165,22 @@ def _seconds(call: Callable[[], Any], synchronize: Callable[[], None], limit_s: 
     return best
 
 
+def _host_seconds(call: Callable[[], Any], synchronize: Callable[[], None]) -> float:
+    """What a call keeps the host busy with: a few in a row, nothing waited for."""
+    best = float("inf")
+    for _ in range(5):
+        synchronize()
+        start = time.perf_counter()
+        for _ in range(4):
+            call()
+        best = min(best, (time.perf_counter() - start) / 4)
+    synchronize()
+    return best
+
+
 def _error(actual: Any, expected: Any) -> float:
     scale = expected.abs().max().item() or 1.0
-    return ((actual.float().cpu() - expected).abs().max().item()) / scale
+    return ((actual.detach().float().cpu() - expected).abs().max().item()) / scale
 
 
 def work(row: str, back_end: str, dtype_name: str, small: bool) -> dict[str, Any]:
@@ -171,19 +190,19 @@ def work(row: str, back_end: str, dtype_name: str, small: bool) -> dict[str, Any
     torch.manual_seed(0)
     dtype = getattr(torch, dtype_name)
     kind, name = row.split("/")
+    plugin = back_end.removesuffix("-own")
     if back_end in OURS:
-        os.environ["BACKPLANE_DEVICE"] = "1"  # beside torch's CUDA it is not taken unasked
+        if plugin == "opencl":
+            os.environ["BACKPLANE_DEVICE"] = "1"  # beside torch's CUDA it is not taken unasked
         import torch_backplane
 
-        device = torch_backplane.device(back_end, 0)
+        device = torch_backplane.device(plugin, 0)
     else:
         device = torch.device("cpu" if small else "cuda")
 
     def synchronize() -> None:
-        if back_end in OURS:
+        if device.type != "cpu":
             torch.accelerator.synchronize(device.index)
-        elif device.type == "cuda":
-            torch.cuda.synchronize()
 
     if kind == "kernel":
         function, shapes = _kernels(torch)[name]
@@ -195,31 +214,41 @@ def work(row: str, back_end: str, dtype_name: str, small: bool) -> dict[str, Any
         module, inputs = None, dict(enumerate(tensors))
     else:
         module, inputs = _models(small)[name]()
-        module = module.eval().to(dtype)
+        module = module.eval().to(dtype)  # without dropout, whose numbers would differ
         inputs = {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
         function = module
+
+    def step(run: Callable[..., Any], placed: dict[str, Any]) -> Any:
+        """Forward and backward; a gradient that all of it has a part in."""
+        module.zero_grad()
+        _first(run(**placed)).float().square().mean().backward()
+        return next(p.grad for p in module.parameters() if p.grad is not None)
 
     def call_of(function: Callable[..., Any], place: Any) -> Callable[[], Any]:
         placed = {k: v.to(place) for k, v in inputs.items()}
         if kind == "kernel":
             return lambda: function(*placed.values())
+        if kind == "train":
+            return lambda: step(function, placed)
         return lambda: _first(function(**placed))
 
-    with torch.no_grad():
+    with torch.set_grad_enabled(kind == "train"):
         reference = torch.device("cpu" if small else "cuda")
         if module is not None:
             module.to(reference)
-        expected = call_of(function, reference)().float().cpu()
+        expected = call_of(function, reference)().detach().float().cpu()
         if module is not None:
             module.to(device)
         settings = None
         if back_end in OURS:
-            settings = {"backend": f"plugin:{back_end}", "options": {"report": False}}
+            settings = {"backend": f"plugin:{plugin}", "options": {"report": False}}
         elif back_end in THEIRS:
             settings = THEIRS[back_end]
         compiled = function
         if settings is not None:
-            compiled = torch.compile(function, dynamic=False, **settings)
+            own = OURS.get(back_end) == "own"
+            door = torch_backplane.compile if own else torch.compile
+            compiled = door(function, dynamic=False, **settings)
         call = call_of(compiled, device)
         graphs: list[dict[str, Any]] = []
         recording = torch_backplane.record() if back_end in OURS else contextlib.nullcontext(graphs)
@@ -232,11 +261,12 @@ def work(row: str, back_end: str, dtype_name: str, small: bool) -> dict[str, Any
         out = {"first_s": first, "error": error}
         if back_end in OURS:
             # What a driver calls a device: an OpenCL loader may bring another than the GPU.
-            out["device"] = torch_backplane._C.plugin_info(back_end)["devices"][0]["name"]
+            out["device"] = torch_backplane._C.plugin_info(plugin)["devices"][0]["name"]
             out["left"] = sorted({node["op"] for graph in graphs for node in graph["fallback"]})
         if not error < (0.1 if dtype_name == "bfloat16" else 1e-2):
             return {**out, "wrong": True}
         out["ms"] = _seconds(call, synchronize, 0.5 if small else 2.0) * 1e3
+        out["host_ms"] = _host_seconds(call, synchronize) * 1e3
         if kind == "kernel":
             size = sum(v.numel() * v.element_size() for v in inputs.values())
             size += actual.numel() * actual.element_size()
@@ -333,7 +363,9 @@ def table(results: dict[str, Any]) -> str:
             else:
                 texts.append("wrong" if cell.get("wrong") else "failed" if cell else "")
         theirs = [cells[n]["ms"] for n in ("eager", *THEIRS) if "ms" in cells.get(n, {})]
-        ours = cells.get("cuda", {}).get("ms")
+        ours = min(
+            (cells[n]["ms"] for n in ("cuda", "cuda-own") if "ms" in cells.get(n, {})), default=0
+        )
         ratio = f"{min(theirs) / ours:.2f}" if theirs and ours else ""
         lines.append(f"| {row} | " + " | ".join(texts) + f" | {ratio} |")
     return "\n".join(lines) + "\n"
@@ -344,7 +376,9 @@ def main() -> None:
     parser.add_argument("--json", default="gpu.json", help="results, read and written")
     parser.add_argument("--markdown", help="page to write")
     parser.add_argument("--rows", default="", help="only rows that contain one of these, by commas")
-    parser.add_argument("--back-ends", default="eager,inductor,reduce-overhead,cuda,opencl")
+    parser.add_argument(
+        "--back-ends", default="eager,inductor,reduce-overhead,cuda,cuda-own,opencl"
+    )
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--limit-s", type=float, default=60, help="for one row and back end")
     parser.add_argument("--total-s", type=float, default=540, help="no row is begun after that")
@@ -366,7 +400,7 @@ def main() -> None:
     import torch
 
     kernels = [f"kernel/{name}" for name in _kernels(torch)]
-    models = [f"model/{name}" for name in MODELS]
+    models = [f"model/{name}" for name in MODELS] + [f"train/{name}" for name in TRAINED]
     if options.check:
         for plugin in options.check.split(","):
             print(plugin, json.dumps(check(plugin, options.check_s, options.jobs)), flush=True)

@@ -3,16 +3,13 @@
 #include <backplane/kernels/program.hpp>
 
 #include <algorithm>
+#include <limits>
 
 #include "recorder.h"
 #include "streams.h"
 
 namespace backplane::cuda {
 namespace {
-
-StreamHandle stream_of(const Context& context, const sdk::Order& order) {
-  return order.stream() ? static_cast<CudaStream*>(order.stream())->get() : context.stream();
-}
 
 // A program whose kernels are queued: execute returns before they have run.
 class CudaExecutable final : public kernels::GeneratedProgram {
@@ -25,7 +22,7 @@ class CudaExecutable final : public kernels::GeneratedProgram {
     BP_SDK_RETURN_IF_ERROR(context_->check());
     BP_SDK_RETURN_IF_ERROR(prepare(call));  // before anything waits
     const sdk::Order order = call.order();
-    Recorder recorder(*context_, stream_of(*context_, order), call.call_id());
+    Recorder recorder(*context_, order, call.call_id());
     Status status = recorder.wait_for(order);
     if (status.ok()) status = run(call, &recorder);
     return recorder.finish(order, std::move(status));
@@ -53,6 +50,7 @@ sdk::DeviceInfo CudaDevice::info() const {
   info.driver = "CUDA " + std::to_string(driver().version / 1000) + "." +
                 std::to_string(driver().version % 1000 / 10);
   info.unique_id = "cuda:" + f.uuid;
+  info.torch_device = "cuda:" + std::to_string(f.index);
   info.memory_bytes = f.memory_bytes;
   info.buffer_limit_bytes = f.memory_bytes;
   info.alignment_bytes = 256;
@@ -82,7 +80,7 @@ Status CudaDevice::copy(const sdk::Copy& copy, const sdk::Order& order) {
   BP_SDK_RETURN_IF_ERROR(context_->check());
   const bool from_device = copy.source.buffer() != nullptr,
              to_device = copy.target.buffer() != nullptr;
-  Recorder recorder(*context_, stream_of(*context_, order));
+  Recorder recorder(*context_, order);
   Status status = recorder.wait_for(order);
   if (status.ok())
     status = recorder.copy(copy, from_device && to_device ? move : to_device ? upload : download);
@@ -114,7 +112,8 @@ Result<std::unique_ptr<sdk::Stream>> CudaDevice::create_stream() {
   const Current current(context_->get());
   StreamHandle stream = nullptr;
   BP_CUDA_RETURN_IF_ERROR(cuStreamCreate, &stream, kNonBlockingStream);
-  return std::unique_ptr<sdk::Stream>(std::make_unique<CudaStream>(context_, stream));
+  return std::unique_ptr<sdk::Stream>(
+      std::make_unique<CudaStream>(context_, stream, /*is_owned=*/true));
 }
 
 Result<std::unique_ptr<sdk::Event>> CudaDevice::create_event() {
@@ -122,6 +121,16 @@ Result<std::unique_ptr<sdk::Event>> CudaDevice::create_event() {
   EventHandle event = nullptr;
   BP_CUDA_RETURN_IF_ERROR(cuEventCreate, &event, kEventWithoutTiming);
   return std::unique_ptr<sdk::Event>(std::make_unique<CudaEvent>(context_, event));
+}
+
+// The context is the one that PyTorch uses: its addresses and streams mean the same here.
+Result<sdk::Buffer> CudaDevice::import_memory() {
+  BP_SDK_RETURN_IF_ERROR(context_->check());
+  return sdk::Buffer(nullptr, std::numeric_limits<std::size_t>::max(), [](void*) {});
+}
+Result<std::unique_ptr<sdk::Stream>> CudaDevice::import_stream(std::uint64_t handle) {
+  return std::unique_ptr<sdk::Stream>(std::make_unique<CudaStream>(
+      context_, reinterpret_cast<StreamHandle>(handle), /*is_owned=*/false));
 }
 
 Status CudaDevice::begin_profile() {

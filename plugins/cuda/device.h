@@ -25,6 +25,8 @@ class CudaDevice final : public sdk::Device {
   Status counters(bp_device_counters& out) override;
   Result<std::unique_ptr<sdk::Stream>> create_stream() override;
   Result<std::unique_ptr<sdk::Event>> create_event() override;
+  Result<sdk::Buffer> import_memory() override;
+  Result<std::unique_ptr<sdk::Stream>> import_stream(std::uint64_t handle) override;
   Status begin_profile() override;
   Status end_profile(bp_profile_sink* sink) override;
 

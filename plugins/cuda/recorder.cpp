@@ -59,10 +59,12 @@ Status Recorder::launch(const kernels::Program& program, std::span<const Bound> 
     return static_cast<unsigned>(items[dim] / group[dim]);
   };
   const auto threads = [&](std::size_t dim) { return static_cast<unsigned>(group[dim]); };
-  return enqueue("cuLaunchKernel", work, [&] {
+  Status status = enqueue("cuLaunchKernel", work, [&] {
     return driver().cuLaunchKernel(*function, blocks(0), blocks(1), blocks(2), threads(0),
                                    threads(1), threads(2), 0, stream_, parameters, nullptr);
   });
+  const bool is_marked = std::exchange(may_fault_, false) && is_pytorchs();
+  return status.ok() && is_marked ? given_->mark_fault() : status;
 }
 
 Status Recorder::fill_zero(std::byte* address, std::uint64_t bytes,
@@ -92,6 +94,7 @@ Result<std::byte*> Recorder::fault_word(const std::shared_ptr<const Work>&) {
     if (!made.ok()) return made.status();
     fault_ = std::move(*made);
   }
+  may_fault_ = true;
   return reinterpret_cast<std::byte*>(fault_.get());
 }
 
@@ -115,7 +118,11 @@ Status Recorder::copy(const sdk::Copy& copy, const std::shared_ptr<const Work>& 
 }
 
 Status Recorder::finish(const sdk::Order& order, Status status, bool lent) {
-  auto* stream = static_cast<CudaStream*>(order.stream());
+  CudaStream* const stream = given_;
+  if (status.ok() && is_pytorchs() && fault_ != nullptr) {
+    BP_SDK_RETURN_IF_ERROR(stream->wait_for_faults());
+    status = context_.faults().outcome(*std::exchange(fault_, nullptr));
+  }
   if (status.ok() && stream != nullptr && fault_ != nullptr)
     stream->add_fault(std::exchange(fault_, nullptr));
   if (status.ok() && order.signal() != nullptr) {

@@ -11,8 +11,12 @@ namespace backplane::cuda {
 class Recorder final : public kernels::Launcher {
  public:
   // The context is the thread's while this lives.
-  Recorder(Context& context, StreamHandle stream, std::uint64_t call_id = 0)
-      : context_(context), current_(context.get()), stream_(stream), call_id_(call_id) {}
+  Recorder(Context& context, const sdk::Order& order, std::uint64_t call_id = 0)
+      : context_(context),
+        current_(context.get()),
+        given_(static_cast<CudaStream*>(order.stream())),
+        stream_(given_ != nullptr ? given_->get() : context.stream()),
+        call_id_(call_id) {}
 
   Status wait_for(const sdk::Order& order);
   Status launch(const kernels::Program& program, std::span<const kernels::Bound> arguments,
@@ -27,19 +31,23 @@ class Recorder final : public kernels::Launcher {
   Status copy(const sdk::Copy& copy, const std::shared_ptr<const Work>& work);
 
   // Hands what was queued to the order's signal. Without a signal it is waited for where there is
-  // no stream, or the host's memory is `lent` to it. After a failure what was queued is waited for
-  // first: it must not outlive the call's buffers.
+  // no stream, or the host's memory is `lent` to it; on a stream of PyTorch's, the last kernel that
+  // may have found something wrong is. After a failure what was queued is waited for first: it must
+  // not outlive the call's buffers.
   Status finish(const sdk::Order& order, Status status, bool lent = false);
 
  private:
+  bool is_pytorchs() const { return given_ != nullptr && !given_->is_owned(); }
   template <class Command>
   Status enqueue(const char* call, const std::shared_ptr<const Work>& work, Command&& command);
 
   Context& context_;
   Current current_;
+  CudaStream* given_;  // null: the context's own
   StreamHandle stream_;
   std::uint64_t call_id_;
   Fault fault_;
+  bool may_fault_ = false;  // the next launch
 };
 
 }  // namespace backplane::cuda

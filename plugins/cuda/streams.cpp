@@ -8,7 +8,23 @@ namespace backplane::cuda {
 
 CudaStream::~CudaStream() {
   const Current current(context_->get());
-  driver().cuStreamDestroy_v2(stream_);
+  if (marked_ != nullptr) driver().cuEventDestroy_v2(marked_);
+  if (is_owned_) driver().cuStreamDestroy_v2(stream_);
+}
+Status CudaStream::mark_fault() {
+  const std::lock_guard lock(mutex_);
+  if (marked_ == nullptr) BP_CUDA_RETURN_IF_ERROR(cuEventCreate, &marked_, kEventWithoutTiming);
+  const Code code = driver().cuEventRecord(marked_, stream_);
+  return code == kSuccess ? Status() : context_->failure("cuEventRecord", code);
+}
+Status CudaStream::wait_for_faults() {
+  EventHandle marked = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    marked = marked_;
+  }
+  const Code code = driver().cuEventSynchronize(marked);
+  return code == kSuccess ? Status() : context_->failure("the device's work", code);
 }
 void CudaStream::add_fault(Fault fault) {
   const std::lock_guard lock(mutex_);

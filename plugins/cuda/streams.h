@@ -13,11 +13,17 @@ using Fault = std::shared_ptr<std::uint32_t>;
 
 class CudaStream final : public sdk::Stream {
  public:
-  // Takes over the stream.
-  CudaStream(std::shared_ptr<Context> context, StreamHandle stream)
-      : context_(std::move(context)), stream_(stream) {}
+  // `is_owned`: destroyed with this. Else it is PyTorch's, which reads what calls write without
+  // asking this plugin.
+  CudaStream(std::shared_ptr<Context> context, StreamHandle stream, bool is_owned)
+      : context_(std::move(context)), stream_(stream), is_owned_(is_owned) {}
   ~CudaStream() override;  // its work goes on
   StreamHandle get() const { return stream_; }
+  bool is_owned() const { return is_owned_; }
+  // Of a stream of PyTorch's: marks a kernel that may find something wrong, and waits for the last
+  // one marked.
+  Status mark_fault();
+  Status wait_for_faults();
   // What the next signal of this stream answers for.
   void add_fault(Fault fault);
   std::vector<Fault> take_faults();
@@ -25,8 +31,10 @@ class CudaStream final : public sdk::Stream {
  private:
   std::shared_ptr<Context> context_;
   StreamHandle stream_;
-  std::mutex mutex_;
+  bool is_owned_;
+  std::mutex mutex_;  // guards what follows
   std::vector<Fault> faults_;
+  EventHandle marked_ = nullptr;  // made with the first mark
 };
 
 class CudaEvent final : public sdk::Event {

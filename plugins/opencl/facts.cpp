@@ -142,6 +142,8 @@ std::vector<DeviceFacts> find_devices() {
   if (found.empty())
     throw std::runtime_error("no OpenCL device: " + std::to_string(platform_count) +
                              " platform(s) without a device");
+  // Whoever has a GPU means it: a driver for the CPU may lie beside its driver.
+  std::ranges::stable_partition(found, [](const DeviceFacts& f) { return !f.is_cpu; });
   const char* wanted = std::getenv("BACKPLANE_OPENCL_DEVICE");
   std::string names;
   for (std::uint32_t i = 0; i < found.size(); ++i) {

@@ -1,4 +1,5 @@
-"""The torch device ``backplane``: taken on request, one index per plugin and device.
+"""The torch device ``backplane``: taken on request, one index per plugin and device. Where a plugin's
+device is one that torch has itself (``cuda:0``), that is its torch device.
 
 >>> import torch, torch_backplane
 >>> npu = torch_backplane.device("reference", 0)    # torch.device("backplane:0")
@@ -52,7 +53,9 @@ def init_device() -> None:
 
 
 def device(plugin: str, index: int = 0) -> torch.device:
-    """The torch device of a plugin's device; its index is new at the first request.
+    """The torch device of a plugin's device: torch's own where torch has that device and the plugin
+    takes its tensors, else one of ``backplane``, whose index is new at the first request. With
+    ``BACKPLANE_DEVICE=1`` it is one of ``backplane`` always.
 
     Raises BackplaneError BP-0103 for an unknown plugin, BP-0104 for an index it does not have, and
     what ``init_device`` raises.
@@ -65,6 +68,9 @@ def device(plugin: str, index: int = 0) -> torch.device:
         raise BackplaneError(
             "BP-0104", f"plugin {plugin!r} has {len(info['devices'])} device(s), index {index}"
         )
+    own = info["devices"][index]["torch_device"]
+    if own and _torch_has(torch.device(own)) and not _initialized and not _asked_for():
+        return torch.device(own)
     init_device()
     added = _C.add_device(plugin, index)
     if not isinstance(added, int):
@@ -98,11 +104,22 @@ def init_from_environment() -> None:
         device(plugin, int(index or 0))
 
 
+def _asked_for() -> bool:
+    return os.environ.get("BACKPLANE_DEVICE", "").strip() not in ("", "0")
+
+
+def _torch_has(where: torch.device) -> bool:
+    current = torch.accelerator.current_accelerator()
+    if current is None or current.type != where.type:
+        return False
+    return (where.index or 0) < torch.accelerator.device_count()
+
+
 def _check_accelerator() -> None:
     if torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
         return  # said with the reason when registering
     current = torch.accelerator.current_accelerator()
-    if current is not None and current.type != NAME and os.environ.get("BACKPLANE_DEVICE") is None:
+    if current is not None and current.type != NAME and not _asked_for():
         raise BackplaneError(
             "BP-0109",
             f"torch has the accelerator {current.type!r}, and would take backplane for it instead; "

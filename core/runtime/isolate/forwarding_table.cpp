@@ -674,10 +674,13 @@ bp_error* profile_end(bp_device* handle, bp_profile_sink* sink) {
 
 }  // namespace
 
-// An entry that is added to the header and forgotten here is caught at compile time.
+// An entry that is added to the header and forgotten here is caught at compile time. Not forwarded:
+// imports, of addresses and streams that only this process has.
 constexpr auto kEntryCount = static_cast<std::size_t>(WorkerEntry::kProfileEnd) -
                              static_cast<std::size_t>(WorkerEntry::kHello);
-static_assert(offsetof(bp_plugin_api, device_count) + kEntryCount * sizeof(void (*)()) ==
+constexpr std::size_t kNotForwarded = 2;
+static_assert(offsetof(bp_plugin_api, device_count) +
+                  (kEntryCount + kNotForwarded) * sizeof(void (*)()) ==
               sizeof(bp_plugin_api));
 
 bp_plugin_api forwarding_table(std::uint32_t version, std::uint64_t flags, std::uint64_t present) {

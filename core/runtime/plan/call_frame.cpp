@@ -37,9 +37,7 @@ CallFrame::CallFrame(CompiledGraph& graph) : graph_(graph), places_(graph.places
 
 CallFrame::~CallFrame() {
   // A failure is told to whoever reads what the work was to write.
-  if (returns_early())
-    if (const Result<DeviceQueue*> queue = graph_.resident_device()->queue(); queue.ok())
-      (*queue)->drain();
+  if (queue_ != nullptr) queue_->drain();
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
     places_[i].arena = DeviceBuffer();
@@ -48,25 +46,30 @@ CallFrame::~CallFrame() {
   }
 }
 
-Status CallFrame::finish_resident() {
-  if (!returns_early()) return {};
-  BP_ASSIGN_OR_RETURN(DeviceQueue* const queue, graph_.resident_device()->queue());
-  return queue->synchronize();
+Status CallFrame::finish_resident() { return queue_ != nullptr ? queue_->synchronize() : Status(); }
+
+// Its memory is used again in the order of one queue: before it goes to another, the work of the
+// old one is over.
+Status CallFrame::choose_queue() {
+  DeviceQueue* chosen = call_->queue;
+  if (chosen == nullptr) {
+    BP_ASSIGN_OR_RETURN(chosen, graph_.resident_device()->queue());
+  }
+  if (queue_ != nullptr && queue_ != chosen) queue_->drain();
+  queue_ = chosen;
+  places_[graph_.resident_place_].stream = queue_->stream();
+  return {};
 }
 
 Status CallFrame::prepare() {
   BP_ASSIGN_OR_RETURN(host_arena_, HostArena::take(plan_->place_bytes[0]));
+  if (returns_early()) BP_RETURN_IF_ERROR(choose_queue());
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
     if (device->has_streams()) {
       // Each by itself: an earlier call may have got one and not the other.
-      if (places_[i].stream == nullptr) {
-        if (i == graph_.resident_place_) {
-          BP_ASSIGN_OR_RETURN(DeviceQueue* const queue, device->queue());
-          places_[i].stream = queue->stream();
-        } else {
-          BP_ASSIGN_OR_RETURN(places_[i].stream, device->create_stream());
-        }
+      if (places_[i].stream == nullptr && i != graph_.resident_place_) {
+        BP_ASSIGN_OR_RETURN(places_[i].stream, device->create_stream());
       }
       if (places_[i].event == nullptr) {
         BP_ASSIGN_OR_RETURN(places_[i].event, device->create_event());
@@ -402,18 +405,20 @@ void IdleFrames::clear() {
 void IdleFrames::trim(Device* device, void* frames) {
   auto& idle = *static_cast<IdleFrames*>(frames);
   std::vector<DeviceBuffer> arenas;  // released without the lock
-  bool may_be_used = false;
+  std::vector<DeviceQueue*> queues;  // whose work may still use them
   {
     const std::lock_guard lock(idle.mutex_);
     for (const auto& frame : idle.frames_) {
       DeviceBuffer arena = frame->give_arena(device);
       if (!arena) continue;
-      may_be_used = may_be_used || frame->returns_early();
+      if (frame->queue() != nullptr) queues.push_back(frame->queue());
       arenas.push_back(std::move(arena));
     }
   }
-  if (!may_be_used) return;
-  if (const Result<DeviceQueue*> queue = device->queue(); queue.ok()) (*queue)->drain();
+  std::ranges::sort(queues);
+  const auto repeated = std::ranges::unique(queues);
+  queues.erase(repeated.begin(), repeated.end());
+  for (DeviceQueue* const queue : queues) queue->drain();
 }
 
 std::unique_ptr<CallFrame> CompiledGraph::take_frame() {

@@ -30,6 +30,8 @@ class CallFrame final : public FallbackRunner::Memory {
   void give_host_arena() { host_arena_ = HostArena(); }
   // Of an idle frame; the next call takes another.
   DeviceBuffer give_arena(const Device* device);
+  // That its last call's work went to; null before the first, and where nothing is resident.
+  DeviceQueue* queue() const { return queue_; }
   // Calls on the resident device return before their work is over.
   bool returns_early() const { return graph_.resident_place_ != 0; }
 
@@ -49,6 +51,7 @@ class CallFrame final : public FallbackRunner::Memory {
   Status prepare();
   Status run_step(std::uint32_t id);
   Status finish_resident();
+  Status choose_queue();
   Status copy(const CompiledGraph::Step& step);
   Status execute(const CompiledGraph::Step& step);
   Status lend(std::uint32_t slot);
@@ -69,6 +72,7 @@ class CallFrame final : public FallbackRunner::Memory {
   CompiledGraph& graph_;
   const Plan* plan_ = nullptr;  // of the current call
   const CompiledGraph::Call* call_ = nullptr;
+  DeviceQueue* queue_ = nullptr;
   std::uint64_t call_id_ = 0;
   HostArena host_arena_;  // while a call runs
   std::vector<PlaceState> places_;

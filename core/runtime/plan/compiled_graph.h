@@ -129,6 +129,8 @@ class CompiledGraph {
     // Instead of an address, by the same positions: where they are on the resident device. Both are
     // empty on a graph without one.
     std::span<const bp_range> device_inputs = {}, device_outputs = {};
+    // Where the work of a resident device goes; null: its own queue.
+    DeviceQueue* queue = nullptr;
     const PackSet* packs = nullptr;
     FallbackRunner* fallback = nullptr;
     // Where set: `outputs` that are null are asked of it, each once and only if it has a size.

@@ -50,7 +50,10 @@ Status check_info(const bp_device_info& info, const std::string& label) {
                 ": device_describe set a flag in bits 32 to 63 that this host does not know; "
                 "update the host."};
   }
-  for (const bp_string* text : {&info.name, &info.architecture, &info.driver, &info.unique_id}) {
+  const bool has_torch_device = BP_HAS(info.struct_size, bp_device_info, torch_device);
+  const bp_string torch_device = has_torch_device ? info.torch_device : bp_string{};
+  for (const bp_string* text :
+       {&info.name, &info.architecture, &info.driver, &info.unique_id, &torch_device}) {
     if (text->size > kTextLimit || (text->data == nullptr && text->size != 0)) {
       return wrong(label, "a text of " + std::to_string(text->size) + " bytes" +
                               (text->data == nullptr ? " without data" : ""));
@@ -222,6 +225,9 @@ Device::~Device() {
   if (!may_release()) return;
   remove_profiled(this);
   queue_.reset();
+  imported_queues_.clear();
+  if (imported_memory_ != nullptr)
+    enter_void("buffer_release", [&] { api().buffer_release(imported_memory_); });
   const std::uint64_t live = counters_.live_bytes.load();
   if (live != 0) {
     log(LogLevel::kWarning,
@@ -322,14 +328,22 @@ void Device::release_buffer(bp_buffer* buffer, std::uint64_t bytes) {
 }
 
 void Device::count_copy(const bp_range& source, const bp_range& target, CopyCause cause) {
+  if (source.buffer == nullptr)
+    count_upload(target.size_bytes, cause);
+  else if (target.buffer == nullptr)
+    count_download(target.size_bytes, cause);
+}
+
+void Device::count_upload(std::uint64_t bytes, CopyCause cause) {
   const auto at = static_cast<std::size_t>(cause);
-  if (source.buffer == nullptr) {
-    counters_.to_device_bytes[at].fetch_add(target.size_bytes, std::memory_order_relaxed);
-    counters_.to_device_count[at].fetch_add(1, std::memory_order_relaxed);
-  } else if (target.buffer == nullptr) {
-    counters_.from_device_bytes[at].fetch_add(target.size_bytes, std::memory_order_relaxed);
-    counters_.from_device_count[at].fetch_add(1, std::memory_order_relaxed);
-  }
+  counters_.to_device_bytes[at].fetch_add(bytes, std::memory_order_relaxed);
+  counters_.to_device_count[at].fetch_add(1, std::memory_order_relaxed);
+}
+
+void Device::count_download(std::uint64_t bytes, CopyCause cause) {
+  const auto at = static_cast<std::size_t>(cause);
+  counters_.from_device_bytes[at].fetch_add(bytes, std::memory_order_relaxed);
+  counters_.from_device_count[at].fetch_add(1, std::memory_order_relaxed);
 }
 
 Status Device::copy_async(const bp_range& source, const bp_range& target, CopyCause cause,
@@ -449,6 +463,50 @@ Result<DeviceQueue*> Device::queue() {
   const std::lock_guard lock(queue_mutex_);
   if (!queue_) queue_ = std::move(made);  // else another thread was faster
   return queue_.get();
+}
+
+std::string_view Device::torch_device() const {
+  if (api().memory_import == nullptr || !has_streams_ || info_.torch_device.data == nullptr)
+    return {};
+  return {info_.torch_device.data, info_.torch_device.size};
+}
+
+Result<bp_buffer*> Device::imported_memory() {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    if (imported_memory_ != nullptr) return imported_memory_;
+  }
+  BP_RETURN_IF_ERROR(check_usable("memory_import"));
+  bp_buffer* made = nullptr;
+  BP_RETURN_IF_ERROR(enter("memory_import", [&] { return api().memory_import(handle_, &made); }));
+  if (made == nullptr)
+    return Status(Code::kInternal, call_text("memory_import") + " succeeded without a buffer.");
+  bp_buffer* surplus = made;
+  {
+    const std::lock_guard lock(queue_mutex_);
+    if (imported_memory_ == nullptr) imported_memory_ = std::exchange(surplus, nullptr);
+    made = imported_memory_;
+  }
+  if (surplus != nullptr)  // another thread was faster
+    enter_void("buffer_release", [&] { api().buffer_release(surplus); });
+  return made;
+}
+
+Result<DeviceQueue*> Device::queue_over(std::uint64_t stream_handle) {
+  {
+    const std::lock_guard lock(queue_mutex_);
+    if (const auto known = imported_queues_.find(stream_handle); known != imported_queues_.end())
+      return known->second.get();
+  }
+  BP_RETURN_IF_ERROR(check_usable("stream_import"));
+  bp_stream* stream = nullptr;
+  BP_RETURN_IF_ERROR(
+      enter("stream_import", [&] { return api().stream_import(handle_, stream_handle, &stream); }));
+  if (stream == nullptr)
+    return Status(Code::kInternal, call_text("stream_import") + " succeeded without a stream.");
+  auto made = std::make_unique<DeviceQueue>(*this, stream);
+  const std::lock_guard lock(queue_mutex_);
+  return imported_queues_.try_emplace(stream_handle, std::move(made)).first->second.get();
 }
 
 Status Device::give_up(const std::string& why, Code code) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -113,6 +114,13 @@ class Device {
   Result<bool> wait_for(bp_event* event, std::uint64_t timeout_ns);
   // Made at the first question, kept until the device closes.
   Result<DeviceQueue*> queue();
+  // PyTorch's own device that this one is ("cuda:0"), where the plugin takes its tensors as they
+  // are; else empty.
+  std::string_view torch_device() const;
+  // The buffer over all memory of that device: offsets are addresses. Kept until the device closes.
+  Result<bp_buffer*> imported_memory();
+  // The queue over one of PyTorch's streams there. Likewise.
+  Result<DeviceQueue*> queue_over(std::uint64_t stream_handle);
 
   // How many objects of the device are alive: buffers, executables, and who else says so.
   void begin_use() { users_.fetch_add(1, std::memory_order_relaxed); }
@@ -122,6 +130,9 @@ class Device {
   bool is_used() const { return users_.load(std::memory_order_relaxed) != 0 || is_given_up(); }
 
   CopyCounters& counters() { return counters_; }
+  // What PyTorch copied between the host and its own device that this one is.
+  void count_upload(std::uint64_t bytes, CopyCause cause);
+  void count_download(std::uint64_t bytes, CopyCause cause);
   // What the plugin says about itself; of one that says nothing, that all is well.
   Result<bp_device_counters> plugin_counters();
   // Whoever keeps memory of the device for later registers what gives it up.
@@ -161,8 +172,10 @@ class Device {
   CopyCounters counters_;
   std::atomic<std::int64_t> users_{0};
   std::atomic<bool> is_lost_{false}, is_given_up_{false}, is_distrusted_{false};
-  std::mutex queue_mutex_;  // guards queue_; not held over a plugin call
+  std::mutex queue_mutex_;  // guards what follows; not held over a plugin call
   std::unique_ptr<DeviceQueue> queue_;
+  std::map<std::uint64_t, std::unique_ptr<DeviceQueue>> imported_queues_;  // by PyTorch's handle
+  bp_buffer* imported_memory_ = nullptr;
   std::mutex call_mutex_;  // see lock_call
   std::mutex trim_mutex_;  // guards trim_hooks_; not held over a hook
   std::vector<TrimHook> trim_hooks_;

@@ -33,8 +33,8 @@ namespace backplane::runtime {
 
 namespace {
 
-// What this host speaks. Before 1.0 a minor may break, so the range is one version.
-constexpr std::uint32_t kHostMin = BP_ABI_VERSION;
+// What this host speaks. Before 1.0 a minor may break; 0.3 only added to 0.2.
+constexpr std::uint32_t kHostMin = BP_VERSION(0, 2);
 constexpr std::uint32_t kHostMax = BP_ABI_VERSION;
 
 constexpr std::uint32_t kDeviceLimit = 1024;

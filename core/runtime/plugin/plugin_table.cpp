@@ -13,7 +13,7 @@ namespace {
 
 using Function = void (*)();
 
-enum class Group { kRequired, kOptional, kStreams, kLayouts, kBlobs, kProfile };
+enum class Group { kRequired, kOptional, kStreams, kLayouts, kBlobs, kProfile, kImport };
 
 struct TableEntry {
   const char* name;
@@ -52,6 +52,8 @@ constexpr TableEntry kEntries[] = {
     BP_TABLE_ENTRY(executable_load, kBlobs),
     BP_TABLE_ENTRY(profile_begin, kProfile),
     BP_TABLE_ENTRY(profile_end, kProfile),
+    BP_TABLE_ENTRY(memory_import, kImport),
+    BP_TABLE_ENTRY(stream_import, kImport),
 };
 #undef BP_TABLE_ENTRY
 
@@ -80,7 +82,8 @@ Status check_groups(const bp_plugin_api& table) {
   constexpr std::pair<Group, std::string_view> kGroups[] = {{Group::kStreams, "streams and events"},
                                                             {Group::kLayouts, "layouts"},
                                                             {Group::kBlobs, "blobs"},
-                                                            {Group::kProfile, "profile"}};
+                                                            {Group::kProfile, "profile"},
+                                                            {Group::kImport, "import"}};
   for (const auto& [group, name] : kGroups) {
     std::string present, missing;
     for (const TableEntry& entry : kEntries) {

@@ -136,7 +136,7 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
     const ir::ValueId root = ir::view_root(graph, value);
     at::Tensor base = *roots_[root];
     // On a device of its own, but brought to the host for this node.
-    if (device::is_on_device(base)) {
+    if (device::is_resident(base)) {
       if (device::owner_of(base).shares_host_memory())
         base = device::host_alias(base);
       else
@@ -254,7 +254,8 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   const ir::Graph& graph = made->graph_->graph();
   made->fallback_.resize(graph.nodes.size());
   at::Generator generator;  // undefined: the CPU's
-  if (made->torch_device_ != nullptr && !made->torch_device_->is_hidden())
+  if (made->torch_device_ != nullptr && !made->torch_device_->is_hidden() &&
+      !made->torch_device_->is_adopted())
     generator = device::host_generator(device::default_generator(made->torch_device_->index()));
   std::vector<bool> on_plugin(graph.nodes.size(), false);
   for (const auto& report : made->graph_->partitions())
@@ -467,6 +468,7 @@ Result<std::vector<at::Tensor>> CompiledFunction::run(std::span<Argument> argume
   call.outputs = scratch.outputs;
   call.device_inputs = scratch.device_inputs;
   call.device_outputs = scratch.device_outputs;
+  if (torch_device_ != nullptr && torch_device_->is_adopted()) call.queue = &torch_device_->queue();
   call.packs = packs.get();
   call.fallback = &runner;
   if (Status status = graph_->run(*plan->graph, call); !status.ok()) {
@@ -501,7 +503,7 @@ void CompiledFunction::bind_inputs(const FunctionPlan& plan, std::span<Argument>
       root = Root::owned(tensor.resolve_conj().resolve_neg());
     else
       root = std::move(arguments[i]);
-    const bool on_device = device::is_on_device(*root);
+    const bool on_device = device::is_resident(*root);
     if (root->numel() > 0 &&
         (!layout.has_strides(*root) || (on_device && !device::is_aligned(*root)))) {
       at::Tensor laid = make_tensor(layout, on_device ? torch_device_ : nullptr);
@@ -556,9 +558,9 @@ std::vector<at::Tensor> CompiledFunction::results(const FunctionPlan& plan,
     const bool constant = graph.values[view.root].kind == ir::ValueKind::kConstant;
     at::Tensor made = view.of(constant ? constants_[view.root].clone() : *scratch.roots[view.root]);
     const bool on_device = torch_device_ != nullptr && outputs_on_device_[i];
-    if (on_device && !device::is_on_device(made))
+    if (on_device && !device::is_resident(made))
       made = bring_back(made);
-    else if (!on_device && device::is_on_device(made))
+    else if (!on_device && device::is_resident(made))
       made = device::download(made);
     results.push_back(std::move(made));
   }

@@ -58,8 +58,8 @@ class CompiledFunction {
   runtime::CompiledGraph& graph() { return *graph_; }
   const runtime::CompiledGraph& graph() const { return *graph_; }
   // Where inputs and outputs are, by position in the graph's; none: all on the host.
-  std::optional<c10::DeviceIndex> device_index() const {
-    return torch_device_ ? std::optional(torch_device_->index()) : std::nullopt;
+  std::optional<c10::Device> device() const {
+    return torch_device_ ? std::optional(torch_device_->torch_device()) : std::nullopt;
   }
   bool is_input_on_device(std::size_t position) const { return inputs_on_device_[position]; }
   bool is_output_on_device(std::size_t position) const { return outputs_on_device_[position]; }

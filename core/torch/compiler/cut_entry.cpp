@@ -16,6 +16,7 @@
 #include "core/passes/prune_tangents.h"
 #include "core/runtime/plan/plan_builder.h"
 #include "core/runtime/plugin/claims.h"
+#include "core/runtime/plugin/plugin.h"
 #include "core/torch/device/devices.h"
 
 namespace backplane::compiler {
@@ -71,7 +72,7 @@ Result<record::Placement> place_forward(const record::Recorded& recorded, const 
   if (is_kept) {
     BP_ASSIGN_OR_RETURN(const device::TorchDevice* hidden,
                         device::hidden_device(*options.devices.front()));
-    out.device = hidden->index();
+    out.device = hidden->torch_device();
   }
   if (!out.device) return out;
   out.inputs.assign(forward.inputs.size(), false);
@@ -99,7 +100,7 @@ record::Placement place_backward(const record::Recorded& recorded, const partiti
                                  const CompiledFunction& forward) {
   const record::Placement& joint = recorded.placement;
   record::Placement out;
-  out.device = forward.device_index();
+  out.device = forward.device();
   if (!out.device) return out;
   for (const partition::SavedValue& saved : cut.saved)
     out.inputs.push_back(saved.is_argument ? forward.is_input_on_device(saved.forward_position)
@@ -111,6 +112,37 @@ record::Placement place_backward(const record::Recorded& recorded, const partiti
   for (std::size_t i = recorded.border.forward_output_count; i < recorded.graph.outputs.size(); ++i)
     out.outputs.push_back(joint.device && joint.outputs[i]);
   return out;
+}
+
+// The device of the plugin that is PyTorch's `where`, adopted; of those asked for, one that is
+// another of PyTorch's gives way to it.
+Status adopt(c10::Device where, runtime::Device*& chosen) {
+  runtime::Plugin& plugin = chosen->plugin();
+  runtime::Device* same = chosen->torch_device() == where.str() ? chosen : nullptr;
+  for (std::uint32_t i = 0; same == nullptr && i < plugin.device_count(); ++i) {
+    BP_ASSIGN_OR_RETURN(const bp_device_info info, runtime::describe_device(plugin, i));
+    if (std::string_view(info.torch_device.data, info.torch_device.size) != where.str()) continue;
+    BP_ASSIGN_OR_RETURN(same, plugin.device(i));
+  }
+  if (same == nullptr) return {Code::kUnsupported, plugin.name() + " has no such device"};
+  BP_RETURN_IF_ERROR(device::adopted_device(*same).status());
+  chosen = same;
+  return {};
+}
+
+// Where the program's tensors are must be a device of a plugin.
+Status find_place(c10::Device where, std::vector<runtime::Device*>& devices) {
+  std::string why = "which is no plugin's device";
+  if (where.type() == device::kDeviceType) {
+    if (device::find_device(where.index()) != nullptr) return {};
+  } else {
+    for (runtime::Device*& chosen : devices) {
+      const Status adopted = adopt(where, chosen);
+      if (adopted.ok()) return {};
+      why = "and " + adopted.message();
+    }
+  }
+  return {Code::kUnsupported, "the program's tensors are on " + where.str() + ", " + why};
 }
 
 // The first output of the program that shows the memory of a root.
@@ -267,13 +299,12 @@ autograd::SizeRecord size_record(const record::Recorded& recorded) {
 }
 
 Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
-                                                    const CutOptions& options, Eager eager) {
+                                                    const CutOptions& given, Eager eager) {
+  CutOptions options = given;
+  if (recorded.placement.device)
+    BP_RETURN_IF_ERROR(find_place(*recorded.placement.device, options.devices));
   std::shared_ptr<CutEntry> entry(new CutEntry(options));
   entry->eager_ = std::move(eager);
-  if (const auto index = recorded.placement.device; index && !device::find_device(*index))
-    return Status(Code::kUnsupported, "the program's tensors are on " +
-                                          c10::Device(device::kDeviceType, *index).str() +
-                                          ", which is no plugin's device");
   const std::vector<std::vector<std::uint32_t>> eagerly_saved = tangents_by_output(recorded);
   BP_RETURN_IF_ERROR(passes::run_pipeline(
       recorded.graph, options.devices.empty() ? kBeforeCut : kBeforeCutForPlugins));

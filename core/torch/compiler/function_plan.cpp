@@ -22,9 +22,8 @@ Layout layout_of(const ir::TensorType& type, std::span<const std::int64_t> class
 }
 
 at::Tensor make_tensor(const Layout& layout, device::TorchDevice* device) {
-  if (device != nullptr)
-    return device::make_empty(*device, layout.dims, layout.strides, layout.dtype);
-  return at::detail::empty_strided_cpu(layout.dims, layout.strides, layout.dtype);
+  return device::make_empty(device != nullptr ? device->torch_device() : c10::Device(c10::kCPU),
+                            layout.dims, layout.strides, layout.dtype);
 }
 
 at::Tensor View::of(const at::Tensor& root_tensor) const {
@@ -34,7 +33,7 @@ at::Tensor View::of(const at::Tensor& root_tensor) const {
       root_tensor.storage_offset() * static_cast<std::int64_t>(root_tensor.element_size()) +
       offset_bytes;
   // A hidden device has no operators in the dispatcher.
-  if (device::is_on_device(root_tensor))
+  if (device::is_resident(root_tensor))
     return device::over_memory(root_tensor, layout.dims, layout.strides, bytes / item_bytes,
                                layout.dtype);
   if (root_tensor.scalar_type() == layout.dtype)

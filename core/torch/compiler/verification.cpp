@@ -90,7 +90,7 @@ bool draws(const ir::Graph& graph) {
 }
 
 at::Tensor copied_to_host(const at::Tensor& tensor) {
-  if (device::is_on_device(tensor)) return device::download(tensor);
+  if (device::is_resident(tensor)) return device::download(tensor);
   return tensor.resolve_conj().resolve_neg().clone();
 }
 
@@ -218,8 +218,9 @@ Result<std::vector<at::Tensor>> Verification::call(CompiledFunction& function,
                                                    std::span<const std::int64_t> sizes) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const runtime::Device* const distrusted = find_distrusted();
-  const bool draws_elsewhere =
-      draws_ && function.torch_device_ != nullptr && !function.torch_device_->is_hidden();
+  const bool draws_elsewhere = draws_ && function.torch_device_ != nullptr &&
+                               !function.torch_device_->is_hidden() &&
+                               !function.torch_device_->is_adopted();
   if (distrusted != nullptr && options_.strict)
     return Status(Code::kDataCorrupt,
                   distrusted->label() + " gave a wrong result before and is not asked any more");
@@ -230,7 +231,7 @@ Result<std::vector<at::Tensor>> Verification::call(CompiledFunction& function,
   std::vector<at::Tensor> given, read;
   for (const Argument& argument : arguments) {
     given.push_back(copied_to_host(*argument));
-    read.push_back(device::is_on_device(*argument) ? given.back() : *argument);
+    read.push_back(device::is_resident(*argument) ? given.back() : *argument);
   }
   if (distrusted != nullptr) {
     std::vector<Argument> instead;
@@ -282,7 +283,7 @@ std::string Verification::compare(std::span<const at::Tensor> results,
   std::optional<std::vector<std::vector<at::Tensor>>> disturbed;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const at::Tensor result =
-        device::is_on_device(results[i]) ? device::download(results[i]) : results[i];
+        device::is_resident(results[i]) ? device::download(results[i]) : results[i];
     if (find_difference(result, expected[i]).empty()) continue;
     if (!disturbed) disturbed = disturbed_runs(given, sizes, before_each);
     std::vector<at::Tensor> others;

@@ -24,31 +24,6 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
-Tensor plus(const Tensor& tensor, const OptionalTensor& bias) {
-  return is_given(bias) ? tensor + *bias : tensor;
-}
-
-// ---- Cells of recurrent layers: PyTorch's layers ask a PrivateUse1 device for these two.
-
-std::tuple<Tensor, Tensor, Tensor> lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates,
-                                             const Tensor& cell, const OptionalTensor& input_bias,
-                                             const OptionalTensor& hidden_bias) {
-  const auto gates = (plus(input_gates, input_bias) + plus(hidden_gates, hidden_bias)).chunk(4, 1);
-  const Tensor next = gates[1].sigmoid() * cell + gates[0].sigmoid() * gates[2].tanh();
-  const Tensor hidden = gates[3].sigmoid() * next.tanh();
-  return {hidden, next, at::empty({0}, input_gates.options())};
-}
-
-std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates,
-                                    const Tensor& hidden, const OptionalTensor& input_bias,
-                                    const OptionalTensor& hidden_bias) {
-  const auto input = plus(input_gates, input_bias).chunk(3, 1);
-  const auto state = plus(hidden_gates, hidden_bias).chunk(3, 1);
-  const Tensor reset = (input[0] + state[0]).sigmoid();
-  const Tensor update = (input[1] + state[1]).sigmoid();
-  const Tensor fresh = (input[2] + reset * state[2]).tanh();
-  return {(hidden - fresh) * update + fresh, at::empty({0}, input_gates.options())};
-}
 
 // ---- Batch norm: its schema hides that it writes the running statistics.
 
@@ -101,8 +76,8 @@ void register_composites() {
   for (const c10::DispatchKey key :
        {c10::DispatchKey::AutogradPrivateUse1, c10::DispatchKey::PrivateUse1}) {
     torch::Library& cells = make_library(key);
-    cells.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
-    cells.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
+    cells.impl("_thnn_fused_lstm_cell", TORCH_FN(record::lstm_cell));  // layers ask for them here
+    cells.impl("_thnn_fused_gru_cell", TORCH_FN(record::gru_cell));
   }
   torch::Library& composites = make_library(c10::DispatchKey::PrivateUse1);
   composites.impl("native_batch_norm", TORCH_FN(batch_norm));

@@ -271,7 +271,12 @@ at::Tensor as_host_sees(const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor download(const at::Tensor& tensor) {
-  if (owner_of(tensor).shares_host_memory()) return host_alias(tensor).clone();
+  const TorchDevice& owner = owner_of(tensor);
+  if (owner.shares_host_memory()) return host_alias(tensor).clone();
+  if (owner.is_adopted()) {
+    owner.device().count_download(tensor.nbytes(), CauseScope::current(CopyCause::kOutput));
+    return tensor.cpu();
+  }
   at::Tensor host = download_plain(without_bits(tensor));
   host._set_conj(tensor.is_conj());
   host._set_neg(tensor.is_neg());
@@ -281,11 +286,17 @@ at::Tensor download(const at::Tensor& tensor) {
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (target.numel() == 0) return target;
+  if (!is_on_device(source) && !is_on_device(target)) {  // PyTorch's own
+    if (is_resident(target) && source.device().is_cpu())
+      owner_of(target).device().count_upload(target.nbytes(),
+                                             CauseScope::current(CopyCause::kInput));
+    return target.copy_(source);
+  }
   const at::Tensor from =
       as_host_sees(source.sizes() == target.sizes() ? source : source.expand(target.sizes()));
   const at::Tensor to = as_host_sees(target);
   const bool from_device = is_on_device(from), to_device = is_on_device(to);
-  if (!from_device && !to_device) {
+  if (!from_device && !to_device) {  // both share the host's memory
     to.copy_(from);
   } else if (from_device && to_device && from.device() == to.device()) {
     copy_on_device(from, to);

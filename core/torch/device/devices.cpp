@@ -1,5 +1,7 @@
 #include "core/torch/device/devices.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
@@ -7,9 +9,11 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "core/torch/bridge/errors.h"
+#include "core/torch/device/native_stream.h"
 
 namespace backplane::device {
 
@@ -20,7 +24,9 @@ struct Table {
   std::array<TorchDevice*, kDeviceLimit> devices{};
   std::atomic<int> count{0};
   std::atomic<int> hidden_count{0};  // from the end of the array
-  std::mutex mutex;                  // of writers
+  std::array<TorchDevice*, kDeviceLimit> adopted{};
+  std::atomic<int> adopted_count{0};
+  std::mutex mutex;  // of writers
 };
 Table& table() {
   static Table& table = *new Table;
@@ -50,14 +56,22 @@ Status check_room(const Table& table) {
 }  // namespace
 
 TorchDevice::TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue,
-                         c10::DeviceIndex index, bool is_hidden)
+                         c10::Device torch_device, Kind kind, bp_buffer* memory)
     : device_(device),
       queue_(queue),
-      index_(index),
-      is_hidden_(is_hidden),
-      shares_host_memory_(device.binds_host_memory() && !device.has_streams()),
+      torch_device_(torch_device),
+      kind_(kind),
+      memory_(memory),
+      shares_host_memory_(kind != Kind::kAdopted && device.binds_host_memory() &&
+                          !device.has_streams()),
       pool_(device, queue, shares_host_memory_) {
   device_.begin_use();  // for ever: so do its tensors
+}
+
+runtime::DeviceQueue& TorchDevice::queue() const {
+  if (!is_adopted()) [[likely]]
+    return queue_;
+  return *unwrap(device_.queue_over(current_stream_handle(torch_device_)));
 }
 
 Result<c10::DeviceIndex> add_device(runtime::Device& device) {
@@ -70,8 +84,9 @@ Result<c10::DeviceIndex> add_device(runtime::Device& device) {
   const int index = all.count.load(std::memory_order_relaxed);
   BP_RETURN_IF_ERROR(check_room(all));
   all.devices[static_cast<std::size_t>(index)] =
-      std::make_unique<TorchDevice>(device, *queue, static_cast<c10::DeviceIndex>(index),
-                                    /*is_hidden=*/false)
+      std::make_unique<TorchDevice>(device, *queue,
+                                    c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(index)),
+                                    TorchDevice::Kind::kOwn)
           .release();
   all.count.store(index + 1, std::memory_order_release);
   return static_cast<c10::DeviceIndex>(index);
@@ -88,11 +103,48 @@ Result<TorchDevice*> hidden_device(runtime::Device& device) {
       return known;
   BP_RETURN_IF_ERROR(check_room(all));
   const int index = kDeviceLimit - 1 - count;
-  TorchDevice* made = std::make_unique<TorchDevice>(
-                          device, *queue, static_cast<c10::DeviceIndex>(index), /*is_hidden=*/true)
-                          .release();
+  TorchDevice* made =
+      std::make_unique<TorchDevice>(device, *queue,
+                                    c10::Device(kDeviceType, static_cast<c10::DeviceIndex>(index)),
+                                    TorchDevice::Kind::kHidden)
+          .release();
   all.devices[static_cast<std::size_t>(index)] = made;
   all.hidden_count.store(count + 1, std::memory_order_release);
+  return made;
+}
+
+Result<TorchDevice*> adopted_device(runtime::Device& device) {
+  const std::string name(device.torch_device());
+  if (name.empty())
+    return Status(Code::kUnsupported, device.label() + " takes no tensors of PyTorch's devices");
+  const c10::Device torch_device(name);
+  if (!torch_device.has_index() || torch_device.type() == kDeviceType || torch_device.is_cpu())
+    return Status(Code::kInternal, device.label() + " says that it is PyTorch's '" + name +
+                                       "', expected another type than those, with an index");
+  if (!c10::impl::hasDeviceGuardImpl(torch_device.type()) ||
+      c10::GetAllocator(torch_device.type()) == nullptr)
+    return Status(Code::kUnsupported,
+                  "PyTorch has no device '" + name + "', which " + device.label() + " is");
+  watch_forks();
+  Table& all = table();
+  BP_ASSIGN_OR_RETURN(runtime::DeviceQueue* const queue, device.queue());
+  BP_ASSIGN_OR_RETURN(bp_buffer* const memory, device.imported_memory());
+  const std::lock_guard lock(all.mutex);
+  const int count = all.adopted_count.load(std::memory_order_relaxed);
+  for (int i = 0; i < count; ++i) {
+    TorchDevice* const known = all.adopted[static_cast<std::size_t>(i)];
+    if (&known->device() == &device) return known;
+    if (known->torch_device() == torch_device)
+      return Status(Code::kWrongDevice,
+                    name + " is " + known->device().label() + ", which came first");
+  }
+  if (count == kDeviceLimit)
+    return Status(Code::kUnsupported, "more than " + std::to_string(count) + " devices");
+  TorchDevice* made = std::make_unique<TorchDevice>(device, *queue, torch_device,
+                                                    TorchDevice::Kind::kAdopted, memory)
+                          .release();
+  all.adopted[static_cast<std::size_t>(count)] = made;
+  all.adopted_count.store(count + 1, std::memory_order_release);
   return made;
 }
 
@@ -128,12 +180,28 @@ TorchDevice& device_at(c10::DeviceIndex index) {
               ". Further ones come with torch_backplane.device(plugin, index)");
 }
 
-TorchDevice& owner_at(c10::DeviceIndex index) {
-  check_process();
-  const int hidden = table().hidden_count.load(std::memory_order_acquire);
+TorchDevice* find_owner(c10::Device device) noexcept {
+  const Table& all = table();
+  if (device.type() != kDeviceType) {
+    const int count = all.adopted_count.load(std::memory_order_acquire);
+    for (int i = 0; i < count; ++i)
+      if (TorchDevice* const one = all.adopted[static_cast<std::size_t>(i)];
+          one->torch_device() == device)
+        return one;
+    return nullptr;
+  }
+  const c10::DeviceIndex index = device.index();
+  const int hidden = all.hidden_count.load(std::memory_order_acquire);
   if (index >= kDeviceLimit - hidden && index < kDeviceLimit)
-    return *table().devices[static_cast<std::size_t>(index)];
-  return device_at(index);
+    return all.devices[static_cast<std::size_t>(index)];
+  return find_device(index);
+}
+
+TorchDevice& owner_at(c10::Device device) {
+  check_process();
+  if (TorchDevice* const found = find_owner(device)) return *found;
+  TORCH_CHECK(device.type() == kDeviceType, "no plugin has adopted ", device);
+  return device_at(device.index());
 }
 
 c10::DeviceIndex current_device() noexcept { return t_current; }

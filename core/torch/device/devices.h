@@ -1,5 +1,6 @@
 // The table behind torch.device("backplane:N"): one index per (plugin, device), given out in the
-// order of the first request and never taken back.
+// order of the first request and never taken back. And devices of PyTorch's own that plugins adopt:
+// torch.device("cuda:0") where a plugin works on its memory.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,16 +19,25 @@ inline constexpr int kDeviceLimit = 64;
 // A plugin's device as torch sees it. Lives until the process ends.
 class TorchDevice {
  public:
-  TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue, c10::DeviceIndex index,
-              bool is_hidden);
+  enum class Kind : std::uint8_t {
+    kOwn,
+    kHidden,  // its tensors are never seen outside: see hidden_device()
+    kAdopted  // its tensors are PyTorch's own: see adopted_device()
+  };
+  // `memory`: of an adopted device, runtime::Device::imported_memory; else null.
+  TorchDevice(runtime::Device& device, runtime::DeviceQueue& queue, c10::Device torch_device,
+              Kind kind, bp_buffer* memory = nullptr);
 
   runtime::Device& device() const { return device_; }
-  runtime::DeviceQueue& queue() const { return queue_; }
-  c10::Device torch_device() const { return {kDeviceType, index_}; }
-  c10::DeviceIndex index() const { return index_; }
-  // Its tensors are never seen outside: see hidden_device().
-  bool is_hidden() const { return is_hidden_; }
-  Pool& pool() { return pool_; }
+  // Of an adopted device, that of the calling thread's current stream. A c10::Error where the
+  // plugin does not take it.
+  runtime::DeviceQueue& queue() const;
+  c10::Device torch_device() const { return torch_device_; }
+  c10::DeviceIndex index() const { return torch_device_.index(); }
+  bool is_hidden() const { return kind_ == Kind::kHidden; }
+  bool is_adopted() const { return kind_ == Kind::kAdopted; }
+  bp_buffer* imported_memory() const { return memory_; }
+  Pool& pool() { return pool_; }  // empty for ever on an adopted device
   // Kernels work on host memory in place, and every call is over when it returns: what is on the
   // device is on the host as well.
   bool shares_host_memory() const { return shares_host_memory_; }
@@ -35,8 +45,9 @@ class TorchDevice {
  private:
   runtime::Device& device_;
   runtime::DeviceQueue& queue_;
-  c10::DeviceIndex index_;
-  bool is_hidden_;
+  c10::Device torch_device_;
+  Kind kind_;
+  bp_buffer* memory_;
   bool shares_host_memory_;
   Pool pool_;
 };
@@ -47,7 +58,11 @@ Result<c10::DeviceIndex> add_device(runtime::Device& device);
 // programs that stay in its memory. Such tensors are bound and copied by functions of this folder,
 // and reach no dispatcher: the torch device may not be registered, or be another package's.
 Result<TorchDevice*> hidden_device(runtime::Device& device);
-int device_count() noexcept;  // without hidden ones
+// PyTorch's own device that the plugin's device is, as that says (runtime::Device::torch_device).
+// Its tensors are bound where they lie, its allocator gives memory, its current stream the order.
+// UNSUPPORTED where PyTorch has no such device.
+Result<TorchDevice*> adopted_device(runtime::Device& device);
+int device_count() noexcept;  // of own ones
 // Whether this is a child of fork() and its parent had devices: their threads are not here.
 bool in_bad_fork() noexcept;
 // Null where no device has that index. No hidden ones.
@@ -56,8 +71,10 @@ TorchDevice* find_device(const runtime::Device& device) noexcept;
 // As find_device, but an unknown index is a c10::Error that says which there are, and so is any in
 // a bad fork. -1 is the current one.
 TorchDevice& device_at(c10::DeviceIndex index);
-// As device_at, of a tensor's index, which may be a hidden one.
-TorchDevice& owner_at(c10::DeviceIndex index);
+// As find_device, of the device of any tensor: hidden and adopted ones too.
+TorchDevice* find_owner(c10::Device device) noexcept;
+// As device_at, likewise.
+TorchDevice& owner_at(c10::Device device);
 
 // The calling thread's.
 c10::DeviceIndex current_device() noexcept;

@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <cstring>
 #include <optional>
@@ -89,14 +90,19 @@ bool is_on_device(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kDeviceType;
 }
 
-TorchDevice& owner_of(const at::Tensor& tensor) { return owner_at(tensor.device().index()); }
+bool is_resident(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().is_cpu()) return false;
+  return is_on_device(tensor) || find_owner(tensor.device()) != nullptr;
+}
+
+TorchDevice& owner_of(const at::Tensor& tensor) { return owner_at(tensor.device()); }
 
 Memory memory_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   if (data.get() == nullptr) return {};
   if (data.get_deleter() == &give_back) [[likely]]
     return {static_cast<Block*>(data.get_context()), 0};
-  Block* block = owner_at(storage.device().index()).pool().find(data.get());
+  Block* block = owner_at(storage.device()).pool().find(data.get());
   TORCH_CHECK(block != nullptr, "a tensor on ", storage.device(),
               " has memory that the backplane device did not allocate; copy the data into a tensor "
               "made with torch.empty(..., device=...)");
@@ -115,15 +121,22 @@ Extent extent_of(const at::Tensor& tensor) {
 
 bp_range range_of(const at::Tensor& tensor) {
   const Extent extent = extent_of(tensor);
+  if (const TorchDevice& owner = owner_of(tensor); owner.is_adopted()) {
+    if (extent.size_bytes == 0) return {};
+    const auto start = reinterpret_cast<std::uint64_t>(tensor.storage().data());
+    return {owner.imported_memory(), nullptr, start + extent.offset_bytes, extent.size_bytes};
+  }
   return memory_of(tensor.storage()).range(extent.offset_bytes, extent.size_bytes);
 }
 
 void mark_written(const at::Tensor& tensor) {
+  if (!is_on_device(tensor)) return;
   if (Block* const block = memory_of(tensor.storage()).block)
     block->written.store(owner_of(tensor).queue().next_number(), std::memory_order_relaxed);
 }
 
 Status check_readable(const at::Tensor& tensor) {
+  if (!is_on_device(tensor)) return {};
   const Block* const block = memory_of(tensor.storage()).block;
   const std::uint64_t number = block ? block->written.load(std::memory_order_relaxed) : 0;
   return number == 0 ? Status() : owner_of(tensor).queue().failure_of(number);
@@ -131,35 +144,49 @@ Status check_readable(const at::Tensor& tensor) {
 
 std::int64_t bind_distance(const at::Tensor& tensor) {
   const TorchDevice& device = owner_of(tensor);
-  // Host memory is bound at any element.
-  if (device.shares_host_memory() || tensor.numel() == 0) return 0;
+  // Memory of the host and of PyTorch's devices is bound at any element.
+  if (device.shares_host_memory() || device.is_adopted() || tensor.numel() == 0) return 0;
   const std::uint64_t start =
       memory_of(tensor.storage()).offset_bytes + extent_of(tensor).offset_bytes;
   return static_cast<std::int64_t>(start % device.device().alignment_bytes() /
                                    static_cast<std::uint64_t>(tensor.element_size()));
 }
 
-at::Tensor make_empty(TorchDevice& device, at::IntArrayRef sizes, at::IntArrayRef strides,
-                      at::ScalarType dtype) {
-  const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(dtype);
-  const std::size_t bytes =
-      at::detail::computeStorageNbytes(sizes, strides, type.itemsize(), /*storage_offset=*/0);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                       allocate(device, bytes), allocator(),
-                                                       /*resizable=*/true);
+namespace {
+
+at::Tensor over_storage(c10::Storage storage, at::IntArrayRef sizes, at::IntArrayRef strides,
+                        std::int64_t storage_offset, at::ScalarType dtype) {
+  const c10::DispatchKey key =
+      c10::computeDispatchKey(dtype, c10::Layout::Strided, storage.device());
   at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
-  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+      std::move(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype));
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, storage_offset);
   return made;
+}
+
+}  // namespace
+
+at::Tensor make_empty(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
+                      at::ScalarType dtype) {
+  if (device.is_cpu()) return at::detail::empty_strided_cpu(sizes, strides, dtype);
+  const std::size_t bytes = at::detail::computeStorageNbytes(
+      sizes, strides, c10::elementSize(dtype), /*storage_offset=*/0);
+  const auto storage_of = [&](c10::DataPtr data, c10::Allocator* from) {
+    return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), from, /*resizable=*/true));
+  };
+  if (device.type() == kDeviceType)
+    return over_storage(storage_of(allocate(owner_at(device), bytes), allocator()), sizes, strides,
+                        0, dtype);
+  const c10::DeviceGuard current(device);  // its allocator gives memory there
+  c10::Allocator* const theirs = c10::GetAllocator(device.type());
+  return over_storage(storage_of(theirs->allocate(bytes), theirs), sizes, strides, 0, dtype);
 }
 
 at::Tensor over_memory(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
                        std::int64_t storage_offset, std::optional<at::ScalarType> dtype) {
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-      c10::scalarTypeToTypeMeta(dtype.value_or(tensor.scalar_type())));
-  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, storage_offset);
-  return made;
+  return over_storage(tensor.storage(), sizes, strides, storage_offset,
+                      dtype.value_or(tensor.scalar_type()));
 }
 
 at::Tensor whole_storage(const at::Tensor& tensor) {

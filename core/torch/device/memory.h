@@ -24,8 +24,11 @@ void differentiate_in_this_thread() noexcept;
 // Of one device, whatever the current one is.
 c10::DataPtr allocate(TorchDevice& device, std::uint64_t bytes);
 
+// On the torch device `backplane`.
 bool is_on_device(const at::Tensor& tensor);
-TorchDevice& owner_of(const at::Tensor& tensor);
+// There, or on a device of PyTorch's own that a plugin has adopted.
+bool is_resident(const at::Tensor& tensor);
+TorchDevice& owner_of(const at::Tensor& tensor);  // of a resident tensor
 
 // Where a storage begins. PyTorch makes storages over the addresses of others as well; memory that
 // the device never gave out is a c10::Error. No block for an empty storage.
@@ -46,7 +49,8 @@ struct Extent {
 Extent extent_of(const at::Tensor& tensor);
 // The memory between the first and the last element; nothing for an empty tensor.
 bp_range range_of(const at::Tensor& tensor);
-// The next work of the device's queue writes to the tensor.
+// The next work of the device's queue writes to the tensor. (On an adopted device PyTorch itself
+// hears of failures, or the call waits: nothing is kept here.)
 void mark_written(const at::Tensor& tensor);
 // The failure of the work that wrote to it last; ok where none is known.
 Status check_readable(const at::Tensor& tensor);
@@ -55,8 +59,13 @@ std::int64_t bind_distance(const at::Tensor& tensor);
 // Whether the device can bind the tensor where it starts.
 inline bool is_aligned(const at::Tensor& tensor) { return bind_distance(tensor) == 0; }
 
-at::Tensor make_empty(TorchDevice& device, at::IntArrayRef sizes, at::IntArrayRef strides,
+// On any device, below the dispatcher: PyTorch's fake mode may be on.
+at::Tensor make_empty(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                       at::ScalarType dtype);
+inline at::Tensor make_empty(TorchDevice& device, at::IntArrayRef sizes, at::IntArrayRef strides,
+                             at::ScalarType dtype) {
+  return make_empty(device.torch_device(), sizes, strides, dtype);
+}
 inline at::Tensor make_empty_like(TorchDevice& device, const at::Tensor& like) {
   return make_empty(device, like.sizes(), like.strides(), like.scalar_type());
 }

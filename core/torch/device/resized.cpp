@@ -1,11 +1,8 @@
 #include "core/torch/device/resized.h"
 
-#include <ATen/EmptyTensor.h>
-
 #include <algorithm>
 #include <numeric>
 
-#include "core/torch/device/devices.h"
 #include "core/torch/device/memory.h"
 
 namespace backplane::device {
@@ -24,10 +21,7 @@ std::optional<at::Tensor> resized(const at::Tensor& like, const std::vector<std:
     strides[d] = next;
     next *= sizes[d];
   }
-  // Below the dispatcher: PyTorch's fake mode may be on here.
-  at::Tensor made = is_on_device(like)
-                        ? make_empty(owner_of(like), sizes, strides, like.scalar_type())
-                        : at::detail::empty_strided_cpu(sizes, strides, like.scalar_type());
+  at::Tensor made = make_empty(like.device(), sizes, strides, like.scalar_type());
   if (like.requires_grad()) {
     made.set_requires_grad(true);
     if (!like.is_leaf()) made = made.clone();

@@ -138,6 +138,7 @@ py::dict plugin_info(const std::string& name) {
     one["name"] = text(info.name);
     one["architecture"] = text(info.architecture);
     one["is_cpu"] = info.kind == BP_DEVICE_CPU;
+    one["torch_device"] = std::string(device->torch_device());  // empty: none
     one["memory_bytes"] = info.memory_bytes;
     py::dict declared;  // bytes per second, nanoseconds; 0: not said
     declared["memory"] = info.memory_bytes_per_s;

@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SDPBackend.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -21,6 +24,9 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 
 bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
+at::Tensor plus(const at::Tensor& tensor, const OptionalTensor& bias) {
+  return is_given(bias) ? tensor + *bias : tensor;
+}
 
 // Its schema hides that it writes the running statistics; these three say what they do.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(
@@ -72,6 +78,61 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
     memory = memory.unsqueeze(0);
   }
   return {at::stack(outputs, 0), state, memory, at::empty({0}, inputs.options().dtype(at::kByte))};
+}
+
+// ---- PyTorch's own devices: composites ask a tensor's device, not its keys, for libraries.
+
+class WithoutCudnn {
+ public:
+  WithoutCudnn() { at::globalContext().setUserEnabledCuDNN(false); }
+  ~WithoutCudnn() { at::globalContext().setUserEnabledCuDNN(was_enabled_); }
+  WithoutCudnn(const WithoutCudnn&) = delete;
+  WithoutCudnn& operator=(const WithoutCudnn&) = delete;
+
+ private:
+  const bool was_enabled_ = at::globalContext().userEnabledCuDNN();
+};
+
+// As on the CPU: what it makes of them are operators that plugins know.
+void without_library(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                     torch::jit::Stack* stack) {
+  const std::size_t base = stack->size() - handle.schema().arguments().size();
+  const c10::IValue& first = (*stack)[base];
+  if (!first.isTensor() || !is_of_pytorch(first.toTensor().device()))
+    return note_call(handle, keys, stack);
+  const WithoutCudnn scope;
+  note_call(handle, keys, stack);
+}
+
+void attention(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+               torch::jit::Stack* stack) {
+  const std::size_t base = stack->size() - handle.schema().arguments().size();
+  const auto at = [&](std::size_t i) -> const c10::IValue& { return (*stack)[base + i]; };
+  const at::Tensor query = at(0).toTensor(), key = at(1).toTensor(), value = at(2).toTensor();
+  if (!is_of_pytorch(query.device())) return note_call(handle, keys, stack);
+  const OptionalTensor mask = at(3).toOptional<at::Tensor>();
+  const double dropout = at(4).toDouble();
+  const bool is_causal = at(5).toBool(), grouped = at(7).toBool();
+  const auto scale = at(6).toOptional<double>();
+  const std::int64_t choice =
+      dropout > 0 ? static_cast<std::int64_t>(at::SDPBackend::math)
+                  : at::native::_fused_sdp_choice_cpp(query, key, value, mask, dropout, is_causal,
+                                                      scale, grouped);
+  at::Tensor result;
+  if (choice != static_cast<std::int64_t>(at::SDPBackend::flash_attention)) {
+    result = std::get<0>(at::_scaled_dot_product_attention_math(
+        query, key, value, mask, dropout, is_causal, std::nullopt, scale, grouped));
+  } else {
+    // The operator takes masks that are added.
+    OptionalTensor added = mask;
+    if (is_given(mask) && mask->scalar_type() == at::kBool)
+      added = at::zeros_like(*mask, query.options())
+                  .masked_fill(mask->logical_not(), -std::numeric_limits<double>::infinity());
+    result = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
+                                                                         is_causal, added, scale));
+  }
+  stack->resize(base);
+  stack->emplace_back(std::move(result));
 }
 
 // Whether PyTorch draws numbers in the order of memory: not on Intel's CPUs, where a library draws.
@@ -136,11 +197,50 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double proba
   return {input.mul(mask).mul(kept == 0 ? 0.0 : 1.0 / kept), mask};
 }
 
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates,
+                                                         const at::Tensor& hidden_gates,
+                                                         const at::Tensor& cell,
+                                                         const OptionalTensor& input_bias,
+                                                         const OptionalTensor& hidden_bias) {
+  if (input_gates.is_cpu()) {  // which has none, and says so
+    const c10::impl::ExcludeDispatchKeyGuard as_pytorch(kDecomposeKey);
+    return at::_thnn_fused_lstm_cell(input_gates, hidden_gates, cell, input_bias, hidden_bias);
+  }
+  const auto gates = (plus(input_gates, input_bias) + plus(hidden_gates, hidden_bias)).chunk(4, 1);
+  const at::Tensor next = gates[1].sigmoid() * cell + gates[0].sigmoid() * gates[2].tanh();
+  const at::Tensor hidden = gates[3].sigmoid() * next.tanh();
+  return {hidden, next, at::empty({0}, input_gates.options())};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
+                                            const at::Tensor& hidden_gates,
+                                            const at::Tensor& hidden,
+                                            const OptionalTensor& input_bias,
+                                            const OptionalTensor& hidden_bias) {
+  if (input_gates.is_cpu()) {
+    const c10::impl::ExcludeDispatchKeyGuard as_pytorch(kDecomposeKey);
+    return at::_thnn_fused_gru_cell(input_gates, hidden_gates, hidden, input_bias, hidden_bias);
+  }
+  const auto input = plus(input_gates, input_bias).chunk(3, 1);
+  const auto state = plus(hidden_gates, hidden_bias).chunk(3, 1);
+  const at::Tensor reset = (input[0] + state[0]).sigmoid();
+  const at::Tensor update = (input[1] + state[1]).sigmoid();
+  const at::Tensor fresh = (input[2] + reset * state[2]).tanh();
+  return {(hidden - fresh) * update + fresh, at::empty({0}, input_gates.options())};
+}
+
 void register_decompositions(torch::Library& library) {
   library.impl("native_batch_norm", TORCH_FN(batch_norm));
   library.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   library.impl("native_dropout", TORCH_FN(dropout));
   library.impl("bernoulli_.float", TORCH_FN(bernoulli_));
+  library.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
+  library.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
+  library.impl("scaled_dot_product_attention",
+               torch::CppFunction::makeFromBoxedFunction<&attention>());
+  for (const char* name : {"batch_norm", "lstm.input", "lstm.data", "gru.input", "gru.data",
+                           "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&without_library>());
   library.impl("expand", torch::CppFunction::makeFromBoxedFunction<&expand>());
   g_draws_as_memory_lies = draws_as_memory_lies();
 }

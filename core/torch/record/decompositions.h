@@ -15,6 +15,16 @@ namespace backplane::record {
 std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double probability,
                                            std::optional<bool> train);
 
+// Cells of recurrent layers, for devices that PyTorch's layers ask for whole ones.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
+    const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& cell,
+    const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias);
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
+                                            const at::Tensor& hidden_gates,
+                                            const at::Tensor& hidden,
+                                            const std::optional<at::Tensor>& input_bias,
+                                            const std::optional<at::Tensor>& hidden_bias);
+
 // Into a library for "aten" on kDecomposeKey.
 void register_decompositions(torch::Library& library);
 

@@ -270,9 +270,7 @@ class Lowering {
 
 Result<ir::TensorType> lower_type(const at::Tensor& meta, c10::Device device) {
   if (meta.layout() != at::kStrided) return Status(Code::kUnsupported, "a sparse or opaque tensor");
-  if (device.type() != at::kCPU && device.type() != c10::DeviceType::PrivateUse1)
-    return Status(Code::kUnsupported, "a tensor on device '" + device.str() +
-                                          "' (tensors of the CPU and of plugins' devices only)");
+  if (device.is_meta()) return Status(Code::kUnsupported, "a tensor on device 'meta'");
   const auto dtype = bridge::find_dtype(meta.scalar_type());
   if (!dtype)
     return Status(Code::kUnsupported, std::string("dtype ") + c10::toString(meta.scalar_type()));

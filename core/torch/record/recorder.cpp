@@ -542,9 +542,10 @@ class Recording {
     Placement& out = recorded_.placement;
     for (const TapeValue& value : values) {
       if (value.device.is_cpu()) continue;
-      if (out.device && *out.device != value.device.index())
-        return unsupported("tensors of two devices, '" + value.device.str() + "' and another");
-      out.device = value.device.index();
+      if (out.device && *out.device != value.device)
+        return unsupported("tensors of two devices, '" + value.device.str() + "' and '" +
+                           out.device->str() + "'");
+      out.device = value.device;
     }
     if (!out.device) return {};
     // Which generator a node draws from follows from where the graph is.

@@ -64,10 +64,10 @@ struct OutputInfo {
   std::uint32_t tangent = kAbsent;  // requires_grad: position in graph.inputs
 };
 
-// Where the inputs and outputs of a graph are: on the host, or on torch's device of one index.
+// Where the inputs and outputs of a graph are: on the host, or on one device.
 struct Placement {
-  std::optional<c10::DeviceIndex> device;  // none: everything is on the host
-  std::vector<bool> inputs, outputs;       // on the device; by position in the graph's
+  std::optional<c10::Device> device;  // none: everything is on the host
+  std::vector<bool> inputs, outputs;  // on the device; by position in the graph's
 };
 
 struct Recorded {

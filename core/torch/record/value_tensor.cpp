@@ -9,12 +9,14 @@ namespace backplane::record {
 
 namespace {
 
-// The real device's own key, so that composite kernels choose as they would on that device;
-// TensorImpl adds the autograd keys.
+// The key of the CPU or of plugins' devices, so that composite kernels choose as they would there:
+// what PyTorch has for its own devices alone (a library's attention, say) is no operator of
+// plugins. TensorImpl adds the autograd keys.
 c10::DispatchKeySet keys_of(const at::Tensor& meta, c10::Device device) {
   const c10::DispatchKeySet lazy_bits{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
+  const c10::Device chosen = is_of_pytorch(device) ? c10::Device(c10::kCPU) : device;
   return c10::DispatchKeySet(
-             c10::computeDispatchKey(meta.scalar_type(), c10::Layout::Strided, device)) |
+             c10::computeDispatchKey(meta.scalar_type(), c10::Layout::Strided, chosen)) |
          c10::DispatchKeySet(kRecordKey) | (meta.key_set() & lazy_bits);
 }
 
@@ -33,6 +35,14 @@ ValueTensor::ValueTensor(at::Tensor meta, c10::Device device, std::uint64_t sess
   refresh_contiguous();
   if (meta_.unsafeGetTensorImpl()->is_wrapped_number()) set_wrapped_number(true);
   set_storage_access_should_throw();
+  // Autocast is the device's own affair.
+  if (is_of_pytorch(device)) {
+    const c10::DispatchKeySet own(
+        c10::computeDispatchKey(meta_.scalar_type(), c10::Layout::Strided, device));
+    key_set_ =
+        (key_set_ - c10::getAutocastRelatedKeySetFromBackend(c10::BackendComponent::CPUBit)) |
+        c10::getAutocastRelatedKeySetFromBackend(own.highestBackendKey());
+  }
 }
 
 template <class Version>

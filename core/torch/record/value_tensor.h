@@ -20,6 +20,11 @@ inline constexpr c10::DispatchKey kRecordKey = c10::DispatchKey::Fake;
 // Above autograd, used by nothing in PyTorch: holds the decompositions of a recording.
 inline constexpr c10::DispatchKey kDecomposeKey = c10::DispatchKey::DeferredInit;
 
+// Whether a device is PyTorch's own and not the CPU: cuda, say.
+inline bool is_of_pytorch(c10::Device device) {
+  return !device.is_cpu() && device.type() != c10::DeviceType::PrivateUse1;
+}
+
 class ValueTensor final : public c10::TensorImpl {
  public:
   // `meta`: a tensor on the meta device with the value's shape, strides and offset.

@@ -63,7 +63,7 @@ extern "C" {
 #define BP_VERSION(major, minor) (((uint32_t)(major) << 16) | (uint32_t)(minor))
 #define BP_VERSION_MAJOR(version) ((uint32_t)(version) >> 16)
 #define BP_VERSION_MINOR(version) ((uint32_t)(version) & 0xffffu)
-#define BP_ABI_VERSION BP_VERSION(0, 2)
+#define BP_ABI_VERSION BP_VERSION(0, 3)
 #define BP_STRUCT_SIZE_LIMIT 65536u
 #define BP_HAS(size, type, field) ((size) >= offsetof(type, field) + sizeof(((type*)0)->field))
 #define BP_NONE 0xffffffffu /* "no index" in every uint32_t index field */

@@ -52,6 +52,9 @@ typedef struct bp_device_info {
   double copy_latency_ns, launch_latency_ns;
   const bp_device_rate* rates; /* (nullable) when rate_count is 0 */
   size_t rate_count, rate_stride;
+  /* Since 0.3. PyTorch's device that is this one, as PyTorch writes it: "cuda:0". Together with
+   * memory_import; empty: PyTorch knows no such device. */
+  bp_string torch_device;
 } bp_device_info;
 
 /* Unknown: as BP_HEALTH_DEGRADED. */
@@ -289,6 +292,15 @@ typedef struct bp_plugin_api {
    * Between begin and end the plugin collects; end delivers everything to the sink. */
   bp_error* (*profile_begin)(bp_device* device);
   bp_error* (*profile_end)(bp_device* device, bp_profile_sink* sink);
+
+  /* Since 0.3. Memory and streams of PyTorch's own device (bp_device_info.torch_device): one group of
+   * two (optional) entries, beside streams and events. Default: PyTorch's tensors there are not taken.
+   * A buffer over all of the device's memory: offsets in it are addresses, and aligned to elements
+   * alone, whatever offset_alignment_bytes says. Releasing it frees nothing. */
+  bp_error* (*memory_import)(bp_device* device, bp_buffer** out_buffer);
+  /* A stream over one of PyTorch's (a cudaStream_t), which stays PyTorch's own. `handle` 0 may be one:
+   * CUDA's default stream. */
+  bp_error* (*stream_import)(bp_device* device, uint64_t handle, bp_stream** out_stream);
 } bp_plugin_api;
 
 /* ---- Entry ------------------------------------------------------------------------------- */

@@ -293,7 +293,14 @@ namespace {
 std::shared_ptr<EventObject> event_of(EventHandle handle) {
   return *reinterpret_cast<std::shared_ptr<EventObject>*>(handle);
 }
+std::shared_ptr<StreamObject> start_stream() {
+  auto made = std::make_shared<StreamObject>();
+  std::thread([made] { made->run(); }).detach();
+  return made;
+}
 std::shared_ptr<StreamObject> stream_of(StreamHandle handle) {
+  static const auto& of_null = *new std::shared_ptr<StreamObject>(start_stream());
+  if (handle == nullptr) return of_null;
   return *reinterpret_cast<std::shared_ptr<StreamObject>*>(handle);
 }
 
@@ -471,9 +478,7 @@ Code cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, StreamH
 
 Code cuStreamCreate(StreamHandle* out, unsigned) {
   BP_EMULATED(true);
-  auto* made = new std::shared_ptr<StreamObject>(std::make_shared<StreamObject>());
-  std::thread([stream = *made] { stream->run(); }).detach();
-  *out = reinterpret_cast<StreamHandle>(made);
+  *out = reinterpret_cast<StreamHandle>(new std::shared_ptr<StreamObject>(start_stream()));
   return kSuccess;
 }
 Code cuStreamDestroy_v2(StreamHandle handle) {

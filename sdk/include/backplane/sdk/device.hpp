@@ -3,6 +3,7 @@
 
 #include <backplane/sdk/graph.hpp>
 
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <initializer_list>
@@ -29,6 +30,7 @@ struct DeviceInfo {
   double to_device_bytes_per_s = 0, from_device_bytes_per_s = 0;
   double copy_latency_ns = 0, launch_latency_ns = 0;
   std::vector<Rate> rates{};
+  std::string torch_device{};  // PyTorch's name of it ("cuda:0"), with Device::import_memory
 };
 
 // Device memory: whatever pointer the vendor's allocator gives, freed by `free`.
@@ -70,9 +72,10 @@ class Range {
   // Address, for devices whose buffers are plain pointers.
   template <class T = std::byte>
   T* data() const {
-    std::byte* at =
-        buffer() ? buffer()->data() + range_.offset_bytes : (range_.host ? host() : nullptr);
-    return reinterpret_cast<T*>(at);
+    if (buffer() == nullptr) return range_.host ? reinterpret_cast<T*>(host()) : nullptr;
+    // Imported memory begins at 0, which is no pointer to add to.
+    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(buffer()->data()) +
+                                range_.offset_bytes);
   }
   std::uint64_t bytes() const { return range_.size_bytes; }
   const bp_range& raw() const { return range_; }
@@ -347,6 +350,12 @@ class Device {
   }
   virtual Result<std::unique_ptr<Event>> create_event() {
     return Status(BP_UNSUPPORTED, "no events");
+  }
+  // Over memory and streams of PyTorch's own device, which DeviceInfo::torch_device names. The
+  // buffer begins at address 0 and reaches to the end of all memory.
+  virtual Result<Buffer> import_memory() { return Status(BP_UNSUPPORTED, "no import"); }
+  virtual Result<std::unique_ptr<Stream>> import_stream(std::uint64_t /*handle*/) {
+    return Status(BP_UNSUPPORTED, "no import");
   }
   // Between the two the device notes what it does when; the second hands that to
   // host().profile_add, on the host's clock.

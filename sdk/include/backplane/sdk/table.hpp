@@ -46,6 +46,7 @@ inline bp_device_info describe(DeviceSlot& slot) {
   out.rates = slot.rates.data();
   out.rate_count = slot.rates.size();
   out.rate_stride = sizeof(bp_device_rate);
+  out.torch_device = raw(in.torch_device);
   return out;
 }
 
@@ -439,6 +440,23 @@ struct Table {
     return shield([&] { return device(d).end_profile(sink); });
   }
 
+  static bp_error* memory_import(bp_device* d, bp_buffer** out) {
+    return shield([&]() -> Status {
+      auto memory = device(d).import_memory();
+      if (!memory.ok()) return memory.status();
+      *out = reinterpret_cast<bp_buffer*>(new Buffer(std::move(*memory)));
+      return {};
+    });
+  }
+  static bp_error* stream_import(bp_device* d, std::uint64_t handle, bp_stream** out) {
+    return shield([&]() -> Status {
+      auto stream = device(d).import_stream(handle);
+      if (!stream.ok()) return stream.status();
+      *out = reinterpret_cast<bp_stream*>((*stream).release());
+      return {};
+    });
+  }
+
   static const bp_plugin_api* get() {
     static const bp_plugin_api table = [] {
       auto t = make<bp_plugin_api>();
@@ -478,6 +496,10 @@ struct Table {
       if constexpr (BP_SDK_OVERRIDES(begin_profile) && BP_SDK_OVERRIDES(end_profile)) {
         t.profile_begin = profile_begin;
         t.profile_end = profile_end;
+      }
+      if constexpr (BP_SDK_OVERRIDES(import_memory) && BP_SDK_OVERRIDES(import_stream)) {
+        t.memory_import = memory_import;
+        t.stream_import = stream_import;
       }
       return t;
     }();
