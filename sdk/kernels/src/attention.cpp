@@ -1,8 +1,10 @@
-// Scaled dot product attention, made of products and a softmax; its gradient computes the
-// probabilities again from the saved logarithms of the rows' sums.
+// Scaled dot product attention: one kernel where flash_attention.hpp takes it, else products and a
+// softmax; its gradient computes the probabilities again from the saved logarithms of the rows'
+// sums.
 #include <cmath>
 #include <limits>
 
+#include "flash_attention.hpp"
 #include "gemm.hpp"
 #include "registry.hpp"
 
@@ -13,15 +15,6 @@ using kernelgen::Op;
 using kernelgen::Reduction;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-struct Attention {
-  TensorView query, key, value;
-  std::optional<TensorView> mask;
-  bool causal = false;
-  double scale = 1;
-  std::int64_t batch = 0, heads = 0, queries = 0, keys = 0, depth = 0, values = 0;
-  kernelgen::Type type = kernelgen::Type::kF32;
-};
 
 Result<Attention> read_attention(Builder& b, std::size_t first, std::size_t mask) {
   Attention a;
@@ -101,6 +94,10 @@ Status forward(Builder& b, std::size_t mask) {
   auto read = read_attention(b, 0, mask);
   if (!read.ok()) return read.status();
   const Attention& a = *read;
+  std::optional<TensorView> sums;
+  if (b.wants(1) && b.result(1).dims.size() == 3) sums = b.result(1);
+  auto is_done = add_flash_attention(b, a, b.result(0), sums);
+  if (!is_done.ok() || *is_done) return is_done.status();
   const TensorView scores = b.scratch(kept(a), {a.batch, a.heads, a.queries, a.keys});
   Gemm first = product_of(a, a.queries, a.keys, a.depth, head(a, a.query), head(a, a.key, true));
   first.epilogue = [&](Draft& d, Expr x, const Indices& axes) -> Status {
@@ -122,8 +119,7 @@ Status forward(Builder& b, std::size_t mask) {
     d.store(
         weights, at,
         e.mul(power, e.select(masked, e.constant(a.type, 0), e.div(e.constant(a.type, 1), sum))));
-    if (b.wants(1) && b.result(1).dims.size() == 3)
-      d.store(b.result(1), d.outer(), e.add(e.unary(Op::kLog, sum), top));
+    if (sums) d.store(*sums, d.outer(), e.add(e.unary(Op::kLog, sum), top));
     BP_SDK_RETURN_IF_ERROR(d.finish());
   }
   Gemm second =
