@@ -152,11 +152,94 @@ def test_sizes_that_change() -> None:
         torch.testing.assert_close(run(q, k, v).double(), expected, rtol=2e-2, atol=2e-2)
 
 
+def run_both_ways(
+    causal: bool, scale: float | None = None
+) -> Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    aten = torch.ops.aten
+    options: dict[str, Any] = {"dropout_p": 0.0, "is_causal": causal, "scale": scale}
+
+    def run(q: Any, k: Any, v: Any, grad: Any, mask: Any = None) -> Any:
+        forward = aten._scaled_dot_product_flash_attention_for_cpu
+        backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
+        out, sums = forward(q, k, v, attn_mask=mask, **options)
+        return backward(grad, q, k, v, out, sums, attn_mask=mask, **options)
+
+    return run
+
+
+def compare_gradients(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> None:
+    grad = torch.randn(q.shape).to(q.dtype)
+    given = [q, k, v, grad, *([] if mask is None else [mask])]
+    found = compile_for("cuda", run_both_ways(causal, scale), dynamic=False)(*given)
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    scores = wide[0] @ wide[1].mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None:
+        scores = scores + mask.double()
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
+    nothing = (scores == -torch.inf).all(-1, keepdim=True)
+    weights = scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
+    expected = torch.autograd.grad(weights @ wide[2], wide, grad.double())
+    for one, exact in zip(found, expected, strict=True):
+        bound = BOUNDS[q.dtype] * max(1.0, exact.abs().max().item())
+        torch.testing.assert_close(one.double(), exact, rtol=BOUNDS[q.dtype], atol=bound)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
+@pytest.mark.parametrize("depth", [16, 40, 64, 96, 128])
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+def test_gradients(dtype: torch.dtype, depth: int, causal: bool) -> None:
+    q, k, v = (halves(dtype, 1, 2, n, depth) for n in (70, 100, 100))
+    compare_gradients(q, k, v, causal=causal)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_gradients_of_lengths(lengths: tuple[int, int], causal: bool) -> None:
+    q, k, v = (halves(torch.float16, 2, 3, n, 64) for n in (lengths[0], lengths[1], lengths[1]))
+    compare_gradients(q, k, v, causal=causal, scale=0.2)
+
+
+@pytest.mark.parametrize("depth", [64, 80, 128])
+@pytest.mark.parametrize("kind", ["matrix", "heads", "float32", "transposed"])
+def test_gradients_with_masks(kind: str, depth: int) -> None:
+    q, k, v = (halves(torch.bfloat16, 2, 2, n, depth) for n in (100, 90, 90))
+    mask = MASKS[kind]()
+    mask[..., 5, :] = -torch.inf
+    mask[..., 20:40, :70] = -torch.inf
+    compare_gradients(q, k, v, mask)
+
+
+def test_gradients_of_views_and_of_some() -> None:
+    packed = halves(torch.bfloat16, 2, 70, 3 * 2 * 32 + 1)
+
+    def run(x: torch.Tensor, first: int) -> torch.Tensor:
+        q, k, v = (
+            x[..., first : first + 3 * 2 * 32].unflatten(-1, (3, 2, 32)).permute(2, 0, 3, 1, 4)
+        )
+        return attend(q, k.detach() if first else k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+    for first in (0, 1):
+        x, wide = packed.clone().requires_grad_(), packed.double().requires_grad_()
+        weight = torch.randn(2, 70, 64)
+        (compile_for("cuda", run, dynamic=False)(x, first).float() * weight).sum().backward()
+        (run(wide, first) * weight).sum().backward()
+        torch.testing.assert_close(x.grad.double(), wide.grad, rtol=3e-2, atol=6e-2)
+
+
 ONE_CALL = """
 import torch, torch_backplane
-q, k, v = (torch.randn(1, 2, 40, {depth}, dtype=torch.{dtype}) for _ in range(3))
+q, k, v = (torch.randn(1, 2, 40, {depth}, dtype=torch.{dtype}, requires_grad=True) for _ in range(3))
 attend = torch.nn.functional.scaled_dot_product_attention
-torch.compile(attend, backend="plugin:cuda", options={{"report": False}}, dynamic=False)(q, k, v)
+run = torch.compile(attend, backend="plugin:cuda", options={{"report": False}}, dynamic=False)
+run(q, k, v).sum().backward()
 """
 
 
@@ -169,10 +252,13 @@ torch.compile(attend, backend="plugin:cuda", options={{"report": False}}, dynami
         ("float32", 64, False),
     ],
 )
-def test_it_is_one_kernel(dtype: str, depth: int, is_one: bool, tmp_path: pathlib.Path) -> None:
+def test_no_scores_are_in_memory(
+    dtype: str, depth: int, is_one: bool, tmp_path: pathlib.Path
+) -> None:
     trace = tmp_path / "trace.json"
     done = run_python(ONE_CALL.format(depth=depth, dtype=dtype), {"BACKPLANE_TRACE": str(trace)})
     assert done.returncode == 0, done.stderr
     events = json.loads(trace.read_text())["traceEvents"]
     kernels = [e for e in events if e["ph"] == "X" and e["cat"] == "cuda:0" and e["args"]["nodes"]]
-    assert (len(kernels) == 1) == is_one, kernels
+    count = {way: sum(f"cpu{way} (" in e["name"] for e in kernels) for way in ("", "_backward")}
+    assert (count == {"": 1, "_backward": 3}) == is_one, kernels

@@ -74,6 +74,7 @@ static inline const EmulatedLane* emulated_meet(EmulatedLane own) {
   return lanes + first;
 }
 
+static inline unsigned bp_block() { return blockIdx.x; }
 static inline bp_shared bp_shared_at(const void* p) { return (bp_shared)p; }
 
 static inline float emulated_of_bits(bp_bf16, unsigned bits) {

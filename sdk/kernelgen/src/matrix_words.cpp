@@ -54,6 +54,13 @@ BP_FN float bp_exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// The number of the block, read anew where it is asked for: what is computed of it needs no
+// registers in between.
+BP_FN uint bp_block() {
+  uint x;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+  return x;
+}
 BP_FN float bp_of_lane_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 BP_FN void bp_put_16(bp_shared at, uint4 x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"

@@ -141,6 +141,11 @@ Status flash_backward(Builder& b) {
   auto grad = b.operand(0), out = b.operand(4), lse = b.operand(5);
   for (auto* view : {&grad, &out, &lse})
     if (!view->ok()) return view->status();
+  const auto wanted = [&](std::size_t i) {
+    return b.wants(i) ? std::optional(b.result(i)) : std::nullopt;
+  };
+  auto is_done = add_flash_gradients(b, a, {*grad, *out, *lse, wanted(0), wanted(1), wanted(2)});
+  if (!is_done.ok() || *is_done) return is_done.status();
   const Shape square = {a.batch, a.heads, a.queries, a.keys};
   const TensorView delta = b.scratch(kept(a), {a.batch, a.heads, a.queries});
   const TensorView weights = b.scratch(factor_storage(b, a), square),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 #include <limits>
 #include <numbers>
 #include <string_view>
@@ -16,25 +17,52 @@ constexpr std::int64_t kMostDepth = 128;
 constexpr std::size_t kThreads = 128;
 // Keys and values that stay in a device's cache while all rows read them.
 constexpr std::int64_t kCacheBytes = std::int64_t{32} << 20;
-constexpr std::int64_t kMostMaskElements = INT32_MAX / 8;  // of a row: places in bytes are 32 bits
+constexpr std::int64_t kMostRowStride = INT32_MAX / 256;   // offsets in a tile are 32 bits
+constexpr std::int64_t kMostMaskElements = INT32_MAX / 8;  // places in bytes are 32 bits
 
 // How a kernel is cut for its registers and 48 KiB of shared memory.
 struct Cut {
   std::int64_t depth = 0;      // padded, as tiles hold it
-  std::int64_t row_tiles = 2;  // of 16 rows, per warp
-  std::int64_t keys = 64;      // at a time
-  std::int64_t stages = 1;     // tiles of keys and values in memory
+  std::int64_t row_tiles = 1;  // of 16 rows, per warp
+  std::int64_t columns = 64;   // at a time
+  std::int64_t stages = 2;     // buffers of columns
+
   std::int64_t rows() const { return row_tiles * 64; }
+  // As in the texts: arguments of templates, and a word that keeps texts of other cuts apart where
+  // numbers become arguments.
+  std::string arguments() const { return joined(", "); }
+  std::string word() const { return joined("_"); }
+
+ private:
+  std::string joined(const std::string& by) const {
+    return number(depth) + by + number(row_tiles) + by + number(columns) + by + number(stages);
+  }
 };
-Cut cut_of(const Attention& a) {
+constexpr std::int64_t kNarrow = 64, kWide = 96;  // depths
+Cut forward_cut(const Attention& a) {
   Cut c;
   c.depth = ceil_div(a.depth, 16) * 16;
-  c.stages = c.depth <= 64 ? 2 : 1;
-  const bool wide = c.depth > 96;
-  if (a.queries <= 64 || (wide && a.mask))
-    c.row_tiles = 1;
-  else if (wide || a.mask)
-    c.keys = 32;
+  if (a.queries <= c.rows() || (c.depth > kWide && a.mask)) {
+    c.stages = c.depth <= kNarrow ? 2 : 1;
+  } else {
+    c.row_tiles = 2;
+    c.columns = c.depth > kNarrow || a.mask ? 32 : 64;
+    c.stages = c.depth > kWide ? 1 : 2;
+  }
+  return c;
+}
+Cut backward_cut(const Attention& a, bool by_keys) {
+  Cut c;
+  c.depth = ceil_div(a.depth, 16) * 16;
+  c.columns = 32;
+  if (c.depth > kWide && by_keys && a.mask)
+    c.columns = 16;
+  else if (c.depth > kWide)
+    c.stages = 1;
+  else if (c.depth <= kNarrow && by_keys && !a.mask)
+    c.columns = 64;
+  else if (c.depth <= kNarrow && !by_keys && a.queries > c.rows())
+    c.row_tiles = 2;
   return c;
 }
 
@@ -48,131 +76,201 @@ std::string mask_word(const Attention& a) {
                                           : std::string(element_word(a.mask->storage));
 }
 
-bool is_taken(const Builder& builder, const Attention& a, const TensorView& result) {
+bool is_taken(const Builder& builder, const Attention& a,
+              std::initializer_list<const TensorView*> tensors) {
   const Storage storage = a.query.storage;
   if (!builder.facts().has_matrix_tiles ||
       (storage != Storage::kF16 && storage != Storage::kBF16) || a.depth > kMostDepth ||
       a.values != a.depth || a.key.dims[1] != a.value.dims[1] || a.heads % a.key.dims[1] != 0 ||
-      !(a.scale > 0 && a.scale <= std::numeric_limits<float>::max()))
+      !(a.scale > 0 && a.scale <= std::numeric_limits<float>::max()) ||
+      product({a.batch, a.heads, std::max(a.queries, a.keys)}) > INT32_MAX)
     return false;
-  for (const TensorView* t : {&a.query, &a.key, &a.value, &result})
-    if (t->storage != storage || t->argument.kind == Argument::kOperandValue || t->dims.size() != 4)
+  for (const TensorView* t : tensors)
+    if (t->storage != storage || t->argument.kind == Argument::kOperandValue ||
+        t->dims.size() != 4 || t->strides[2] > kMostRowStride)
       return false;
   if (!a.mask) return true;
   const TensorView& m = *a.mask;
-  return m.argument.kind != Argument::kOperandValue && !m.dims.empty() && m.dims.size() <= 4 &&
-         (m.storage == Storage::kBool || m.storage == Storage::kF32 || m.storage == storage) &&
-         m.strides.back() * a.keys <= kMostMaskElements;
+  if (m.argument.kind == Argument::kOperandValue || m.dims.empty() || m.dims.size() > 4 ||
+      (m.storage != Storage::kBool && m.storage != Storage::kF32 && m.storage != storage))
+    return false;
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < m.dims.size(); ++i) last += (m.dims[i] - 1) * m.strides[i];
+  return last <= kMostMaskElements;
 }
 
-// Parameters of the kernel's text with what is bound to them.
+// Parameters of a kernel's text, what is bound to them, and how they fill the fields of `a`.
 class Parameters {
  public:
-  void memory(const std::string& name, const Argument& argument) {
+  void side(const std::string& name, const TensorView& t) {
+    memory(name, ".data", "ushort", t);
+    strides(name, t, {".batch", ".head", ".row", ".column"}, 1);
+  }
+  void mask(const TensorView& t) {
+    memory("mask", ".data", "const uchar", t);
+    strides("mask", t, {".batch", ".head", ".row", ".column"}, kernelgen::storage_bytes(t.storage));
+  }
+  void memory(const std::string& name, const std::string& field, const std::string& type,
+              const TensorView& t) {
     text_ += (text_.empty() ? "BP_GLOBAL uchar* " : ", BP_GLOBAL uchar* ") + name +
              "_base, ulong " + name + "_offset";
-    arguments_.push_back(argument);
+    arguments_.push_back(t.argument);
+    fill(name + field, "(" + type + "*)(" + name + "_base + " + name + "_offset)");
   }
-  void number(const std::string& name, std::int64_t value) {
-    text_ += ", ulong " + name;
-    arguments_.push_back(Argument::bits(static_cast<std::uint64_t>(value)));
-  }
-  // Strides of the last `count` dims, 0 where there is one of them or none, as `name_0`….
-  void strides(const std::string& name, const TensorView& t, std::size_t count,
-               std::int64_t scale) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t missing = count - t.dims.size();
+  // Strides of the last dims, 0 where there is one of them or none.
+  void strides(const std::string& name, const TensorView& t,
+               std::initializer_list<const char*> fields, std::int64_t scale) {
+    const std::size_t missing = fields.size() - t.dims.size();
+    std::size_t i = 0;
+    for (const char* field : fields) {
       const bool steps = i >= missing && t.dims[i - missing] != 1;
-      number(name + "_" + std::to_string(i), steps ? t.strides[i - missing] * scale : 0);
+      value(name + "_" + std::to_string(i), steps ? t.strides[i - missing] * scale : 0);
+      fill(name + field, "(long)" + name + "_" + std::to_string(i++));
     }
   }
+  void integer(const std::string& name, std::int64_t v) {
+    value(name, v);
+    fill(name, "(int)" + name);
+  }
+  void real(const std::string& name, double v) {
+    value(name, std::bit_cast<std::int32_t>(static_cast<float>(v)));
+    fill(name, "BP_BITS_F32(" + name + ")");
+  }
   const std::string& text() const { return text_; }
+  const std::string& fields() const { return fields_; }
   std::vector<Argument> take() { return std::move(arguments_); }
 
  private:
-  std::string text_;
+  void value(const std::string& name, std::int64_t v) {
+    text_ += ", ulong " + name;
+    arguments_.push_back(Argument::bits(static_cast<std::uint64_t>(v)));
+  }
+  void fill(const std::string& field, const std::string& value) {
+    fields_ += "  a." + field + " = " + value + ";\n";
+  }
+  std::string text_, fields_;
   std::vector<Argument> arguments_;
 };
 
-std::string pointer(const std::string& type, const std::string& name) {
-  return "(" + type + "*)(" + name + "_base + " + name + "_offset)";
+// `function` of `cut`, whose parameter is a `type`.
+void launch(Builder& builder, std::string words, const std::string& function,
+            const std::string& type, const Cut& cut, const std::string& cut_type,
+            Parameters& parameters, std::int64_t blocks) {
+  std::string text = std::move(words) + "// cut_" + cut.word() + "\nBP_KERNEL BP_ENTRY(BP_ITEM " +
+                     parameters.text() + ") {\n  BP_BEGIN BP_COLLECTIVE\n  " + type + " a = {};\n" +
+                     parameters.fields() + "  typedef " + cut_type +
+                     " cut;\n  BP_LOCAL uint4 tiles[cut::kBytes / 16];\n  " + function +
+                     "<cut>(a, bp_shared_at(tiles));\n}\n";
+  builder.launch(kernelgen::name_entry(std::move(text)), parameters.take(),
+                 {static_cast<std::size_t>(blocks) * kThreads, 1, 1}, {kThreads, 1, 1});
 }
-// Assignments of a side's strides: `member` of `a` from parameters of that name.
-std::string assign(const std::string& member, std::initializer_list<const char*> fields,
-                   const std::string& separator) {
-  std::string out;
-  std::int64_t i = 0;
-  for (const char* field : fields)
-    out += "  a." + member + separator + field + " = (long)" + member + "_" + number(i++) + ";\n";
-  return out;
+std::string cut_type(const std::string& name, const Attention& a, const Cut& cut) {
+  return name + "<" + std::string(element_word(a.query.storage)) + ", " + cut.arguments() + ", " +
+         (a.causal ? "true" : "false") + ", " + mask_word(a);
 }
 
-// Heads whose keys and values stay in the cache together.
-std::int64_t heads_together(const Attention& a) {
-  const std::int64_t bytes = std::max<std::int64_t>(a.keys * a.depth * 2 * 2, 1),
-                     sharing = a.heads / a.key.dims[1];
+// Heads of which `rows` rows of two matrices stay in the cache together.
+std::int64_t heads_together(const Attention& a, std::int64_t rows, std::int64_t sharing) {
+  const std::int64_t bytes = std::max<std::int64_t>(rows * a.depth * 2 * 2, 1);
   return std::clamp<std::int64_t>(kCacheBytes / bytes * sharing, 1, a.batch * a.heads);
+}
+
+// Of each query: its shift of exponents, infinite where there is nothing to attend to, and what is
+// subtracted from its slopes.
+Result<TensorView> add_facts(Builder& builder, const Attention& a, const AttentionGradients& g) {
+  constexpr std::int64_t kInTurn = 64;  // rows that kernels may look at beyond the last query
+  TensorView facts =
+      builder.scratch(Storage::kF32, {a.batch, a.heads, ceil_div(a.queries, kInTurn) * kInTurn, 2});
+  Draft d(builder, {a.batch, a.heads, a.queries}, {a.values});
+  Expressions& e = d.e();
+  Indices at = d.outer();
+  at.push_back(d.loop()[0]);
+  const Expr slope =
+      e.reduce(kernelgen::Reduction::kSum, e.mul(d.load(g.grad, at), d.load(g.out, at)));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto real = [&](double v) { return e.constant(kernelgen::Type::kF32, v); };
+  const Expr sum = d.load(g.sums, d.outer());
+  const Expr shift = e.select(e.binary(kernelgen::Op::kEq, sum, real(-kInfinity)), real(kInfinity),
+                              e.mul(sum, real(std::numbers::log2e)));
+  std::int64_t which = 0;
+  for (const Expr fact : {shift, slope}) {
+    at.back() = d.index(which++);
+    d.store(facts, at, fact);
+  }
+  BP_SDK_RETURN_IF_ERROR(d.finish());
+  return facts;
 }
 
 }  // namespace
 
 Result<bool> add_flash_attention(Builder& builder, const Attention& a, const TensorView& result,
                                  const std::optional<TensorView>& sums) {
-  if (!is_taken(builder, a, result)) return false;
-  const std::int64_t rows = a.batch * a.heads * a.queries;
-  if (rows > INT32_MAX || a.keys > INT32_MAX / 2) return false;
-  if (rows == 0) return true;
-  const Cut cut = cut_of(a);
+  if (!is_taken(builder, a, {&a.query, &a.key, &a.value, &result})) return false;
+  if (product(result.dims) == 0) return true;
+  const Cut cut = forward_cut(a);
+  const std::int64_t sharing = a.heads / a.key.dims[1];
   Parameters p;
-  std::string fields;
-  const struct {
-    const char* name;
-    const TensorView& tensor;
-  } sides[] = {{"query", a.query}, {"key", a.key}, {"value", a.value}, {"out", result}};
-  for (const auto& [name, tensor] : sides) {
-    p.memory(name, tensor.argument);
-    p.strides(name, tensor, 4, 1);
-    fields += "  a." + std::string(name) + ".data = " + pointer("ushort", name) + ";\n" +
-              assign(name, {"batch", "head", "row", "column"}, ".");
-  }
-  if (a.mask) {
-    p.memory("mask", a.mask->argument);
-    p.strides("mask", *a.mask, 4, kernelgen::storage_bytes(a.mask->storage));
-    fields += "  a.mask.data = " + pointer("const uchar", "mask") + ";\n" +
-              assign("mask", {"batch", "head", "row", "column"}, ".");
-  }
+  p.side("query", a.query);
+  p.side("key", a.key);
+  p.side("value", a.value);
+  p.side("out", result);
+  if (a.mask) p.mask(*a.mask);
   if (sums) {
-    p.memory("sums", sums->argument);
-    p.strides("sums", *sums, 3, 1);
-    fields += "  a.sums = " + pointer("float", "sums") + ";\n" +
-              assign("sums", {"batch", "head", "row"}, "_");
+    p.memory("sums", "", "float", *sums);
+    p.strides("sums", *sums, {"_batch", "_head", "_row"}, 1);
   }
-  const std::pair<const char*, std::int64_t> numbers[] = {
-      {"batches", a.batch},           {"heads", a.heads}, {"sharing", a.heads / a.key.dims[1]},
-      {"queries", a.queries},         {"keys", a.keys},   {"depth", a.depth},
-      {"together", heads_together(a)}};
-  for (const auto& [name, value] : numbers) {
-    p.number(name, value);
-    fields += "  a." + std::string(name) + " = (int)" + name + ";\n";
-  }
-  const auto scale = static_cast<float>(a.scale * std::numbers::log2e);
-  p.number("scale", std::bit_cast<std::int32_t>(scale));
-  fields += "  a.scale = BP_BITS_F32(scale);\n";
+  p.integer("batches", a.batch);
+  p.integer("heads", a.heads);
+  p.integer("sharing", sharing);
+  p.integer("queries", a.queries);
+  p.integer("keys", a.keys);
+  p.integer("depth", a.depth);
+  p.integer("together", heads_together(a, a.keys, sharing));
+  p.real("scale", a.scale * std::numbers::log2e);
+  launch(builder, forward_attention_text(), "bp_attend", "bp_attention", cut,
+         cut_type("bp_forward_cut", a, cut) + ">", p,
+         ceil_div(a.queries, cut.rows()) * a.batch * a.heads);
+  return true;
+}
 
-  const std::string kind = "bp_forward_cut<" + std::string(element_word(a.query.storage)) + ", " +
-                           number(cut.depth) + ", " + number(cut.row_tiles) + ", " +
-                           number(cut.keys) + ", " + number(cut.stages) + ", " +
-                           (a.causal ? "true" : "false") + ", " + mask_word(a) + ">";
-  // The comment keeps texts of other depths and cuts apart where numbers become arguments.
-  std::string text =
-      forward_attention_text() + "// cut_" + number(cut.depth) + "_" + number(cut.row_tiles) + "_" +
-      number(cut.keys) + "\nBP_KERNEL BP_ENTRY(BP_ITEM " + p.text() +
-      ") {\n  BP_BEGIN BP_COLLECTIVE\n  bp_attention a = {};\n" + fields + "  typedef " + kind +
-      " cut;\n  BP_LOCAL uint4 tiles[cut::kBytes / 16];\n"
-      "  bp_attend<cut>(a, bp_shared_at(tiles));\n}\n";
-  const auto blocks = static_cast<std::size_t>(ceil_div(a.queries, cut.rows()) * a.batch * a.heads);
-  builder.launch(kernelgen::name_entry(std::move(text)), p.take(), {blocks * kThreads, 1, 1},
-                 {kThreads, 1, 1});
+Result<bool> add_flash_gradients(Builder& builder, const Attention& a,
+                                 const AttentionGradients& g) {
+  if (a.key.dims[1] != a.heads || a.key.dims[0] != a.batch || a.value.dims[0] != a.batch ||
+      !is_taken(builder, a, {&a.query, &a.key, &a.value, &g.grad, &g.out}) ||
+      g.sums.storage != Storage::kF32)
+    return false;
+  for (const auto* result : {&g.query, &g.key, &g.value})
+    if (*result && !is_taken(builder, a, {&**result})) return false;
+  if (product({a.batch, a.heads, a.queries, a.keys, a.depth}) == 0) return false;
+  auto facts = add_facts(builder, a, g);
+  if (!facts.ok()) return facts.status();
+  for (const bool by_keys : {false, true}) {
+    const auto &first = by_keys ? g.key : g.query, &second = by_keys ? g.value : std::nullopt;
+    if (!first && !second) continue;
+    const std::int64_t rows = by_keys ? a.keys : a.queries, columns = by_keys ? a.queries : a.keys;
+    const Cut cut = backward_cut(a, by_keys);
+    Parameters p;
+    p.side("query", a.query);
+    p.side("key", a.key);
+    p.side("value", a.value);
+    p.side("grad", g.grad);
+    if (first) p.side("first", *first);
+    if (second) p.side("second", *second);
+    if (a.mask) p.mask(*a.mask);
+    p.memory("facts", "", "const float", *facts);
+    p.integer("held_queries", facts->dims[2]);
+    p.integer("batches", a.batch);
+    p.integer("heads", a.heads);
+    p.integer("queries", a.queries);
+    p.integer("keys", a.keys);
+    p.integer("depth", a.depth);
+    p.integer("together", heads_together(a, columns, 1));
+    p.real("scale", a.scale);
+    p.real("times_log2_e", a.scale * std::numbers::log2e);
+    launch(builder, backward_attention_text(), "bp_go_back", "bp_attention_gradients", cut,
+           cut_type("bp_backward_cut", a, cut) + (by_keys ? ", true>" : ", false>"), p,
+           ceil_div(rows, cut.rows()) * a.batch * a.heads);
+  }
   return true;
 }
 

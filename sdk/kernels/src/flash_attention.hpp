@@ -22,4 +22,12 @@ struct Attention {
 Result<bool> add_flash_attention(Builder& builder, const Attention& attention,
                                  const TensorView& result, const std::optional<TensorView>& sums);
 
+struct AttentionGradients {
+  TensorView grad, out, sums;                   // read
+  std::optional<TensorView> query, key, value;  // written, where they are wanted
+};
+// The same in every run: no sum depends on the order of blocks. False: as above, or shared heads.
+Result<bool> add_flash_gradients(Builder& builder, const Attention& attention,
+                                 const AttentionGradients& gradients);
+
 }  // namespace backplane::kernels
