@@ -72,8 +72,9 @@ std::string_view element_word(Storage storage) {
 std::string mask_word(const Attention& a) {
   if (!a.mask) return "bp_no_mask";
   if (a.mask->storage == Storage::kBool) return "bp_bool_mask";
-  return a.mask->storage == Storage::kF32 ? "bp_float_mask"
-                                          : std::string(element_word(a.mask->storage));
+  return a.mask->storage == Storage::kF32
+             ? "bp_float_mask"
+             : "bp_half_mask<" + std::string(element_word(a.mask->storage)) + ">";
 }
 
 bool is_taken(const Builder& builder, const Attention& a,

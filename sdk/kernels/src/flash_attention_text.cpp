@@ -113,33 +113,83 @@ BP_FN bool bp_is_whole(const bp_attention_side& s, const ushort* data, int depth
   return s.column == 1 && s.row % 8 == 0 && depth % 8 == 0 && ((ulong)data & 15) == 0;
 }
 
-// What a mask makes of a score; places in bytes.
-struct bp_no_mask {};
-struct bp_bool_mask {};
-struct bp_float_mask {};
-BP_FN float bp_masked(bp_no_mask, float x, const uchar*, int) { return x; }
-BP_FN float bp_masked(bp_bool_mask, float x, const uchar* data, int at) {
-  return data[at] != 0 ? x : -BP_INFINITY;
+// What a mask makes of a score, of an element or of two side by side.
+struct bp_no_mask {
+  static const int kBytes = 1;
+};
+struct bp_bool_mask {
+  static const int kBytes = 1;
+};
+struct bp_float_mask {
+  static const int kBytes = 4;
+};
+template <class T>
+struct bp_half_mask {
+  static const int kBytes = 2;
+};
+BP_FN float bp_half_of(bp_bf16, ushort bits) { return bp_from_bf16_1(bits); }
+BP_FN float bp_half_of(bp_f16, ushort bits) { return BP_F16_LOAD((const bp_half*)&bits, 0); }
+BP_FN void bp_mask_one(bp_no_mask, float&, const uchar*) {}
+BP_FN void bp_mask_two(bp_no_mask, float&, float&, const uchar*) {}
+BP_FN void bp_mask_one(bp_bool_mask, float& x, const uchar* at) {
+  if (*at == 0) x = -BP_INFINITY;
 }
-BP_FN float bp_masked(bp_bf16, float x, const uchar* data, int at) {
-  return BP_FMA(bp_from_bf16_1(*(const ushort*)(data + at)), BP_LOG2_E, x);
+BP_FN void bp_mask_two(bp_bool_mask, float& x, float& y, const uchar* at) {
+  const ushort both = *(const ushort*)at;
+  if ((both & 255) == 0) x = -BP_INFINITY;
+  if (both >> 8 == 0) y = -BP_INFINITY;
 }
-BP_FN float bp_masked(bp_f16, float x, const uchar* data, int at) {
-  return BP_FMA(BP_F16_LOAD((const bp_half*)(data + at), 0), BP_LOG2_E, x);
+template <class T>
+BP_FN void bp_mask_one(bp_half_mask<T>, float& x, const uchar* at) {
+  x = BP_FMA(bp_half_of(T(), *(const ushort*)at), BP_LOG2_E, x);
 }
-BP_FN float bp_masked(bp_float_mask, float x, const uchar* data, int at) {
-  return BP_FMA(*(const float*)(data + at), BP_LOG2_E, x);
+template <class T>
+BP_FN void bp_mask_two(bp_half_mask<T>, float& x, float& y, const uchar* at) {
+  const uint both = *(const uint*)at;
+  x = BP_FMA(bp_half_of(T(), (ushort)both), BP_LOG2_E, x);
+  y = BP_FMA(bp_half_of(T(), (ushort)(both >> 16)), BP_LOG2_E, y);
+}
+BP_FN void bp_mask_one(bp_float_mask, float& x, const uchar* at) {
+  x = BP_FMA(*(const float*)at, BP_LOG2_E, x);
+}
+BP_FN void bp_mask_two(bp_float_mask, float& x, float& y, const uchar* at) {
+  const uint2 both = *(const uint2*)at;
+  x = BP_FMA(__uint_as_float(both.x), BP_LOG2_E, x);
+  y = BP_FMA(__uint_as_float(both.y), BP_LOG2_E, y);
+}
+// Whether two elements side by side may be read as one, where the first has an even place.
+template <class M>
+BP_FN bool bp_has_pairs(const bp_attention_mask& mask, const uchar* data) {
+  return mask.column == M::kBytes && (((ulong)data | mask.row) & (2 * M::kBytes - 1)) == 0;
 }
 // Scores times log2(e), with what the mask adds.
 template <class M, int MT, int N>
 BP_FN void bp_add_mask(float (&s)[MT][N][4], const bp_attention_mask& mask, const uchar* data,
-                       float scale, int row, int column, int rows, int columns) {
+                       bool pairs, float scale, int row, int column, int rows, int columns) {
   const uchar* lines[MT][2];
   BP_UNROLL
   for (int m = 0; m < MT; ++m) {
     BP_UNROLL
     for (int h = 0; h < 2; ++h)
       lines[m][h] = data + BP_MIN(row + m * 16 + h * 8, rows - 1) * mask.row;
+    BP_UNROLL
+    for (int n = 0; n < N; ++n) {
+      BP_UNROLL
+      for (int e = 0; e < 4; ++e) s[m][n][e] *= scale;
+    }
+  }
+  if (pairs && column + N * 8 - 7 < columns) {
+    BP_UNROLL
+    for (int m = 0; m < MT; ++m) {
+      BP_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const uchar* const at = lines[m][h] + column * M::kBytes;
+        BP_UNROLL
+        for (int n = 0; n < N; ++n)
+          bp_mask_two(M(), s[m][n][h * 2], s[m][n][h * 2 + 1], at + n * 8 * M::kBytes);
+      }
+    }
+    return;
   }
   BP_UNROLL
   for (int n = 0; n < N; ++n) {
@@ -149,10 +199,7 @@ BP_FN void bp_add_mask(float (&s)[MT][N][4], const bp_attention_mask& mask, cons
       BP_UNROLL
       for (int m = 0; m < MT; ++m) {
         BP_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          float& x = s[m][n][h * 2 + e];
-          x = bp_masked(M(), x * scale, lines[m][h], c);
-        }
+        for (int h = 0; h < 2; ++h) bp_mask_one(M(), s[m][n][h * 2 + e], lines[m][h] + c);
       }
     }
   }

@@ -81,6 +81,7 @@ BP_FN void bp_go_back(const bp_attention_gradients& a, bp_shared memory) {
     turned.row = a.mask.column;
     turned.column = (int)a.mask.row;
   }
+  const bool pairs = bp_has_pairs<typename CUT::M>(turned, mask);
   const float* const facts =
       a.facts + ((long)place.batch * a.heads + place.head) * a.held_queries * 2;
   float shift[MT][2], less[MT][2];  // of rows
@@ -127,8 +128,8 @@ BP_FN void bp_go_back(const bp_attention_gradients& a, bp_shared memory) {
           },
           right, y1_tile);
       if (kMasked)
-        bp_add_mask<typename CUT::M>(s, turned, mask, a.times_log2_e, row, start + pair, rows,
-                                     columns);
+        bp_add_mask<typename CUT::M>(s, turned, mask, pairs, a.times_log2_e, row, start + pair,
+                                     rows, columns);
       const bool cuts = kByKeys ? kCausal && start < own + kWarpRows - 1
                                 : start + N > columns || (kCausal && start + N - 1 > own);
       BP_UNROLL
@@ -179,6 +180,7 @@ BP_FN void bp_go_back(const bp_attention_gradients& a, bp_shared memory) {
     }
   }
 
+  bp_wait_for_copies();  // there are some where there was no step
   const bp_attention_place to = bp_place_of_block(tiles, a.batches, a.heads, a.together);
   BP_UNROLL
   for (int m = 0; m < MT; ++m) {

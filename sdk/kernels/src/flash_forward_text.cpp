@@ -49,6 +49,7 @@ BP_FN void bp_attend(const bp_attention& a, bp_shared memory) {
              whole_key = bp_is_whole(a.key, key, a.depth),
              whole_value = bp_is_whole(a.value, value, a.depth);
   const uchar* const mask = a.mask.data + place.batch * a.mask.batch + place.head * a.mask.head;
+  const bool pairs = bp_has_pairs<typename CUT::M>(a.mask, mask);
   const bp_shared queries = memory, keys = memory + kRows * kRowBytes,
                   values = keys + kStages * N * kRowBytes;
   const int limit = kCausal ? BP_MIN(a.keys, first + kRows) : a.keys, steps = (limit + N - 1) / N;
@@ -131,7 +132,8 @@ BP_FN void bp_attend(const bp_attention& a, bp_shared memory) {
     if (idle) continue;
     const bool cuts = start + N > a.keys || (kCausal && start + N - 1 > own);
     if (kMasked)
-      bp_add_mask<typename CUT::M>(s, a.mask, mask, a.scale, row, start + pair, a.queries, a.keys);
+      bp_add_mask<typename CUT::M>(s, a.mask, mask, pairs, a.scale, row, start + pair, a.queries,
+                                   a.keys);
     BP_UNROLL
     for (int m = 0; m < MT; ++m) {
       if (cuts) bp_cut_scores<kCausal>(s[m], row + m * 16, start + pair, a.keys);
@@ -168,6 +170,7 @@ BP_FN void bp_attend(const bp_attention& a, bp_shared memory) {
     bp_add_weighted<T, D, MT, N>(o, s, left, step_values);
   }
 
+  bp_wait_for_copies();  // there are some where there was no step
   const bp_attention_place to = bp_place_of_block(tiles, a.batches, a.heads, a.together);
   ushort* const out = a.out.data + to.batch * a.out.batch + to.head * a.out.head;
   BP_UNROLL
