@@ -146,6 +146,7 @@ Status flash_backward(Builder& b) {
   };
   auto is_done = add_flash_gradients(b, a, {*grad, *out, *lse, wanted(0), wanted(1), wanted(2)});
   if (!is_done.ok() || *is_done) return is_done.status();
+  if (a.heads != a.key.dims[1]) return {BP_UNSUPPORTED, "gradients of shared heads"};
   const Shape square = {a.batch, a.heads, a.queries, a.keys};
   const TensorView delta = b.scratch(kept(a), {a.batch, a.heads, a.queries});
   const TensorView weights = b.scratch(factor_storage(b, a), square),
@@ -212,15 +213,19 @@ std::optional<sdk::Refusal> refuse_attention(const sdk::NodeView& node) {
     if (node.operand(i).hint_elements() == 0)
       return refusal(BP_REFUSED_SHAPE, "nothing to attend to");
   }
-  const auto heads = node.operand(first).dims()[1], shared = node.operand(first + 1).dims()[1];
-  if (backward && heads != shared) return refusal(BP_REFUSED_SHAPE, "gradients of shared heads");
   return std::nullopt;
+}
+std::optional<sdk::Refusal> refuse_shared_gradients(const Facts& facts, const sdk::NodeView& node) {
+  const auto heads = node.operand(1).dims()[1], shared = node.operand(2).dims()[1];
+  if (heads == shared || takes_shared_gradients(facts, node)) return std::nullopt;
+  return refusal(BP_REFUSED_SHAPE, "gradients of shared heads");
 }
 
 constexpr KernelRow kRows[] = {
     {"aten._scaled_dot_product_flash_attention_for_cpu", flash, refuse_attention},
     {"aten.scaled_dot_product_attention", flash, refuse_attention},
-    {"aten._scaled_dot_product_flash_attention_for_cpu_backward", flash_backward, refuse_attention},
+    {"aten._scaled_dot_product_flash_attention_for_cpu_backward", flash_backward, refuse_attention,
+     refuse_shared_gradients},
 };
 
 }  // namespace

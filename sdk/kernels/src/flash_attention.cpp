@@ -14,6 +14,7 @@ namespace backplane::kernels {
 namespace {
 
 constexpr std::int64_t kMostDepth = 128;
+constexpr std::int64_t kMostSharing = 128;  // heads whose gradients one kernel adds up
 constexpr std::size_t kThreads = 128;
 // Keys and values that stay in a device's cache while all rows read them.
 constexpr std::int64_t kCacheBytes = std::int64_t{32} << 20;
@@ -202,6 +203,22 @@ Result<TensorView> add_facts(Builder& builder, const Attention& a, const Attenti
   return facts;
 }
 
+// Gradients of heads that share keys, one head of `result` after the other.
+Status add_shared_heads(Builder& builder, const TensorView& parts, const TensorView& result,
+                        std::int64_t sharing) {
+  Draft d(builder, result.dims);
+  Expressions& e = d.e();
+  Indices at = d.outer();
+  Expr sum = kernelgen::kNoExpr;
+  for (std::int64_t i = 0; i < sharing; ++i) {
+    at[1] = e.add(e.mul(d.outer()[1], d.index(sharing)), d.index(i));
+    const Expr part = d.load(parts, at);
+    sum = i == 0 ? part : e.add(sum, part);
+  }
+  d.store(result, d.outer(), sum);
+  return d.finish();
+}
+
 }  // namespace
 
 Result<bool> add_flash_attention(Builder& builder, const Attention& a, const TensorView& result,
@@ -236,7 +253,7 @@ Result<bool> add_flash_attention(Builder& builder, const Attention& a, const Ten
 
 Result<bool> add_flash_gradients(Builder& builder, const Attention& a,
                                  const AttentionGradients& g) {
-  if (a.key.dims[1] != a.heads || a.key.dims[0] != a.batch || a.value.dims[0] != a.batch ||
+  if (a.key.dims[0] != a.batch || a.value.dims[0] != a.batch ||
       !is_taken(builder, a, {&a.query, &a.key, &a.value, &g.grad, &g.out}) ||
       g.sums.storage != Storage::kF32)
     return false;
@@ -245,9 +262,15 @@ Result<bool> add_flash_gradients(Builder& builder, const Attention& a,
   if (product({a.batch, a.heads, a.queries, a.keys, a.depth}) == 0) return false;
   auto facts = add_facts(builder, a, g);
   if (!facts.ok()) return facts.status();
+  const std::int64_t sharing = a.heads / a.key.dims[1];
   for (const bool by_keys : {false, true}) {
-    const auto &first = by_keys ? g.key : g.query, &second = by_keys ? g.value : std::nullopt;
+    std::optional<TensorView> first = by_keys ? g.key : g.query,
+                              second = by_keys ? g.value : std::nullopt;
     if (!first && !second) continue;
+    if (by_keys && sharing > 1)  // of each head of queries, added up below
+      for (auto* result : {&first, &second})
+        if (*result)
+          *result = builder.scratch(a.query.storage, {a.batch, a.heads, a.keys, a.depth});
     const std::int64_t rows = by_keys ? a.keys : a.queries, columns = by_keys ? a.queries : a.keys;
     const Cut cut = backward_cut(a, by_keys);
     Parameters p;
@@ -262,17 +285,30 @@ Result<bool> add_flash_gradients(Builder& builder, const Attention& a,
     p.integer("held_queries", facts->dims[2]);
     p.integer("batches", a.batch);
     p.integer("heads", a.heads);
+    p.integer("sharing", sharing);
     p.integer("queries", a.queries);
     p.integer("keys", a.keys);
     p.integer("depth", a.depth);
-    p.integer("together", heads_together(a, columns, 1));
+    p.integer("together", heads_together(a, columns, by_keys ? 1 : sharing));
     p.real("scale", a.scale);
     p.real("times_log2_e", a.scale * std::numbers::log2e);
     launch(builder, backward_attention_text(), "bp_go_back", "bp_attention_gradients", cut,
            cut_type("bp_backward_cut", a, cut) + (by_keys ? ", true>" : ", false>"), p,
            ceil_div(rows, cut.rows()) * a.batch * a.heads);
+    if (!by_keys || sharing == 1) continue;
+    if (first) BP_SDK_RETURN_IF_ERROR(add_shared_heads(builder, *first, *g.key, sharing));
+    if (second) BP_SDK_RETURN_IF_ERROR(add_shared_heads(builder, *second, *g.value, sharing));
   }
   return true;
+}
+
+bool takes_shared_gradients(const Facts& facts, const sdk::NodeView& node) {
+  const sdk::ValueView query = node.operand(1), key = node.operand(2);
+  const auto storage = storage_of(query.dtype());
+  const bp_dim depth = query.dims()[3], heads = query.dims()[1], shared = key.dims()[1];
+  return facts.has_matrix_tiles && (storage == Storage::kF16 || storage == Storage::kBF16) &&
+         depth > 0 && depth <= kMostDepth && node.operand(3).dims()[3] == depth && shared > 0 &&
+         heads % shared == 0 && heads / shared <= kMostSharing && node.real_or("scale", 1) > 0;
 }
 
 }  // namespace backplane::kernels

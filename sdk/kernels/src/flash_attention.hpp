@@ -26,8 +26,10 @@ struct AttentionGradients {
   TensorView grad, out, sums;                   // read
   std::optional<TensorView> query, key, value;  // written, where they are wanted
 };
-// The same in every run: no sum depends on the order of blocks. False: as above, or shared heads.
+// The same in every run: no sum depends on the order of blocks. False: as above.
 Result<bool> add_flash_gradients(Builder& builder, const Attention& attention,
                                  const AttentionGradients& gradients);
+// Whether it takes a node's gradients where heads share keys, which nothing else does.
+bool takes_shared_gradients(const Facts& facts, const sdk::NodeView& node);
 
 }  // namespace backplane::kernels

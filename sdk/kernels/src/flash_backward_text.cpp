@@ -13,11 +13,10 @@ constexpr std::string_view kBackward = R"(
 #define BP_ATTENTION_BACKWARD
 struct bp_attention_gradients {
   bp_attention_side query, key, value, grad;
-  bp_attention_side first,
-      second;  // results: of queries, or of keys and of values; data may be null
+  bp_attention_side first, second;  // of queries, or of keys and values; data may be null
   bp_attention_mask mask;
   const float* facts;  // of each query: its shift of exponents, and what is subtracted from slopes
-  int batches, heads, queries, keys, depth, together;
+  int batches, heads, sharing, queries, keys, depth, together;
   int held_queries;  // rows of facts for each head, even
   float scale, times_log2_e;
 };
@@ -50,17 +49,19 @@ BP_FN void bp_go_back(const bp_attention_gradients& a, bp_shared memory) {
   const bp_attention_side& x2 = kByKeys ? a.value : a.grad;
   const bp_attention_side& y1 = kByKeys ? a.query : a.key;
   const bp_attention_side& y2 = kByKeys ? a.grad : a.value;
-  const ushort* const y1_data = y1.data + place.batch * y1.batch + place.head * y1.head;
-  const ushort* const y2_data = y2.data + place.batch * y2.batch + place.head * y2.head;
+  const int shared_head = place.head / a.sharing, x_head = kByKeys ? shared_head : place.head,
+            y_head = kByKeys ? place.head : shared_head;
+  const ushort* const y1_data = y1.data + place.batch * y1.batch + y_head * y1.head;
+  const ushort* const y2_data = y2.data + place.batch * y2.batch + y_head * y2.head;
   const bool y1_whole = bp_is_whole(y1, y1_data, a.depth),
              y2_whole = bp_is_whole(y2, y2_data, a.depth);
   const bp_shared x1_tile = memory, x2_tile = memory + kRows * kRowBytes,
                   y_tiles = x2_tile + kRows * kRowBytes;
   {
     const ushort* const x1_data =
-        x1.data + place.batch * x1.batch + place.head * x1.head + first * x1.row;
+        x1.data + place.batch * x1.batch + x_head * x1.head + first * x1.row;
     const ushort* const x2_data =
-        x2.data + place.batch * x2.batch + place.head * x2.head + first * x2.row;
+        x2.data + place.batch * x2.batch + x_head * x2.head + first * x2.row;
     bp_load_rows<kRows, D, kThreads>(x1_tile, x1_data, x1, rows - first, a.depth,
                                      bp_is_whole(x1, x1_data, a.depth));
     bp_load_rows<kRows, D, kThreads>(x2_tile, x2_data, x2, rows - first, a.depth,
