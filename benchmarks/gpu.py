@@ -68,6 +68,15 @@ def _kernels(torch: Any) -> dict[str, tuple[Callable[..., Any], list[tuple[int, 
             lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
             [(4, 16, 2048, 64)] * 3,
         ),
+        "attention 128": (
+            lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+            [(4, 16, 2048, 128)] * 3,
+        ),
+        "attention whole": (functional.scaled_dot_product_attention, [(4, 16, 4096, 64)] * 3),
+        "attention masked": (
+            functional.scaled_dot_product_attention,
+            [*[(4, 16, 2048, 64)] * 3, (2048, 2048)],
+        ),
     }
 
 

@@ -18,6 +18,8 @@ ENTRY = re.compile(
     r".*?Used (?P<registers>\d+) registers(?:[^\n]*?(?P<shared>\d+) bytes smem)?[^\n]*",
     re.DOTALL,
 )
+# Kernels that keep tiles in shared memory keep sums in registers: few of their blocks run side by side anyway.
+TILES_BYTES, TILES_REGISTERS = 8192, 255
 # Kernels that walk a row by one thread and keep a part of it: their arrays are theirs.
 STACK_LIMIT = 0
 
@@ -43,7 +45,12 @@ def main() -> int:
         spilling = [
             n for n, k in own.items() if k["stores"] or k["loads"] or k["stack"] > STACK_LIMIT
         ]
-        large = [n for n, k in own.items() if k["registers"] > options.registers]
+        large = [
+            n
+            for n, k in own.items()
+            if k["registers"]
+            > (TILES_REGISTERS if k["shared"] >= TILES_BYTES else options.registers)
+        ]
         print(
             f"| {architecture} | {len(own)} | {registers[len(registers) // 2]}, {registers[-1]} "
             f"| {max(k['shared'] for k in own.values())} | {len(spilling)} |"

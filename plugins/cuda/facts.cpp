@@ -11,6 +11,7 @@
 namespace backplane::cuda {
 namespace {
 
+constexpr int kMatrixTilesMajor = 8;  // Ampere: bfloat16, and copies beside the products
 constexpr int kLeastMajor = 7;  // Volta: what newer versions of NVRTC build for at the earliest
 
 int attribute(DeviceId device, int which, int fallback) {
@@ -63,6 +64,7 @@ DeviceFacts facts_of(DeviceId device, std::uint32_t index) {
   f.kernels.gpu = true;
   f.kernels.lanes = 1;
   f.kernels.has_library_products = find_blas() != nullptr;
+  f.kernels.has_matrix_tiles = f.major >= kMatrixTilesMajor;
   f.kernels.group_limit =
       static_cast<std::size_t>(std::max(attribute(device, kMaxThreadsPerBlock, 256), 1));
   return f;

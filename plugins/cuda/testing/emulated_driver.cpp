@@ -140,6 +140,7 @@ DeviceMemory& memory() {
 struct Fibres {
   void (*run)(unsigned count, void (*body)(void*, unsigned), void* data);
   void (*meet)();
+  void (*meet_warp)();
 };
 
 // The fibres of one block, all in the thread that runs it.
@@ -149,24 +150,39 @@ class Block {
     thread_local Block block;
     block.run_all(count, body, data);
   }
-  static void meet() {
-    Block& self = *current_;
-    ::swapcontext(&self.fibres_[self.index_]->context, &self.home_);
-  }
+  static void meet() { wait(Waits::kBlock); }
+  static void meet_warp() { wait(Waits::kWarp); }
 
  private:
   static constexpr std::size_t kStack = 256 << 10;
+  static constexpr unsigned kWarp = 32;
+  enum class Waits : std::uint8_t { kNothing, kWarp, kBlock, kEnded };
   struct Fibre {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
-    bool ended = true;
+    Waits waits = Waits::kEnded;
   };
-  static void begin() {
+  static void wait(Waits what) {
     Block& self = *current_;
-    const unsigned index = self.index_;
-    self.body_(self.data_, index);
-    self.fibres_[index]->ended = true;
-    ::swapcontext(&self.fibres_[index]->context, &self.home_);
+    Fibre& fibre = *self.fibres_[self.index_];
+    fibre.waits = what;
+    ::swapcontext(&fibre.context, &self.home_);
+  }
+  static void begin() {
+    current_->body_(current_->data_, current_->index_);
+    wait(Waits::kEnded);
+  }
+  // Fibres [first, end) go on where all that have not ended wait for `what`.
+  bool release(unsigned first, unsigned end, Waits what) {
+    bool any = false;
+    for (unsigned i = first; i < end; ++i) {
+      if (fibres_[i]->waits == Waits::kEnded) continue;
+      if (fibres_[i]->waits != what) return false;
+      any = true;
+    }
+    for (unsigned i = first; i < end && any; ++i)
+      if (fibres_[i]->waits == what) fibres_[i]->waits = Waits::kNothing;
+    return any;
   }
   void run_all(unsigned count, void (*body)(void*, unsigned), void* data) {
     current_ = this;
@@ -180,18 +196,24 @@ class Block {
       f.context.uc_stack.ss_size = kStack;
       f.context.uc_link = nullptr;
       ::makecontext(&f.context, &Block::begin, 0);
-      f.ended = false;
+      f.waits = Waits::kNothing;
     }
     bool backwards = false;
-    for (bool any = true; any; backwards = !backwards) {
-      any = false;
+    for (bool goes_on = true; goes_on; backwards = !backwards) {
       for (unsigned i = 0; i < count; ++i) {
         index_ = backwards ? count - 1 - i : i;
-        if (fibres_[index_]->ended) continue;
-        ::swapcontext(&home_, &fibres_[index_]->context);
-        any = any || !fibres_[index_]->ended;
+        if (fibres_[index_]->waits == Waits::kNothing)
+          ::swapcontext(&home_, &fibres_[index_]->context);
       }
+      goes_on = release(0, count, Waits::kBlock);
+      for (unsigned first = 0; first < count; first += kWarp)
+        goes_on = release(first, std::min(first + kWarp, count), Waits::kWarp) || goes_on;
     }
+    for (unsigned i = 0; i < count; ++i)
+      if (fibres_[i]->waits != Waits::kEnded) {
+        std::fputs("emulated CUDA: threads of a block wait for others that do not come\n", stderr);
+        std::abort();
+      }
   }
 
   static thread_local Block* current_;
@@ -203,7 +225,7 @@ class Block {
 };
 thread_local Block* Block::current_ = nullptr;
 
-constexpr Fibres kFibres = {Block::run, Block::meet};
+constexpr Fibres kFibres = {Block::run, Block::meet, Block::meet_warp};
 using Run = void (*)(void** parameters, const unsigned* grid, const unsigned* block,
                      const Fibres* fibres);
 

@@ -23,7 +23,8 @@ struct EmulatedIndex {
 // Given to a launch by the emulated driver.
 struct EmulatedFibres {
   void (*run)(unsigned count, void (*body)(void*, unsigned), void* data);
-  void (*meet)();  // returns when all fibres that have not ended have called it
+  void (*meet)();       // returns when all fibres that have not ended have called it
+  void (*meet_warp)();  // of 32 fibres
 };
 static thread_local EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 static thread_local const EmulatedFibres* emulated_fibres;
@@ -50,6 +51,9 @@ static inline double __longlong_as_double(long long x) { return emulated_bits<do
 typedef unsigned short bp_half;
 static inline float bp_from_f16(bp_half x) { return (float)emulated_from_half(x); }
 static inline bp_half bp_to_f16(float x) { return emulated_to_half((double)x); }
+
+static inline void
+emulated_begin_warps();  // emulated_warps.h goes between this text and the kernels
 
 // The parameters of a launch are pointers to values of the kernel's types.
 template <int... I>
@@ -79,6 +83,7 @@ struct EmulatedLaunch {
     threadIdx.x = index % self.block.x;
     threadIdx.y = index / self.block.x % self.block.y;
     threadIdx.z = index / self.block.x / self.block.y;
+    emulated_begin_warps();
     emulated_call(self.kernel, self.parameters, typename EmulatedCount<sizeof...(A)>::Places());
   }
 };

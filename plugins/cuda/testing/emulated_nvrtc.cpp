@@ -22,7 +22,7 @@
 
 #include "plugins/cuda/testing/emulated_device.h"
 
-extern const char kEmulatedKernels[];  // the text of emulated_half.h and emulated_kernels.h
+extern const char kEmulatedKernels[];  // the text of emulated_half.h, _kernels.h and _warps.h
 
 namespace backplane::cuda {
 
@@ -121,6 +121,7 @@ Code nvrtcCompileProgram(ProgramHandle program, int, const char* const*) {
       const std::size_t end = i + 1 < found.size() ? found[i + 1].second : text.size();
       const std::string body = text.substr(found[i].second, end - found[i].second);
       const bool meets = body.find("BP_BARRIER") != std::string::npos ||
+                         body.find("BP_COLLECTIVE") != std::string::npos ||
                          body.find("__syncthreads") != std::string::npos;
       out << "EMULATED_KERNEL(" << found[i].first << ", " << (meets ? "true" : "false") << ")\n";
     }

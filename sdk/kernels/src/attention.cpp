@@ -1,8 +1,10 @@
-// Scaled dot product attention, made of products and a softmax; its gradient computes the
-// probabilities again from the saved logarithms of the rows' sums.
+// Scaled dot product attention: one kernel where flash_attention.hpp takes it, else products and a
+// softmax; its gradient computes the probabilities again from the saved logarithms of the rows'
+// sums.
 #include <cmath>
 #include <limits>
 
+#include "flash_attention.hpp"
 #include "gemm.hpp"
 #include "registry.hpp"
 
@@ -13,15 +15,6 @@ using kernelgen::Op;
 using kernelgen::Reduction;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-struct Attention {
-  TensorView query, key, value;
-  std::optional<TensorView> mask;
-  bool causal = false;
-  double scale = 1;
-  std::int64_t batch = 0, heads = 0, queries = 0, keys = 0, depth = 0, values = 0;
-  kernelgen::Type type = kernelgen::Type::kF32;
-};
 
 Result<Attention> read_attention(Builder& b, std::size_t first, std::size_t mask) {
   Attention a;
@@ -101,6 +94,10 @@ Status forward(Builder& b, std::size_t mask) {
   auto read = read_attention(b, 0, mask);
   if (!read.ok()) return read.status();
   const Attention& a = *read;
+  std::optional<TensorView> sums;
+  if (b.wants(1) && b.result(1).dims.size() == 3) sums = b.result(1);
+  auto is_done = add_flash_attention(b, a, b.result(0), sums);
+  if (!is_done.ok() || *is_done) return is_done.status();
   const TensorView scores = b.scratch(kept(a), {a.batch, a.heads, a.queries, a.keys});
   Gemm first = product_of(a, a.queries, a.keys, a.depth, head(a, a.query), head(a, a.key, true));
   first.epilogue = [&](Draft& d, Expr x, const Indices& axes) -> Status {
@@ -122,8 +119,7 @@ Status forward(Builder& b, std::size_t mask) {
     d.store(
         weights, at,
         e.mul(power, e.select(masked, e.constant(a.type, 0), e.div(e.constant(a.type, 1), sum))));
-    if (b.wants(1) && b.result(1).dims.size() == 3)
-      d.store(b.result(1), d.outer(), e.add(e.unary(Op::kLog, sum), top));
+    if (sums) d.store(*sums, d.outer(), e.add(e.unary(Op::kLog, sum), top));
     BP_SDK_RETURN_IF_ERROR(d.finish());
   }
   Gemm second =
@@ -145,6 +141,12 @@ Status flash_backward(Builder& b) {
   auto grad = b.operand(0), out = b.operand(4), lse = b.operand(5);
   for (auto* view : {&grad, &out, &lse})
     if (!view->ok()) return view->status();
+  const auto wanted = [&](std::size_t i) {
+    return b.wants(i) ? std::optional(b.result(i)) : std::nullopt;
+  };
+  auto is_done = add_flash_gradients(b, a, {*grad, *out, *lse, wanted(0), wanted(1), wanted(2)});
+  if (!is_done.ok() || *is_done) return is_done.status();
+  if (a.heads != a.key.dims[1]) return {BP_UNSUPPORTED, "gradients of shared heads"};
   const Shape square = {a.batch, a.heads, a.queries, a.keys};
   const TensorView delta = b.scratch(kept(a), {a.batch, a.heads, a.queries});
   const TensorView weights = b.scratch(factor_storage(b, a), square),
@@ -211,15 +213,19 @@ std::optional<sdk::Refusal> refuse_attention(const sdk::NodeView& node) {
     if (node.operand(i).hint_elements() == 0)
       return refusal(BP_REFUSED_SHAPE, "nothing to attend to");
   }
-  const auto heads = node.operand(first).dims()[1], shared = node.operand(first + 1).dims()[1];
-  if (backward && heads != shared) return refusal(BP_REFUSED_SHAPE, "gradients of shared heads");
   return std::nullopt;
+}
+std::optional<sdk::Refusal> refuse_shared_gradients(const Facts& facts, const sdk::NodeView& node) {
+  const auto heads = node.operand(1).dims()[1], shared = node.operand(2).dims()[1];
+  if (heads == shared || takes_shared_gradients(facts, node)) return std::nullopt;
+  return refusal(BP_REFUSED_SHAPE, "gradients of shared heads");
 }
 
 constexpr KernelRow kRows[] = {
     {"aten._scaled_dot_product_flash_attention_for_cpu", flash, refuse_attention},
     {"aten.scaled_dot_product_attention", flash, refuse_attention},
-    {"aten._scaled_dot_product_flash_attention_for_cpu_backward", flash_backward, refuse_attention},
+    {"aten._scaled_dot_product_flash_attention_for_cpu_backward", flash_backward, refuse_attention,
+     refuse_shared_gradients},
 };
 
 }  // namespace

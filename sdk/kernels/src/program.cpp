@@ -69,7 +69,11 @@ std::optional<sdk::Refusal> refuse(const Facts& facts, const sdk::NodeView& node
       return refusal(BP_REFUSED_DTYPE, "no complex numbers");
     return std::nullopt;
   }
-  if (const KernelRow* row = find_kernel(op)) return row->refuse ? row->refuse(node) : std::nullopt;
+  if (const KernelRow* row = find_kernel(op)) {
+    auto no = row->refuse ? row->refuse(node) : std::nullopt;
+    if (!no && row->refuse_on) no = row->refuse_on(facts, node);
+    return no;
+  }
   if (is_point_op(node)) return refuse_point_op(node);
   return refusal(BP_REFUSED_OP, "no kernel for " + op);
 }

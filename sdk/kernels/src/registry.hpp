@@ -14,6 +14,8 @@ struct KernelRow {
   std::string_view name;
   Status (*build)(Builder& builder);
   Refuse refuse = nullptr;  // null: takes all
+  // What the device decides beside; asked where `refuse` takes the node.
+  std::optional<sdk::Refusal> (*refuse_on)(const Facts& facts, const sdk::NodeView& node) = nullptr;
 };
 const KernelRow* find_kernel(std::string_view op);
 inline sdk::Refusal refusal(bp_refusal reason, std::string text) {

@@ -64,6 +64,10 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule);
 // before them; any number of texts may follow it in one program. Kernels begin with the macro
 // BP_BEGIN, which is empty unless it is defined before.
 std::string print_library(Dialect dialect, std::int64_t lanes);
+// CUDA C for devices of compute capability 8.0 and later: products of matrices by the threads of a
+// warp, copies to shared memory that run beside them. Goes before each text that uses it, any
+// number of times; kernels whose functions wait for other threads say BP_COLLECTIVE.
+std::string_view matrix_words();
 // The text with its entry named after its hash. `text` says "BP_ENTRY" for the name.
 Printed name_entry(std::string text);
 

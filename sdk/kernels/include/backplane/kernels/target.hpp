@@ -30,6 +30,8 @@ struct Facts {
   std::uint64_t stream_bytes = 0;  // results of so many do not stay in a CPU's caches; 0: no CPU
   // The device's library computes products: see Target::library_product.
   bool has_library_products = false;
+  // Warps of 32 work-items multiply halves together, in the words of kernelgen::matrix_words.
+  bool has_matrix_tiles = false;
   // Vectors of 16 floats that a CPU's registers hold as sums of a product, beside its factors.
   std::int64_t product_sums = 24;
 
