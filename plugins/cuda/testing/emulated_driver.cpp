@@ -140,6 +140,7 @@ DeviceMemory& memory() {
 struct Fibres {
   void (*run)(unsigned count, void (*body)(void*, unsigned), void* data);
   void (*meet)();
+  void (*meet_warp)();
 };
 
 // The fibres of one block, all in the thread that runs it.
@@ -149,23 +150,39 @@ class Block {
     thread_local Block block;
     block.run_all(count, body, data);
   }
-  static void meet() {
-    Block& self = *current_;
-    ::swapcontext(&self.fibres_[self.index_]->context, &self.home_);
-  }
+  static void meet() { wait(Fibre::kForBlock); }
+  static void meet_warp() { wait(Fibre::kForWarp); }
 
  private:
   static constexpr std::size_t kStack = 256 << 10;
+  static constexpr unsigned kWarp = 32;
   struct Fibre {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
-    bool ended = true;
+    enum { kRuns, kForWarp, kForBlock, kEnded } state = kEnded;
   };
+  static void wait(decltype(Fibre::state) state) {
+    Block& self = *current_;
+    Fibre& own = *self.fibres_[self.index_];
+    own.state = state;
+    ::swapcontext(&own.context, &self.home_);
+  }
+  // Those of [first, end) that have not ended go on, where all of them wait for each other.
+  bool release(unsigned first, unsigned end, decltype(Fibre::state) state) {
+    bool any = false;
+    for (unsigned i = first; i < end; ++i) {
+      if (fibres_[i]->state != state && fibres_[i]->state != Fibre::kEnded) return false;
+      any = any || fibres_[i]->state == state;
+    }
+    for (unsigned i = first; i < end; ++i)
+      if (fibres_[i]->state == state) fibres_[i]->state = Fibre::kRuns;
+    return any;
+  }
   static void begin() {
     Block& self = *current_;
     const unsigned index = self.index_;
     self.body_(self.data_, index);
-    self.fibres_[index]->ended = true;
+    self.fibres_[index]->state = Fibre::kEnded;
     ::swapcontext(&self.fibres_[index]->context, &self.home_);
   }
   void run_all(unsigned count, void (*body)(void*, unsigned), void* data) {
@@ -180,18 +197,24 @@ class Block {
       f.context.uc_stack.ss_size = kStack;
       f.context.uc_link = nullptr;
       ::makecontext(&f.context, &Block::begin, 0);
-      f.ended = false;
+      f.state = Fibre::kRuns;
     }
     bool backwards = false;
     for (bool any = true; any; backwards = !backwards) {
-      any = false;
       for (unsigned i = 0; i < count; ++i) {
         index_ = backwards ? count - 1 - i : i;
-        if (fibres_[index_]->ended) continue;
-        ::swapcontext(&home_, &fibres_[index_]->context);
-        any = any || !fibres_[index_]->ended;
+        if (fibres_[index_]->state == Fibre::kRuns)
+          ::swapcontext(&home_, &fibres_[index_]->context);
       }
+      any = release(0, count, Fibre::kForBlock);
+      for (unsigned i = 0; i < count; i += kWarp)
+        any = release(i, std::min(i + kWarp, count), Fibre::kForWarp) || any;
     }
+    for (unsigned i = 0; i < count; ++i)
+      if (fibres_[i]->state != Fibre::kEnded) {
+        std::fputs("the threads of a block wait for each other at different places\n", stderr);
+        std::abort();
+      }
   }
 
   static thread_local Block* current_;
@@ -203,7 +226,7 @@ class Block {
 };
 thread_local Block* Block::current_ = nullptr;
 
-constexpr Fibres kFibres = {Block::run, Block::meet};
+constexpr Fibres kFibres = {Block::run, Block::meet, Block::meet_warp};
 using Run = void (*)(void** parameters, const unsigned* grid, const unsigned* block,
                      const Fibres* fibres);
 

@@ -23,7 +23,8 @@ struct EmulatedIndex {
 // Given to a launch by the emulated driver.
 struct EmulatedFibres {
   void (*run)(unsigned count, void (*body)(void*, unsigned), void* data);
-  void (*meet)();  // returns when all fibres that have not ended have called it
+  void (*meet)();       // returns when all fibres that have not ended have called it
+  void (*meet_warp)();  // when those of the fibre's warp have
 };
 static thread_local EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 static thread_local const EmulatedFibres* emulated_fibres;
@@ -32,6 +33,20 @@ static inline void __syncthreads() {
   const EmulatedIndex self = threadIdx;
   emulated_fibres->meet();
   threadIdx = self;
+}
+
+// Threads of a warp exchange registers. What one has written stays until all have met once more.
+template <class T>
+static inline T __shfl_xor_sync(unsigned, T x, int mask) {
+  static thread_local T registers[2][1024];
+  static thread_local bool turns[1024];
+  const EmulatedIndex self = threadIdx;
+  const unsigned at = self.x + blockDim.x * (self.y + blockDim.y * self.z);
+  const bool turn = turns[at] = !turns[at];
+  registers[turn][at] = x;
+  emulated_fibres->meet_warp();
+  threadIdx = self;
+  return registers[turn][at ^ (unsigned)mask];
 }
 
 template <class To, class From>

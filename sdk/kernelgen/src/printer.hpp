@@ -8,7 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "group_plan.hpp"
+
 namespace backplane::kernelgen {
+
+// Variables of the outer axes [0, count) from a flat index, which counts `chunk` points of the last
+// one at a time.
+std::string decode_points(const Kernel& kernel, std::size_t count, const std::string& flat,
+                          const std::string& type, std::int64_t chunk = 1);
 
 class PointPrinter {
  public:
@@ -16,9 +23,8 @@ class PointPrinter {
   static constexpr std::int64_t kSumBlock = 1024;  // elements of a compensated sum's blocks
 
   // `lane_axis`: the axis that vectors run along (an outer axis, or the last loop axis).
-  // `grouped`: a work-group shares the last loop axis.
   PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
-               const Schedule& schedule, bool grouped);
+               const Schedule& schedule);
 
   // With `wide`, and lanes along an outer axis, at `lanes` points; else at one.
   std::string point(bool wide);
@@ -26,6 +32,10 @@ class PointPrinter {
   // are read and written where all addresses allow, else one element after the other. Of kernels
   // without loops for which `chunk` is not 0.
   std::string points(std::int64_t count);
+  // What a work-group computes that shares rows or columns.
+  std::string group(const GroupPlan& plan);
+  // What a group's work-items keep of each element that several passes need.
+  std::int64_t kept_bytes() const;
   // How many points are best computed at a time; 0: one.
   std::int64_t chunk() const;
   // Stores that are in no order with others: the kernel's text ends with BP_STREAMED.
@@ -41,7 +51,9 @@ class PointPrinter {
   bool lanes_in_loop() const { return lane_axis_ != kNoAxis && lane_axis_ >= kernel_.outer_count; }
 
   void analyse();
+  void find_passes();
   void choose_kept();
+  bool is_dear_again(Expr e) const;
   void mark_reached(Expr e, std::vector<bool>& reached) const;
   std::string ref(Expr e, bool wide);
   std::string text(Expr e, bool wide);
@@ -78,12 +90,42 @@ class PointPrinter {
   static std::string blocks(Expr r);  // the sum of whole blocks
   bool is_compensated(Expr r) const;
   void declare(Expr r, bool wide, std::int64_t copies);
+  void declare_columns(Expr r, const std::string& start);
   void add_compensated(const std::string& sum, const std::string& value, bool vector);
   void update_position(Expr r, const std::string& name, const std::string& value, bool vector);
   void join_copies(Expr r, std::int64_t copies);
   void end_block(Expr r, std::int64_t copies);
   void join_lanes(Expr r);
-  void join_group(Expr r);
+
+  // A group's rows or columns. `lane`: which of a row's work-items, or which line of columns;
+  // `live`: has a row or column, where some have none.
+  struct Chunk {
+    std::string name;
+    std::size_t tensor;
+    Storage storage;
+    Expr offset;
+    bool is_stored;
+    std::vector<bool> passes;  // that need it
+    bool is_held;              // from its first pass on
+  };
+  std::string begin_group();
+  std::string begin_points(const std::string& flat, std::int64_t chunk) const;
+  void find_chunks(bool in_words);
+  void declare_chunk(const Chunk& c, std::int64_t count);
+  void copy_chunk(const Chunk& c);
+  void check_alignment();
+  std::string group_point();
+  void group_loop(const std::function<void()>& body);
+  void begin_step();
+  void columns_of_chunk(const std::function<void()>& body);
+  void join_group(const std::vector<Expr>& reductions);
+  void join_warps(const std::vector<Expr>& reductions);
+  void join_tree(Expr r);
+  void join_lines(Expr r);
+  std::string group_items() const;
+  std::int64_t sharers() const;  // work-items of all groups that share a row or column
+  std::int64_t steps() const;
+  std::string element_index() const;
 
   // Whether elements lie next to each other along the last outer axis.
   bool is_dense(Expr offset) const;
@@ -100,7 +142,11 @@ class PointPrinter {
   Dialect dialect_;
   std::size_t lane_axis_;
   std::int64_t lanes_;
-  bool grouped_;
+  GroupPlan plan_;
+  bool grouped_ = false;
+  std::vector<Chunk> group_chunks_;
+  std::int64_t shared_ = 0;  // words of the group's memory that are taken
+  bool is_partial_ = false;  // some work-items of the last group have no row or column
   std::int64_t stream_bytes_;
   std::int64_t vectors_ = 0;  // of an unrolled row; 0: it is a loop
   std::int64_t vector_ = 0;   // the one that is printed
@@ -108,13 +154,18 @@ class PointPrinter {
   std::vector<std::uint64_t> masks_;
   std::vector<std::int32_t> depths_;
   std::vector<Expr> reductions_;
+  std::int32_t deepest_ = 0;                // of the reductions
+  std::vector<std::vector<bool>> reached_;  // by pass: what its loops compute
   std::vector<std::map<Key, std::string>> scopes_;
   std::string out_;
   std::size_t indent_ = 1;
   // Values that several passes over a row need and that are dear to compute: the first pass keeps
   // them in private memory. By expression: that pass, 0 where it is not kept.
   std::vector<std::int32_t> kept_;
-  std::map<std::string, std::string> chunks_;  // by tensor and offset: what holds its chunk
+  struct Place {
+    std::string name, index;
+  };
+  std::map<std::string, Place> chunks_;  // by tensor and offset: where its element is held
   std::int32_t pass_ = 0;  // reductions of this depth; one more than the deepest: the stores
 };
 

@@ -1,5 +1,7 @@
 #include "builder.hpp"
 
+#include <backplane/kernelgen/split.hpp>
+
 namespace backplane::kernels {
 
 std::optional<Storage> storage_of(bp_dtype dtype) {
@@ -189,10 +191,22 @@ Status Draft::finish() {
           kernelgen::Store::kNonZero);
   }
   if (kernel_.stores.empty()) return {};
-  const kernelgen::Printed printed = print(kernel_, builder_.facts().dialect, builder_.schedule());
-  if (printed.items == 0) return {};
-  builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1});
+  const auto split = kernelgen::split_reductions(kernel_, dialect(), builder_.schedule());
+  if (!split) {
+    launch(kernel_, arguments());
+    return {};
+  }
+  std::vector<Argument> all = tensors_;
+  for (const auto& scratch : split->scratch)
+    all.push_back(builder_.scratch(scratch.storage, {scratch.elements}).argument);
+  all.insert(all.end(), values_.begin(), values_.end());
+  for (const kernelgen::Kernel& kernel : split->kernels) launch(kernel, all);
   return {};
+}
+void Draft::launch(const kernelgen::Kernel& kernel, std::vector<Argument> arguments) {
+  const kernelgen::Printed printed = print(kernel, dialect(), builder_.schedule());
+  if (printed.items != 0)
+    builder_.launch(printed, std::move(arguments), {printed.items, 1, 1}, {printed.group, 1, 1});
 }
 
 }  // namespace backplane::kernels

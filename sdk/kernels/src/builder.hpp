@@ -104,6 +104,7 @@ class Draft {
 
  private:
   std::size_t tensor(const TensorView& view);
+  void launch(const kernelgen::Kernel& kernel, std::vector<Argument> arguments);
   Expr offset(const TensorView& tensor, const Indices& index);
 
   Builder& builder_;
