@@ -143,3 +143,29 @@ def test_sizes_that_change() -> None:
         x = torch.randn(rows, columns)
         for one, other in zip(compiled(x), f(x), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+PERMUTED: dict[str, Function] = {
+    "transposed": lambda x: x.view(96, 80).t().contiguous(),
+    "offset": lambda x: x[1:].as_strided((70, 90), (1, 80)).contiguous(),
+    "strided": lambda x: x.as_strided((40, 30), (2, 100)).contiguous(),
+    "batch": lambda x: x.view(3, 64, 40).transpose(1, 2).contiguous(),
+    "middle": lambda x: x.view(6, 32, 40).transpose(0, 1).contiguous(),
+    "heads": lambda x: x.view(2, 48, 4, 20).transpose(1, 2).reshape(2, 4 * 48, 20),
+    "heads together": lambda x: x.view(2, 4, 48, 20).transpose(1, 2).reshape(2, 48, 80),
+    "in another order": lambda x: x.view(96, 80).t().reshape(40, 192),
+    "odd": lambda x: x[: 77 * 97].view(77, 97).t().reshape(-1),
+    "channels last": lambda x: x.view(2, 24, 16, 10).contiguous(memory_format=torch.channels_last),
+    "added": lambda x: x.view(96, 80) + x.view(80, 96).t(),
+    "two results": lambda x: (x.view(96, 80).t() * 2, x.view(80, 96) + x.view(96, 80).t()),
+    "broadcast": lambda x: x.view(96, 80).t().contiguous() + x[:96],
+}
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.uint8, torch.int64]
+)
+def test_what_lies_along_another_axis(dtype: torch.dtype) -> None:
+    x = (torch.randn(96 * 80) * 4).to(dtype)
+    for function in PERMUTED.values():
+        check(function, x)

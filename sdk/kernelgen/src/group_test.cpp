@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "c_program.hpp"
@@ -211,6 +212,37 @@ Case variance(std::int64_t rows, std::int64_t length, std::size_t outer, const L
   for (std::size_t i = 0; const std::int64_t n : {rows * length, std::int64_t{1}, results, results})
     c.elements[i++] = n;
   return c;
+}
+
+// What lies along one axis added to what lies along the other; a copy of the first.
+Case transpose(std::int64_t images, std::int64_t rows, std::int64_t length, const Layout& layout) {
+  Case c = make_case("transpose", 3, {images, length, rows}, layout);
+  Expressions& e = c.kernel.expressions;
+  const std::int64_t step = length + layout.gap;
+  const Expr image = e.axis(0), column = e.axis(1), row = e.axis(2);
+  const Expr from = e.add(e.mul(e.add(e.mul(image, e.index(rows)), row), e.index(step)), column);
+  const Expr to = e.add(e.mul(e.add(e.mul(image, e.index(length)), column), e.index(rows)), row);
+  const Expr x = e.load(0, layout.storage, from);
+  c.kernel.stores = {{2, layout.storage, to, x},
+                     {3, layout.storage, to, e.add(x, e.load(1, layout.storage, to))}};
+  const std::int64_t count = images * rows * length;
+  for (std::size_t i = 0; const std::int64_t n : {images * rows * step, count, count, count})
+    c.elements[i++] = n;
+  return c;
+}
+
+TEST(Groups, ShareTiles) {
+  std::vector<Case> cases;
+  for (const auto& [images, rows, length] :
+       {std::tuple(1, 64, 128), {2, 100, 72}, {1, 65, 33}, {1, 15, 40}})
+    for (const Storage storage :
+         {Storage::kF32, Storage::kBF16, Storage::kF16, Storage::kF64, Storage::kI64, Storage::kU8})
+      for (const std::int64_t shift : {0, 1})
+        cases.push_back(transpose(images, rows, length, {storage, shift * 8, shift}));
+  const std::string text = print(cases[0].kernel, Dialect::kCuda, gpu_schedule()).text;
+  EXPECT_NE(text.find("BP_LOCAL "), std::string::npos);
+  EXPECT_NE(text.find("uint4"), std::string::npos);
+  expect_alike(cases, gpu_schedule());
 }
 
 TEST(Groups, ShareRows) {

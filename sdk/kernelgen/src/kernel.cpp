@@ -108,6 +108,12 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
       out.group = static_cast<std::uint64_t>(plan->group);
       out.items = static_cast<std::uint64_t>(group_count(kernel, *plan)) * out.group;
       body += printer.group(*plan);
+    } else if (const auto tile = dialect == Dialect::kC11
+                                     ? std::nullopt
+                                     : printer.plan_tile(schedule.group_size)) {
+      out.group = static_cast<std::uint64_t>(tile->group);
+      out.items = static_cast<std::uint64_t>(printer.tile_count(*tile)) * out.group;
+      body += printer.tile(*tile);
     } else {
       const std::int64_t group = schedule.group_size;
       const std::int64_t chunk = std::max<std::int64_t>(printer.chunk(), 1);

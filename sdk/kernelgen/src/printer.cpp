@@ -50,14 +50,14 @@ void PointPrinter::analyse() {
       ++depths_[i];
     }
   }
-  std::vector<bool> needed(e_.size(), false);
+  needed_.assign(e_.size(), false);
   for (const Store& s : kernel_.stores)
-    needed[static_cast<std::size_t>(s.offset)] = needed[static_cast<std::size_t>(s.value)] = true;
+    needed_[static_cast<std::size_t>(s.offset)] = needed_[static_cast<std::size_t>(s.value)] = true;
   for (std::size_t i = e_.size(); i-- > 0;) {
-    if (!needed[i]) continue;
+    if (!needed_[i]) continue;
     const Node& n = e_.node(static_cast<Expr>(i));
     for (const Expr operand : {n.a, n.b, n.c})
-      if (operand != kNoExpr) needed[static_cast<std::size_t>(operand)] = true;
+      if (operand != kNoExpr) needed_[static_cast<std::size_t>(operand)] = true;
     if (n.op == Op::kReduce) reductions_.push_back(static_cast<Expr>(i));
   }
   std::reverse(reductions_.begin(), reductions_.end());
@@ -244,6 +244,13 @@ void PointPrinter::store(const Store& s, bool wide) {
   if (!chunks_.empty())
     if (const auto chunk = chunks_.find(chunk_of(s.tensor, s.offset)); chunk != chunks_.end()) {
       const auto& [name, index] = chunk->second;
+      // A copy keeps the bits.
+      const Node& n = e_.node(s.value);
+      if (bf16 && n.op == Op::kLoad && static_cast<Storage>(n.integer) == s.storage)
+        if (const auto from = chunks_.find(chunk_of(static_cast<std::size_t>(n.index), n.a));
+            from != chunks_.end())
+          return line(name + "[" + index + "] = " + from->second.name + "[" + from->second.index +
+                      "];");
       return line(element_store(s.storage, name, index, ref(s.value, false)) + ";");
     }
   if (!wide || !(varies(s.offset) || varies(s.value))) {
@@ -396,19 +403,9 @@ std::string PointPrinter::points(std::int64_t count) {
     all.push_back({name, variable("t", static_cast<std::int64_t>(tensor)), storage, offset,
                    is_stored, count * storage_bytes(storage)});
   };
-  // What the stores need of the expressions alone.
-  std::vector<bool> needed(e_.size(), false);
-  for (const Store& s : kernel_.stores)
-    needed[static_cast<std::size_t>(s.offset)] = needed[static_cast<std::size_t>(s.value)] = true;
-  for (std::size_t i = e_.size(); i-- > 0;) {
-    const Node& n = e_.node(static_cast<Expr>(i));
-    if (!needed[i]) continue;
-    for (const Expr operand : {n.a, n.b, n.c})
-      if (operand != kNoExpr) needed[static_cast<std::size_t>(operand)] = true;
-  }
   for (std::size_t i = 0; i < e_.size(); ++i)
     if (const Node& n = e_.node(static_cast<Expr>(i));
-        needed[i] && n.op == Op::kLoad && is_dense(n.a))
+        needed_[i] && n.op == Op::kLoad && is_dense(n.a))
       add(static_cast<std::size_t>(n.index), static_cast<Storage>(n.integer), n.a, false);
   for (const Store& s : kernel_.stores) add(s.tensor, s.storage, s.offset, true);
 

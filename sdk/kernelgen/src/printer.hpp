@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,18 @@ class PointPrinter {
   std::string points(std::int64_t count);
   // What a work-group computes that shares rows or columns.
   std::string group(const GroupPlan& plan);
+  // Points of which some operands lie along another axis than the results: `loads` along `from`,
+  // the rest along `to`. A group takes a square of both.
+  struct Tile {
+    std::size_t to = 0, from = kNoAxis;
+    std::int64_t side = 0, group = 0;
+    std::int64_t chunk = 1, read = 1;  // elements of an access along `to` and along `from`
+    std::vector<Expr> loads;
+  };
+  // Of a group of so many work-items; nothing where points are best computed as they lie.
+  std::optional<Tile> plan_tile(std::int64_t group) const;
+  std::int64_t tile_count(const Tile& tile) const;
+  std::string tile(const Tile& tile);
   // What a group's work-items keep of each element that several passes need.
   std::int64_t kept_bytes() const;
   // How many points are best computed at a time; 0: one.
@@ -108,9 +121,15 @@ class PointPrinter {
     std::vector<bool> passes;  // that need it
     bool is_held;              // from its first pass on
   };
+  std::vector<Expr> needed_loads() const;
+  std::string tile_text(const Tile& tile, bool in_words);
+  void tile_loop(const Tile& tile, std::int64_t chunk, const std::string& begin,
+                 const std::string& to, const std::function<void()>& body);
+  void check_alignment_of(std::size_t tensor, Expr offset, std::int64_t bytes);
   std::string begin_group();
   std::string begin_points(const std::string& flat, std::int64_t chunk) const;
   void find_chunks(bool in_words);
+  Chunk* add_chunk(std::size_t tensor, Storage storage, Expr offset, bool is_stored);
   void declare_chunk(const Chunk& c, std::int64_t count);
   void copy_chunk(const Chunk& c);
   void check_alignment();
@@ -153,6 +172,7 @@ class PointPrinter {
   std::uint64_t loop_mask_ = 0;
   std::vector<std::uint64_t> masks_;
   std::vector<std::int32_t> depths_;
+  std::vector<bool> needed_;  // by stores
   std::vector<Expr> reductions_;
   std::int32_t deepest_ = 0;                // of the reductions
   std::vector<std::vector<bool>> reached_;  // by pass: what its loops compute

@@ -13,14 +13,6 @@ constexpr std::int64_t kWarp = 32;   // work-items that exchange registers
 constexpr std::int64_t kWarps = 16;  // of the largest group
 constexpr std::int64_t kWord = 16;   // bytes of the widest access
 
-// What `bytes` are read and written as.
-std::string_view word_type(std::int64_t bytes) {
-  return bytes >= 16  ? "uint4"
-         : bytes == 8 ? "uint2"
-         : bytes == 4 ? "uint"
-         : bytes == 2 ? "ushort"
-                      : "uchar";
-}
 bool has_shuffles(Dialect dialect) { return dialect == Dialect::kCuda; }
 
 }  // namespace
@@ -91,19 +83,21 @@ std::string PointPrinter::begin_group() {
   return out;
 }
 
+PointPrinter::Chunk* PointPrinter::add_chunk(std::size_t tensor, Storage storage, Expr offset,
+                                             bool is_stored) {
+  Place& place = chunks_[chunk_of(tensor, offset)];
+  if (!place.name.empty()) return nullptr;
+  place = {"c" + number(static_cast<std::int64_t>(group_chunks_.size())), "i"};
+  group_chunks_.push_back({place.name, tensor, storage, offset, is_stored,
+                           std::vector<bool>(reached_.size(), false), false});
+  return &group_chunks_.back();
+}
+
 // What is read and written in chunks: in words where addresses allow, else what stays in registers.
 void PointPrinter::find_chunks(bool in_words) {
   group_chunks_.clear();
   chunks_.clear();
   const std::size_t axis = chunk_axis(kernel_, plan_);
-  const auto add = [&](std::size_t tensor, Storage storage, Expr offset, bool is_stored) -> Chunk* {
-    auto& place = chunks_[chunk_of(tensor, offset)];
-    if (!place.name.empty()) return nullptr;
-    place = {"c" + number(static_cast<std::int64_t>(group_chunks_.size())), "i"};
-    group_chunks_.push_back({place.name, tensor, storage, offset, is_stored,
-                             std::vector<bool>(reached_.size(), false), false});
-    return &group_chunks_.back();
-  };
   const bool is_wide = in_words && plan_.chunk > 1;
   for (std::size_t i = 0; i < e_.size(); ++i) {
     const Node& n = e_.node(static_cast<Expr>(i));
@@ -117,7 +111,7 @@ void PointPrinter::find_chunks(bool in_words) {
     const bool is_held = plan_.slots > 0 && passes > 1;
     if (passes == 0 || !(is_wide ? lies_along(kernel_, n.a, axis) : is_held)) continue;
     Chunk* chunk =
-        add(static_cast<std::size_t>(n.index), static_cast<Storage>(n.integer), n.a, false);
+        add_chunk(static_cast<std::size_t>(n.index), static_cast<Storage>(n.integer), n.a, false);
     for (std::size_t p = 0; p < reached_.size(); ++p) chunk->passes[p] = reached_[p][i];
     chunk->is_held = is_held;
     if (!is_held) continue;
@@ -127,7 +121,8 @@ void PointPrinter::find_chunks(bool in_words) {
   if (is_wide)
     for (const Store& s : kernel_.stores)
       if (s.mode == Store::kPlain && is_walked(s) && lies_along(kernel_, s.offset, axis))
-        if (Chunk* chunk = add(s.tensor, s.storage, s.offset, true)) chunk->passes.back() = true;
+        if (Chunk* chunk = add_chunk(s.tensor, s.storage, s.offset, true))
+          chunk->passes.back() = true;
 }
 
 void PointPrinter::declare_chunk(const Chunk& c, std::int64_t count) {
@@ -167,12 +162,13 @@ void PointPrinter::check_alignment() {
   open("");
   const std::string index = e_.index_type() == Type::kI64 ? "const long " : "const int ";
   for (std::size_t a = 0; a < e_.extents().size(); ++a) line(index + axis_name(a) + " = 0;");
-  for (const Chunk& c : group_chunks_) {
-    const std::int64_t bytes = std::min(kWord, plan_.chunk * storage_bytes(c.storage));
-    line("bits |= (ulong)(" + variable("t", static_cast<std::int64_t>(c.tensor)) + " + " +
-         ref(c.offset, false) + ") & " + number(bytes - 1) + ";");
-  }
+  for (const Chunk& c : group_chunks_)
+    check_alignment_of(c.tensor, c.offset, plan_.chunk * storage_bytes(c.storage));
   close();
+}
+void PointPrinter::check_alignment_of(std::size_t tensor, Expr offset, std::int64_t bytes) {
+  line("bits |= (ulong)(" + variable("t", static_cast<std::int64_t>(tensor)) + " + " +
+       ref(offset, false) + ") & " + number(std::min(kWord, bytes) - 1) + ";");
 }
 
 std::string PointPrinter::group(const GroupPlan& plan) {

@@ -114,4 +114,7 @@ class Draft {
   Expr wrong_ = kernelgen::kNoExpr;
 };
 
+// The elements of one tensor in another of the same dims.
+Status copy_elements(Builder& builder, TensorView from, TensorView to);
+
 }  // namespace backplane::kernels
