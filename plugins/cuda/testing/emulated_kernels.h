@@ -35,6 +35,20 @@ static inline void __syncthreads() {
   threadIdx = self;
 }
 
+// Threads of a warp exchange registers. What one has written stays until all have met once more.
+template <class T>
+static inline T __shfl_xor_sync(unsigned, T x, int mask) {
+  static thread_local T registers[2][1024];
+  static thread_local bool turns[1024];
+  const EmulatedIndex self = threadIdx;
+  const unsigned at = self.x + blockDim.x * (self.y + blockDim.y * self.z);
+  const bool turn = turns[at] = !turns[at];
+  registers[turn][at] = x;
+  emulated_fibres->meet_warp();
+  threadIdx = self;
+  return registers[turn][at ^ (unsigned)mask];
+}
+
 template <class To, class From>
 static inline To emulated_bits(From from) {
   To to;

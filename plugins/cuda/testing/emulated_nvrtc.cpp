@@ -120,9 +120,9 @@ Code nvrtcCompileProgram(ProgramHandle program, int, const char* const*) {
     for (std::size_t i = 0; i < found.size(); ++i) {
       const std::size_t end = i + 1 < found.size() ? found[i + 1].second : text.size();
       const std::string body = text.substr(found[i].second, end - found[i].second);
-      const bool meets = body.find("BP_BARRIER") != std::string::npos ||
-                         body.find("BP_COLLECTIVE") != std::string::npos ||
-                         body.find("__syncthreads") != std::string::npos;
+      bool meets = false;
+      for (const char* word : {"BP_BARRIER", "BP_COLLECTIVE", "BP_SHUFFLE", "__syncthreads"})
+        meets = meets || body.find(word) != std::string::npos;
       out << "EMULATED_KERNEL(" << found[i].first << ", " << (meets ? "true" : "false") << ")\n";
     }
   }

@@ -8,56 +8,10 @@
 #include <utility>
 
 #include "c_program.hpp"
+#include "cuda_program.hpp"
 
 namespace backplane::kernelgen {
 namespace {
-
-// Taken apart, because the layer check reads this file as C++.
-constexpr const char* kDevice =
-    "#"
-    R"(include <barrier>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <optional>
-#include <thread>
-#include <vector>
-#define __device__ static
-#define __global__
-#define __shared__ static
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct Index { unsigned x, y, z; };
-static thread_local Index threadIdx, blockIdx;
-static Index blockDim;
-static std::optional<std::barrier<>> barrier;
-#define BP_HALF
-typedef _Float16 bp_half;
-static float bp_from_f16(bp_half x) { return (float)x; }
-static bp_half bp_to_f16(float x) { return (bp_half)x; }
-#define __syncthreads() barrier->arrive_and_wait()
-template <class To, class From> static To as(From x) { To y; memcpy(&y, &x, sizeof y); return y; }
-static int __float_as_int(float x) { return as<int>(x); }
-static float __int_as_float(int x) { return as<float>(x); }
-static unsigned __float_as_uint(float x) { return as<unsigned>(x); }
-static float __uint_as_float(unsigned x) { return as<float>(x); }
-static double __longlong_as_double(long long x) { return as<double>(x); }
-template <class Kernel> static void launch(size_t items, unsigned group, Kernel kernel) {
-  blockDim = {group, 1, 1};
-  for (unsigned block = 0; block < items / group; ++block) {
-    barrier.emplace(group);
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < group; ++i)
-      threads.emplace_back([=] {
-        threadIdx = {i, 0, 0};
-        blockIdx = {block, 0, 0};
-        kernel();
-        barrier->arrive_and_drop();
-      });
-    for (auto& thread : threads) thread.join();
-  }
-}
-)";
 
 Schedule gpu_schedule() {
   Schedule schedule;
@@ -150,17 +104,22 @@ Printed print_sums(std::int64_t points, std::int64_t row, bool along_rows) {
 }
 
 // However many rows there are: what a group reads side by side one work-item would read with gaps.
+// Short rows take a warp or less, and registers alone.
 TEST(GpuSchedule, GroupsShareRowsThatLieInMemory) {
-  for (const std::int64_t points : {16, 70000}) {
-    for (const auto& [row, group] : {std::pair(64, 32), {512, 128}, {4096, 256}, {300, 64}}) {
+  for (const std::int64_t points : {2100, 70000}) {
+    for (const auto& [row, items] : {std::pair(64, 16), {300, 32}, {512, 32}, {4096, 256}}) {
       const Printed shared = print_sums(points, row, true);
-      EXPECT_NE(shared.text.find("BP_BARRIER"), std::string::npos) << points << " " << row;
-      EXPECT_EQ(shared.group, static_cast<std::uint64_t>(group)) << row;
-      EXPECT_EQ(shared.items, static_cast<std::uint64_t>(points * group));
+      EXPECT_EQ(shared.text.find("BP_BARRIER") != std::string::npos, items > 32) << row;
+      EXPECT_NE(shared.text.find("BP_SHUFFLE"), std::string::npos) << points << " " << row;
+      const std::uint64_t rows = shared.group / static_cast<std::uint64_t>(items);
+      EXPECT_EQ(shared.items,
+                (static_cast<std::uint64_t>(points) + rows - 1) / rows * shared.group);
     }
-    EXPECT_EQ(print_sums(points, 8, true).text.find("BP_BARRIER"), std::string::npos);
+    EXPECT_EQ(print_sums(points, 8, true).text.find("BP_LOCAL"), std::string::npos);
   }
-  EXPECT_EQ(print_sums(70000, 512, false).text.find("BP_BARRIER"), std::string::npos);
+  // Columns that lie side by side.
+  EXPECT_NE(print_sums(70000, 512, false).text.find("BP_BARRIER"), std::string::npos);
+  EXPECT_EQ(print_sums(70000, 8, false).text.find("BP_BARRIER"), std::string::npos);
 }
 
 // Sixteen bytes at a time, where rows are whole chunks.

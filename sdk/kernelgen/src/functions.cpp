@@ -234,6 +234,7 @@ constexpr std::string_view kOpenClPrelude = R"(
 #define BP_ALIGNED __attribute__((aligned(64)))
 #define BP_ALIGNED_16 __attribute__((aligned(16)))
 #define BP_UNROLL _Pragma("unroll")
+#define BP_UNROLL_4 _Pragma("unroll 4")
 #define BP_BARRIER barrier(CLK_LOCAL_MEM_FENCE)
 #define BP_MIN(a, b) min(a, b)
 #define BP_MAX(a, b) max(a, b)
@@ -383,6 +384,8 @@ typedef unsigned long ulong;
 #define BP_ALIGNED
 #define BP_ALIGNED_16 __attribute__((aligned(16)))
 #define BP_UNROLL _Pragma("unroll")
+#define BP_UNROLL_4 _Pragma("unroll 4")
+#define BP_SHUFFLE_XOR(x, mask) __shfl_xor_sync(0xffffffffu, x, mask)
 #define BP_BARRIER __syncthreads()
 #define BP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define BP_MAX(a, b) ((a) > (b) ? (a) : (b))

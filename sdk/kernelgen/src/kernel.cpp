@@ -5,39 +5,13 @@
 #include <string_view>
 
 #include "functions.hpp"
+#include "group_plan.hpp"
 #include "printer.hpp"
 
 namespace backplane::kernelgen {
 namespace {
 
 std::string number(std::int64_t v) { return std::to_string(v); }
-
-// How well vectors run along an axis: memory next to each other, or the same everywhere.
-std::int64_t lane_score(const Kernel& kernel, std::size_t axis) {
-  const Expressions& e = kernel.expressions;
-  std::int64_t score = 0;
-  const auto weigh = [&](Expr offset, std::int64_t good) {
-    std::int64_t stride = 0;
-    const bool known = e.stride(offset, axis, stride);
-    score += known && stride == 1 ? good : known && stride == 0 ? 1 : -2 * good;
-  };
-  for (std::size_t i = 0; i < e.size(); ++i)
-    if (const Node& n = e.node(static_cast<Expr>(i)); n.op == Op::kLoad) weigh(n.a, 2);
-  for (const Store& s : kernel.stores)
-    if (s.mode != Store::kNonZero) weigh(s.offset, 2);
-  return score;
-}
-
-// Whether the loop axes must be walked by one work-item, point by point.
-bool is_serial(const Kernel& kernel) {
-  for (const Store& s : kernel.stores)
-    if (s.mode == Store::kOrdered || s.mode == Store::kAdd) return true;
-  for (std::size_t i = 0; i < kernel.expressions.size(); ++i) {
-    const Node& n = kernel.expressions.node(static_cast<Expr>(i));
-    if (n.op == Op::kReduce && static_cast<Reduction>(n.index) >= Reduction::kArgMax) return true;
-  }
-  return false;
-}
 
 std::size_t choose_lane_axis(const Kernel& kernel, std::int64_t lanes) {
   const auto extents = kernel.expressions.extents();
@@ -62,29 +36,10 @@ std::int64_t product(std::span<const std::int64_t> extents) {
   return n;
 }
 
-// Whether a group shares each row in a GPU schedule: where its work-items read side by side what
-// one alone would read with gaps, or where rows are too few for a work-item each.
-bool shares_rows(const Kernel& kernel, std::int64_t points, std::int64_t row) {
-  constexpr std::int64_t kShortest = 64, kFewPoints = 65536;
-  if (row < kShortest || is_serial(kernel)) return false;
-  const std::size_t outer = kernel.outer_count, last = kernel.expressions.extents().size() - 1;
-  return points < kFewPoints || outer == 0 ||
-         (kernel.expressions.extents()[last] >= kShortest &&
-          lane_score(kernel, last) > lane_score(kernel, outer - 1));
-}
+}  // namespace
 
-// Work-items for a row of `length`: a power of two, each with a few elements.
-std::int64_t row_group(std::int64_t length, std::int64_t most) {
-  constexpr std::int64_t kLeast = 32, kElements = 4;
-  std::int64_t group = 1;
-  while (group * 2 <= most && (group < kLeast || group * 2 <= length / kElements)) group *= 2;
-  return group;
-}
-
-// Variables of the outer axes [0, count) from a flat index, which counts `chunk` points of the last
-// one at a time.
-std::string decode(const Kernel& kernel, std::size_t count, const std::string& flat,
-                   const std::string& type, std::int64_t chunk = 1) {
+std::string decode_points(const Kernel& kernel, std::size_t count, const std::string& flat,
+                          const std::string& type, std::int64_t chunk) {
   std::string out;
   const auto extents = kernel.expressions.extents();
   out += "  " + type + " rest = " + flat + ";\n";
@@ -101,8 +56,6 @@ std::string decode(const Kernel& kernel, std::size_t count, const std::string& f
   }
   return out;
 }
-
-}  // namespace
 
 std::string print_parameters(const Kernel& kernel) {
   std::string out;
@@ -141,32 +94,37 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   Printed out;
   if (points == 0) return out;
   const bool has_loops = extents.size() > outer;
-  const bool grouped =
-      schedule.gpu && has_loops && dialect != Dialect::kC11 && shares_rows(kernel, points, row);
   const bool vectors = !schedule.gpu && schedule.lanes > 1 && dialect == Dialect::kOpenCL;
   const std::size_t lane_axis =
       vectors ? choose_lane_axis(kernel, schedule.lanes) : PointPrinter::kNoAxis;
-  PointPrinter printer(kernel, dialect, lane_axis, schedule, grouped);
+  PointPrinter printer(kernel, dialect, lane_axis, schedule);
 
   std::string body;
   if (schedule.gpu) {
-    out.group = static_cast<std::uint64_t>(schedule.group_size);
-    if (grouped) {
-      out.group = static_cast<std::uint64_t>(row_group(extents.back(), schedule.group_size));
-      out.items = static_cast<std::uint64_t>(points) * out.group;
-      body += "  BP_LOCAL long shared[" + number(schedule.group_size) + "];\n";
-      body += decode(kernel, outer, "(" + type + ")BP_GROUP_ID", type);
+    std::optional<GroupPlan> plan;
+    if (has_loops && dialect != Dialect::kC11)
+      plan = plan_group(kernel, schedule, printer.kept_bytes());
+    if (plan) {
+      out.group = static_cast<std::uint64_t>(plan->group);
+      out.items = static_cast<std::uint64_t>(group_count(kernel, *plan)) * out.group;
+      body += printer.group(*plan);
+    } else if (const auto tile = dialect == Dialect::kC11
+                                     ? std::nullopt
+                                     : printer.plan_tile(schedule.group_size)) {
+      out.group = static_cast<std::uint64_t>(tile->group);
+      out.items = static_cast<std::uint64_t>(printer.tile_count(*tile)) * out.group;
+      body += printer.tile(*tile);
     } else {
-      const auto group = static_cast<std::int64_t>(out.group);
+      const std::int64_t group = schedule.group_size;
       const std::int64_t chunk = std::max<std::int64_t>(printer.chunk(), 1);
       const std::int64_t count = points / chunk;
+      out.group = static_cast<std::uint64_t>(group);
       out.items = static_cast<std::uint64_t>((count + group - 1) / group * group);
       const std::string id = "(" + type + ")BP_ID(0)";
       body += "  if (" + id + " >= " + number(count) + ") return;\n";
-      body += decode(kernel, outer, id, type, chunk);
-      if (chunk > 1) body += printer.points(chunk);
+      body += decode_points(kernel, outer, id, type, chunk);
+      body += chunk > 1 ? printer.points(chunk) : printer.point(false);
     }
-    if (grouped || printer.chunk() == 0) body += printer.point(false);
   } else {
     // A work-item computes `tile` points along the last outer axis, or whole rows of it.
     const std::int64_t length = outer > 0 ? extents[outer - 1] : 1;
@@ -189,7 +147,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
                                                         ", (" + type + ")" + number(rows) + ")"
                                                   : "first + 1";
     body += "  for (" + type + " row = first; row < " + bounded + "; ++row) {\n";
-    if (outer > 1) body += decode(kernel, outer - 1, "row", type);
+    if (outer > 1) body += decode_points(kernel, outer - 1, "row", type);
     if (outer > 0) {
       const std::string a = "a" + number(static_cast<std::int64_t>(outer - 1));
       const std::string end =
@@ -239,7 +197,7 @@ Fragment print_fragment(const Kernel& kernel, Dialect dialect, std::size_t lane_
   Schedule schedule;
   schedule.lanes = lanes;
   schedule.unroll = false;
-  PointPrinter printer(kernel, dialect, lane_axis, schedule, false);
+  PointPrinter printer(kernel, dialect, lane_axis, schedule);
   if (lanes > 1) out.wide = printer.point(true);
   out.narrow = printer.point(false);
   return out;

@@ -16,17 +16,15 @@ bool is_dear(Op op) { return (op >= Op::kExp && op <= Op::kSigmoid) || op >= Op:
 }  // namespace
 
 PointPrinter::PointPrinter(const Kernel& kernel, Dialect dialect, std::size_t lane_axis,
-                           const Schedule& schedule, bool grouped)
+                           const Schedule& schedule)
     : kernel_(kernel),
       e_(kernel.expressions),
       dialect_(dialect),
       lane_axis_(lane_axis),
       lanes_(schedule.lanes),
-      grouped_(grouped),
       stream_bytes_(schedule.stream_bytes) {
-  if (schedule.unroll && lanes_in_loop() && !grouped_ &&
-      e_.extents().size() == kernel_.outer_count + 1 && e_.extents().back() % lanes_ == 0 &&
-      e_.extents().back() <= kLongestUnrolled * lanes_)
+  if (schedule.unroll && lanes_in_loop() && e_.extents().size() == kernel_.outer_count + 1 &&
+      e_.extents().back() % lanes_ == 0 && e_.extents().back() <= kLongestUnrolled * lanes_)
     vectors_ = e_.extents().back() / lanes_;
   analyse();
 }
@@ -52,18 +50,22 @@ void PointPrinter::analyse() {
       ++depths_[i];
     }
   }
-  std::vector<bool> needed(e_.size(), false);
+  needed_.assign(e_.size(), false);
   for (const Store& s : kernel_.stores)
-    needed[static_cast<std::size_t>(s.offset)] = needed[static_cast<std::size_t>(s.value)] = true;
+    needed_[static_cast<std::size_t>(s.offset)] = needed_[static_cast<std::size_t>(s.value)] = true;
   for (std::size_t i = e_.size(); i-- > 0;) {
-    if (!needed[i]) continue;
+    if (!needed_[i]) continue;
     const Node& n = e_.node(static_cast<Expr>(i));
     for (const Expr operand : {n.a, n.b, n.c})
-      if (operand != kNoExpr) needed[static_cast<std::size_t>(operand)] = true;
+      if (operand != kNoExpr) needed_[static_cast<std::size_t>(operand)] = true;
     if (n.op == Op::kReduce) reductions_.push_back(static_cast<Expr>(i));
   }
   std::reverse(reductions_.begin(), reductions_.end());
-  choose_kept();
+  for (const Expr r : reductions_) deepest_ = std::max(deepest_, depth(r));
+  find_passes();
+  kept_.assign(e_.size(), 0);
+  if (lanes_in_loop() && axes == kernel_.outer_count + 1 && e_.extents().back() <= kLongestKept)
+    choose_kept();
 }
 
 // What is computed inside the loops for `e`.
@@ -76,29 +78,28 @@ void PointPrinter::mark_reached(Expr e, std::vector<bool>& reached) const {
     if (operand != kNoExpr) mark_reached(operand, reached);
 }
 
-void PointPrinter::choose_kept() {
-  kept_.assign(e_.size(), 0);
-  if (!lanes_in_loop() || grouped_ || e_.extents().size() != kernel_.outer_count + 1 ||
-      e_.extents().back() > kLongestKept)
-    return;
-  std::int32_t deepest = 0;
-  for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
-  std::vector<std::int32_t> first(e_.size(), 0), passes(e_.size(), 0);
-  for (std::int32_t pass = 1; pass <= deepest + 1; ++pass) {
-    std::vector<bool> reached(e_.size(), false);
+void PointPrinter::find_passes() {
+  for (std::int32_t pass = 0; pass <= deepest_ + 1; ++pass) {
+    auto& reached = reached_.emplace_back(e_.size(), false);
     for (const Expr r : reductions_)
       if (depth(r) == pass) mark_reached(e_.node(r).a, reached);
-    if (pass == deepest + 1)
+    if (pass == deepest_ + 1)
       for (const Store& s : kernel_.stores) mark_reached(s.value, reached);
-    for (std::size_t i = 0; i < e_.size(); ++i) {
-      if (!reached[i]) continue;
-      ++passes[i];
-      if (first[i] == 0) first[i] = pass;
-    }
   }
+}
+
+bool PointPrinter::is_dear_again(Expr e) const {
+  const auto count = std::ranges::count_if(
+      reached_, [&](const auto& reached) { return reached[static_cast<std::size_t>(e)]; });
+  return count > 1 && e_.type(e) == Type::kF32 && is_dear(e_.node(e).op);
+}
+
+void PointPrinter::choose_kept() {
   for (std::size_t i = 0; i < e_.size(); ++i) {
-    const Node& n = e_.node(static_cast<Expr>(i));
-    if (passes[i] > 1 && n.type == Type::kF32 && is_dear(n.op)) kept_[i] = first[i];
+    if (!is_dear_again(static_cast<Expr>(i))) continue;
+    const auto first =
+        std::ranges::find_if(reached_, [&](const auto& reached) { return bool{reached[i]}; });
+    kept_[i] = static_cast<std::int32_t>(first - reached_.begin());
   }
 }
 
@@ -126,7 +127,8 @@ bool PointPrinter::has_empty_loop() const {
 
 // What does not change inside the loops is computed before them.
 void PointPrinter::hoist(Expr e, bool wide) {
-  if (has_empty_loop()) return;
+  // Of a chunk of columns each has its own.
+  if (has_empty_loop() || (grouped_ && plan_.columns)) return;
   const Node& n = e_.node(e);
   if (n.op == Op::kConstant || n.op == Op::kAxis || n.op == Op::kExternal) return;
   if (!in_loops(e)) {
@@ -146,6 +148,7 @@ void PointPrinter::hoist(Expr e, bool wide) {
 void PointPrinter::loops(const std::function<void(bool, std::int64_t)>& body, bool wide_outside,
                          std::int64_t copies, const std::function<void()>& end_block) {
   if (has_empty_loop()) return;
+  if (grouped_) return group_loop([&] { body(false, 0); });
   const std::size_t axes = e_.extents().size(), first = kernel_.outer_count;
   const char* index = e_.index_type() == Type::kI64 ? "long " : "int ";
   for (std::size_t a = first; a + 1 < axes; ++a) {
@@ -203,10 +206,7 @@ void PointPrinter::loops(const std::function<void(bool, std::int64_t)>& body, bo
     end_block();
     line("}");
   } else {
-    const std::string start = grouped_ ? "(" + std::string(index) + ")BP_LOCAL_ID" : "0";
-    const std::string step =
-        grouped_ ? name + " += (" + std::string(index) + ")BP_LOCAL_SIZE" : "++" + name;
-    open("for (" + declared + " = " + start + "; " + name + " < " + limit + "; " + step + ")");
+    open("for (" + declared + " = 0; " + name + " < " + limit + "; ++" + name + ")");
     body(wide_outside, 0);
     close();
   }
@@ -242,8 +242,17 @@ void PointPrinter::store(const Store& s, bool wide) {
   if (s.mode == Store::kAdd) return add_to(s, wide);
   if (s.mode == Store::kNonZero) return store_non_zero(s, wide);
   if (!chunks_.empty())
-    if (const auto chunk = chunks_.find(chunk_of(s.tensor, s.offset)); chunk != chunks_.end())
-      return line(element_store(s.storage, chunk->second, "i", ref(s.value, false)) + ";");
+    if (const auto chunk = chunks_.find(chunk_of(s.tensor, s.offset)); chunk != chunks_.end()) {
+      const auto& [name, index] = chunk->second;
+      // A copy keeps the bits.
+      const Node& n = e_.node(s.value);
+      if (bf16 && n.op == Op::kLoad && static_cast<Storage>(n.integer) == s.storage)
+        if (const auto from = chunks_.find(chunk_of(static_cast<std::size_t>(n.index), n.a));
+            from != chunks_.end())
+          return line(name + "[" + index + "] = " + from->second.name + "[" + from->second.index +
+                      "];");
+      return line(element_store(s.storage, name, index, ref(s.value, false)) + ";");
+    }
   if (!wide || !(varies(s.offset) || varies(s.value))) {
     line(one(ref(s.offset, false), ref(s.value, false)));
     return;
@@ -308,8 +317,6 @@ void PointPrinter::store_non_zero(const Store& s, bool wide) {
 std::string PointPrinter::point(bool wide) {
   out_.clear();
   scopes_.assign(1, {});
-  std::int32_t deepest = 0;
-  for (const Expr r : reductions_) deepest = std::max(deepest, depth(r));
   for (std::size_t i = 0; i < kept_.size(); ++i)
     if (kept_[i] != 0 && vectors_ == 0)
       line("float " + variable("k", static_cast<std::int64_t>(i)) + "[" +
@@ -317,24 +324,20 @@ std::string PointPrinter::point(bool wide) {
     else if (kept_[i] != 0)
       for (vector_ = 0; vector_ < vectors_; ++vector_)
         line(type_name(Type::kF32, lanes_) + " " + kept_name(static_cast<Expr>(i)) + ";");
-  for (std::int32_t d = 1; d <= deepest; ++d) {
+  for (std::int32_t d = 1; d <= deepest_; ++d) {
     pass_ = d;
     std::vector<Expr> now;
     for (const Expr r : reductions_)
       if (depth(r) == d) now.push_back(r);
     if (!now.empty()) reduce_phase(now, wide);
   }
-  pass_ = deepest + 1;
+  pass_ = deepest_ + 1;
   bool rows = false;
   for (const Store& s : kernel_.stores) {
     // One after the other over the points of the loops: over none of them.
     if (s.mode != Store::kPlain && has_empty_loop()) continue;
     if (is_walked(s)) {
       rows = true;
-    } else if (grouped_) {
-      open("if (BP_LOCAL_ID == 0)");
-      store(s, false);
-      close();
     } else {
       store(s, wide);
     }
@@ -393,25 +396,16 @@ std::string PointPrinter::points(std::int64_t count) {
   };
   std::vector<Chunk> all;
   const auto add = [&](std::size_t tensor, Storage storage, Expr offset, bool is_stored) {
-    auto& name = chunks_[chunk_of(tensor, offset)];
+    auto& [name, element] = chunks_[chunk_of(tensor, offset)];
     if (!name.empty()) return;
     name = "c" + number(static_cast<std::int64_t>(all.size()));
+    element = "i";
     all.push_back({name, variable("t", static_cast<std::int64_t>(tensor)), storage, offset,
                    is_stored, count * storage_bytes(storage)});
   };
-  // What the stores need of the expressions alone.
-  std::vector<bool> needed(e_.size(), false);
-  for (const Store& s : kernel_.stores)
-    needed[static_cast<std::size_t>(s.offset)] = needed[static_cast<std::size_t>(s.value)] = true;
-  for (std::size_t i = e_.size(); i-- > 0;) {
-    const Node& n = e_.node(static_cast<Expr>(i));
-    if (!needed[i]) continue;
-    for (const Expr operand : {n.a, n.b, n.c})
-      if (operand != kNoExpr) needed[static_cast<std::size_t>(operand)] = true;
-  }
   for (std::size_t i = 0; i < e_.size(); ++i)
     if (const Node& n = e_.node(static_cast<Expr>(i));
-        needed[i] && n.op == Op::kLoad && is_dense(n.a))
+        needed_[i] && n.op == Op::kLoad && is_dense(n.a))
       add(static_cast<std::size_t>(n.index), static_cast<Storage>(n.integer), n.a, false);
   for (const Store& s : kernel_.stores) add(s.tensor, s.storage, s.offset, true);
 

@@ -18,6 +18,14 @@ inline bool is_wide_type(Type t) { return t == Type::kF64 || t == Type::kI64; }
 inline bool is_position(Reduction how) {
   return how == Reduction::kArgMax || how == Reduction::kArgMin;
 }
+// What `bytes` are read and written as.
+inline const char* word_type(std::int64_t bytes) {
+  return bytes >= 16  ? "uint4"
+         : bytes == 8 ? "uint2"
+         : bytes == 4 ? "uint"
+         : bytes == 2 ? "ushort"
+                      : "uchar";
+}
 inline constexpr char kLaneDigits[] = "0123456789abcdef";
 
 }  // namespace backplane::kernelgen

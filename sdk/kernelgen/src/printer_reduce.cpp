@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::int64_t kCopies = 4;      // of a reduction's vector, side by side
 constexpr std::int64_t kLongSum = 4096;  // elements
+constexpr std::int64_t kShortSum = 64;
 
 std::string lost(const std::string& sum) { return "lost_" + sum; }
 
@@ -22,10 +23,12 @@ std::string PointPrinter::blocks(Expr r) { return "blocks_" + variable("q", r); 
 // goes in, as in gradients of biases. Along vectors whole blocks are added so, else each point.
 bool PointPrinter::is_compensated(Expr r) const {
   const Node& n = e_.node(r);
+  if (static_cast<Reduction>(n.index) != Reduction::kSum || e_.type(n.a) != Type::kF32)
+    return false;
   std::int64_t points = 1;
   for (std::size_t a = kernel_.outer_count; a < e_.extents().size(); ++a) points *= e_.extents()[a];
-  return static_cast<Reduction>(n.index) == Reduction::kSum && e_.type(n.a) == Type::kF32 &&
-         points >= kLongSum;
+  // What work-items of a group add up before they join it.
+  return points >= kLongSum && (!grouped_ || points > kShortSum * sharers());
 }
 
 void PointPrinter::add_compensated(const std::string& sum, const std::string& value, bool vector) {
@@ -45,6 +48,7 @@ void PointPrinter::declare(Expr r, bool wide, std::int64_t copies) {
   const bool lanes = lanes_in_loop(), vector = wide && varies(r);
   const Type type = e_.type(n.a);
   const std::string start = initial(how, type), name = variable("r", r);
+  if (grouped_ && plan_.columns) return declare_columns(r, start);
   const auto widened = [&](const std::string& s, Type t) { return vector ? splat(t, s) : s; };
   line(type_name(type, vector ? lanes_ : 1) + " " + name + " = " + widened(start, type) + ";");
   if (is_compensated(r))
@@ -59,6 +63,18 @@ void PointPrinter::declare(Expr r, bool wide, std::int64_t copies) {
     line(declared + partial(r, copy) + " = " + zero + ";");
   if (is_compensated(r))
     line(declared + blocks(r) + " = " + zero + ", " + lost(blocks(r)) + " = " + zero + ";");
+}
+
+void PointPrinter::declare_columns(Expr r, const std::string& start) {
+  const Type type = e_.type(e_.node(r).a);
+  const std::string name = variable("r", r), size = "[" + number(plan_.chunk) + "]";
+  std::string names = name + size, starts = name + "[i] = " + start + ";";
+  if (is_compensated(r)) {
+    names += ", " + lost(name) + size;
+    starts += " " + lost(name) + "[i] = " + start + ";";
+  }
+  line(type_name(type, 1) + " " + names + ";");
+  columns_of_chunk([&] { line(starts); });
 }
 
 // `name` is the largest (or smallest) value until now.
@@ -123,25 +139,6 @@ void PointPrinter::join_lanes(Expr r) {
     line(name + " = " + combine(how, n.type, name, all + ".s" + kLaneDigits[i], false) + ";");
 }
 
-// A tree in local memory; every work-item gets the result.
-void PointPrinter::join_group(Expr r) {
-  const Node& n = e_.node(r);
-  const auto how = static_cast<Reduction>(n.index);
-  const std::string name = variable("r", r), type = type_name(n.type, 1);
-  const std::string shared = "((BP_LOCAL_AS " + type + "*)shared)";
-  line("BP_BARRIER;");
-  line(shared + "[BP_LOCAL_ID] = " + name + ";");
-  open("for (int half_size = (int)BP_LOCAL_SIZE / 2; half_size > 0; half_size /= 2)");
-  line("BP_BARRIER;");
-  open("if ((int)BP_LOCAL_ID < half_size)");
-  const std::string a = shared + "[BP_LOCAL_ID]", b = shared + "[BP_LOCAL_ID + half_size]";
-  line(a + " = " + combine(how, n.type, a, b, false) + ";");
-  close();
-  close();
-  line("BP_BARRIER;");
-  line(name + " = " + shared + "[0];");
-}
-
 void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) {
   const bool lanes = lanes_in_loop();
   // Sums that do not wait for each other: one chain of additions is slower than memory.
@@ -150,12 +147,15 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
     hoist(e_.node(r).a, wide || lanes);
     declare(r, wide, copies);
   }
+  const auto variable_of = [&](Expr r) {
+    return variable("r", r) + (grouped_ && plan_.columns ? "[i]" : "");
+  };
   const auto add_point = [&](bool inside, std::int64_t copy) {
     for (const Expr r : reductions) {
       const Node& n = e_.node(r);
       const auto how = static_cast<Reduction>(n.index);
       const bool vector = lanes ? inside : wide && varies(r);
-      const std::string name = lanes && inside ? partial(r, copy) : variable("r", r);
+      const std::string name = lanes && inside ? partial(r, copy) : variable_of(r);
       const std::string value = ref(n.a, vector);
       if (is_position(how)) {
         update_position(r, name, value, vector);
@@ -177,11 +177,11 @@ void PointPrinter::reduce_phase(const std::vector<Expr>& reductions, bool wide) 
       join_copies(r, copies);
     }
     if (lanes) join_lanes(r);
-    if (grouped_) join_group(r);
     const bool vector = wide && varies(r);
-    const char* prefix = is_position(static_cast<Reduction>(e_.node(r).index)) ? "p" : "r";
-    scopes_.back()[{r, vector}] = variable(prefix, r);
+    const bool is_at = is_position(static_cast<Reduction>(e_.node(r).index));
+    scopes_.back()[{r, vector}] = is_at ? variable("p", r) : variable_of(r);
   }
+  if (grouped_) join_group(reductions);
 }
 
 }  // namespace backplane::kernelgen

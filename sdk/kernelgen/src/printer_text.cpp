@@ -63,13 +63,14 @@ std::string PointPrinter::kept_name(Expr e) const {
   return variable("k", e) + (vectors_ != 0 ? "_" + number(vector_) : "");
 }
 std::string PointPrinter::kept_value(Expr e, bool wide) const {
+  if (grouped_) return kept_name(e) + "[" + element_index() + "]";
   if (vectors_ != 0) return kept_name(e);
   const std::string place = axis_name(e_.extents().size() - 1);
   return wide ? "*(float" + number(lanes_) + "*)(" + kept_name(e) + " + " + place + ")"
               : kept_name(e) + "[" + place + "]";
 }
 void PointPrinter::keep_value(Expr e, const std::string& value, bool wide) {
-  if (vectors_ != 0) return line(kept_name(e) + " = " + value + ";");
+  if (vectors_ != 0 || grouped_) return line(kept_value(e, wide) + " = " + value + ";");
   const std::string place = axis_name(e_.extents().size() - 1);
   line(wide ? "*(float" + number(lanes_) + "*)(" + kept_name(e) + " + " + place + ") = " + value +
                   ";"
@@ -243,7 +244,7 @@ std::string PointPrinter::text_load(const Node& n, bool wide) {
   if (!chunks_.empty())
     if (const auto chunk = chunks_.find(chunk_of(static_cast<std::size_t>(n.index), n.a));
         chunk != chunks_.end())
-      return element_load(storage, chunk->second, "i");
+      return element_load(storage, chunk->second.name, chunk->second.index);
   if (!wide) return one(ref(n.a, false));
   std::int64_t stride = 0;
   const bool known = e_.stride(n.a, lane_axis_, stride);

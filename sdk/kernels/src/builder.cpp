@@ -1,5 +1,9 @@
 #include "builder.hpp"
 
+#include <backplane/kernelgen/split.hpp>
+
+#include <algorithm>
+
 namespace backplane::kernels {
 
 std::optional<Storage> storage_of(bp_dtype dtype) {
@@ -189,10 +193,58 @@ Status Draft::finish() {
           kernelgen::Store::kNonZero);
   }
   if (kernel_.stores.empty()) return {};
-  const kernelgen::Printed printed = print(kernel_, builder_.facts().dialect, builder_.schedule());
-  if (printed.items == 0) return {};
-  builder_.launch(printed, arguments(), {printed.items, 1, 1}, {printed.group, 1, 1});
+  const auto split = kernelgen::split_reductions(kernel_, dialect(), builder_.schedule());
+  if (!split) {
+    launch(kernel_, arguments());
+    return {};
+  }
+  std::vector<Argument> all = tensors_;
+  for (const auto& scratch : split->scratch)
+    all.push_back(builder_.scratch(scratch.storage, {scratch.elements}).argument);
+  all.insert(all.end(), values_.begin(), values_.end());
+  for (const kernelgen::Kernel& kernel : split->kernels) launch(kernel, all);
   return {};
+}
+void Draft::launch(const kernelgen::Kernel& kernel, std::vector<Argument> arguments) {
+  const kernelgen::Printed printed = print(kernel, dialect(), builder_.schedule());
+  if (printed.items != 0)
+    builder_.launch(printed, std::move(arguments), {printed.items, 1, 1}, {printed.group, 1, 1});
+}
+
+namespace {
+
+// Dims that lie in memory like one become one, in the order of the second tensor's memory.
+void merge_dims(TensorView& a, TensorView& b) {
+  std::vector<std::size_t> order;
+  for (std::size_t d = 0; d < b.dims.size(); ++d)
+    if (b.dims[d] != 1) order.push_back(d);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t i, std::size_t j) { return b.strides[i] > b.strides[j]; });
+  Shape dims, left, right;
+  for (const std::size_t d : order) {
+    if (!dims.empty() && left.back() == a.strides[d] * a.dims[d] &&
+        right.back() == b.strides[d] * b.dims[d]) {
+      dims.back() *= b.dims[d];
+      left.back() = a.strides[d];
+      right.back() = b.strides[d];
+      continue;
+    }
+    dims.push_back(b.dims[d]);
+    left.push_back(a.strides[d]);
+    right.push_back(b.strides[d]);
+  }
+  a.dims = b.dims = dims;
+  a.strides = left;
+  b.strides = right;
+}
+
+}  // namespace
+
+Status copy_elements(Builder& builder, TensorView from, TensorView to) {
+  if (builder.facts().gpu) merge_dims(from, to);
+  Draft draft(builder, to.dims);
+  draft.store(to, draft.outer(), draft.load(from, draft.outer()));
+  return draft.finish();
 }
 
 }  // namespace backplane::kernels

@@ -104,6 +104,7 @@ class Draft {
 
  private:
   std::size_t tensor(const TensorView& view);
+  void launch(const kernelgen::Kernel& kernel, std::vector<Argument> arguments);
   Expr offset(const TensorView& tensor, const Indices& index);
 
   Builder& builder_;
@@ -112,5 +113,8 @@ class Draft {
   Indices outer_, loop_;
   Expr wrong_ = kernelgen::kNoExpr;
 };
+
+// The elements of one tensor in another of the same dims.
+Status copy_elements(Builder& builder, TensorView from, TensorView to);
 
 }  // namespace backplane::kernels

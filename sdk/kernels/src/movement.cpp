@@ -34,9 +34,47 @@ Expr zero_of(Draft& d, const TensorView& t) {
   return d.e().constant(kernelgen::compute_type(t.storage), 0);
 }
 
+// Dims of which those of both shapes are made, which have as many elements; nothing where there are
+// none.
+std::optional<Shape> common_dims(const Shape& a, const Shape& b) {
+  Shape out;
+  std::size_t i = a.size(), j = b.size();
+  for (std::int64_t left = 1, right = 1;;) {
+    while (left == 1 && i > 0) left = a[--i];
+    while (right == 1 && j > 0) right = b[--j];
+    if (left == 1 && right == 1) break;
+    const std::int64_t least = std::min(left, right);
+    if (least < 2 || left % least != 0 || right % least != 0) return std::nullopt;
+    out.insert(out.begin(), least);
+    left /= least;
+    right /= least;
+  }
+  return out;
+}
+// The tensor over such dims.
+TensorView over_dims(const TensorView& tensor, const Shape& dims) {
+  TensorView out = tensor;
+  out.dims = dims;
+  out.strides.assign(dims.size(), 0);
+  std::size_t d = tensor.dims.size();
+  std::int64_t taken = 1, whole = 1;
+  for (std::size_t k = dims.size(); k-- > 0;) {
+    while (taken == whole) {
+      whole = tensor.dims[--d];
+      taken = 1;
+    }
+    out.strides[k] = tensor.strides[d] * taken;
+    taken *= dims[k];
+  }
+  return out;
+}
+
 Status reshape(Builder& b) {
   BP_OPERAND(in, 0);
   const TensorView out = b.result();
+  if (b.facts().gpu)
+    if (const auto dims = common_dims(in.dims, out.dims))
+      return copy_elements(b, over_dims(in, *dims), over_dims(out, *dims));
   Draft d(b, out.dims);
   d.store(out, d.outer(), d.load(in, unflatten(d, flatten(d, d.outer(), out.dims), in.dims)));
   return d.finish();

@@ -469,10 +469,7 @@ Result<std::unique_ptr<sdk::Kernel>> make_point_group(Builder& builder) {
 Result<std::unique_ptr<sdk::Kernel>> make_copy(Builder& builder) {
   auto in = builder.operand(0);
   if (!in.ok()) return in.status();
-  const TensorView out = builder.result();
-  Draft draft(builder, out.dims);
-  draft.store(out, draft.outer(), draft.load(*in, draft.outer()));
-  BP_SDK_RETURN_IF_ERROR(draft.finish());
+  BP_SDK_RETURN_IF_ERROR(copy_elements(builder, std::move(*in), builder.result()));
   return std::unique_ptr<sdk::Kernel>(builder.take());
 }
 

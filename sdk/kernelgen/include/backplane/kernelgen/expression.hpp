@@ -139,6 +139,9 @@ class Expressions {
   // Operands are promoted to a common type.
   Expr binary(Op op, Expr a, Expr b);
 
+  // As it stands, but for its operands, which are of this graph.
+  Expr copy(const Node& node) { return add_node(node); }
+
   Expr add(Expr a, Expr b) { return binary(Op::kAdd, a, b); }
   Expr sub(Expr a, Expr b) { return binary(Op::kSub, a, b); }
   Expr mul(Expr a, Expr b) { return binary(Op::kMul, a, b); }

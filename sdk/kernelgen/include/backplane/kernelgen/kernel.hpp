@@ -34,6 +34,8 @@ struct Kernel {
   std::vector<Storage> tensors;  // stored ones included
   std::vector<Storage> values;
   std::vector<Store> stores;
+  // Each point of axis 0 takes a part of the loop axes' points: see split.hpp.
+  bool sliced = false;
 };
 
 enum class Dialect : std::uint8_t { kOpenCL, kCuda, kC11 };
