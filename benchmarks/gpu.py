@@ -281,10 +281,16 @@ def work(row: str, back_end: str, dtype_name: str, small: bool) -> dict[str, Any
             size += actual.numel() * actual.element_size()
             out["bytes_per_s"] = size / (out["ms"] / 1e3)
             out["of_memory"] = out["bytes_per_s"] / MEMORY_BYTES_PER_S
+            flops = 0
             if name in ("matmul", "linear", "linear gelu"):
                 m, k = inputs[0].shape
-                flops = 2 * m * k * actual.shape[-1] / (out["ms"] / 1e3)
-                out["of_peak"] = flops / PEAK[dtype_name]
+                flops = 2 * m * k * actual.shape[-1]
+            elif name.startswith("attention"):
+                batch, heads, queries, depth = inputs[0].shape
+                is_causal = name in ("attention", "attention 128")
+                flops = 4 * batch * heads * queries**2 * depth // (2 if is_causal else 1)
+            if flops:
+                out["of_peak"] = flops / (out["ms"] / 1e3) / PEAK[dtype_name]
     return out
 
 

@@ -52,6 +52,7 @@ LAYERS: dict[str, list[str]] = {
     "core/cpython/frame": [*_RUNTIME, "core/cpython/bytecode"],
     "core/torch": [],  # pch.h: foreign headers only
     **{room: [*_RUNTIME, *_CPYTHON, *_TORCH[:index]] for index, room in enumerate(_TORCH)},
+    "core/torch/testing": ["plugins/cuda"],  # torch.cuda over the emulated driver
     "sdk/include": ["plugin_api"],
     "sdk/kernelgen": ["plugin_api"],
     "sdk/kernels": ["plugin_api", "sdk/include", "sdk/kernelgen"],
@@ -85,6 +86,8 @@ EXTERNAL: list[tuple[str, list[str]]] = [
         r"dlfcn\.h|boost/dll(/.*|\.hpp)",
         [
             "core/runtime",
+            "core/torch/device/native_stream.cpp",  # asks a library of PyTorch's that is loaded
+            "core/torch/testing",
             "plugins",
             "sdk/conformance",
             "sdk/include/backplane/sdk/testing",

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "abi_0_2_pins.h"
+#include "abi_0_3_pins.h"
 
 namespace {
 

@@ -41,7 +41,7 @@ class WarpsTest : public ContextTest {
     const std::array<kernels::Bound, 3> arguments = {kernels::Bound{left->get(), 0, true},
                                                      kernels::Bound{right->get(), 0, true},
                                                      kernels::Bound{result->get(), 0, true}};
-    Recorder recorder(*context_, context_->stream());
+    Recorder recorder(*context_, sdk::Order());
     status = recorder.launch(*program, arguments, {32, 1, 1}, {32, 1, 1},
                              std::make_shared<const Work>(Work{"a test", {0}}));
     status = recorder.finish(sdk::Order(), std::move(status));

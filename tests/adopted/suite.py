@@ -259,5 +259,35 @@ def test_memory_is_pytorchs() -> None:
     close(kept[0], torch.ones(1024))
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_dropout_draws_one_number_and_its_backward_has_the_same_mask(door: str) -> None:
+    compiled = compile_for(
+        "cuda", lambda x: functional.dropout(x, 0.3, True), door=door, dynamic=False
+    )
+    x = torch.ones(256, 300, device=CUDA, requires_grad=True)
+
+    def draw(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.manual_seed(seed)
+        x.grad = None
+        y = compiled(x)
+        y.sum().backward()
+        return y.detach().cpu(), x.grad.cpu()
+
+    y, grad = draw(1)
+    assert sorted(set(y.flatten().tolist())) == pytest.approx([0, 1 / 0.7])
+    assert torch.equal(y, grad)
+    kept = (y != 0).double()
+    deviation = (0.3 * 0.7 / kept.numel()) ** 0.5
+    assert abs(kept.mean().item() - 0.7) < 4 * deviation
+    # Neighbours know nothing of each other, nor do rows and columns.
+    for other in (kept[:, 1:] * kept[:, :-1], kept[1:] * kept[:-1]):
+        assert abs(other.mean().item() - 0.49) < 0.01
+    assert (kept.mean(0) - 0.7).abs().max() < 6 * (0.21 / 256) ** 0.5
+    assert torch.equal(draw(1)[0], y)
+    assert not torch.equal(draw(2)[0], y)
+    moved_bytes = crossed(lambda: draw(3))
+    assert sum(moved_bytes.values()) <= 16, moved_bytes
+
+
 def test_the_plugins_device_is_pytorchs() -> None:
     assert torch.device("cuda:0") == CUDA

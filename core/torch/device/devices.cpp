@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -41,6 +42,14 @@ void watch_forks() {
   static const int registered = ::pthread_atfork(
       nullptr, nullptr, [] { g_in_bad_fork.store(true, std::memory_order_relaxed); });
   static_cast<void>(registered);
+}
+
+std::optional<c10::Device> parse_device(const std::string& name) {
+  try {
+    return c10::Device(name);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
 }
 
 // Under the table's lock.
@@ -117,10 +126,11 @@ Result<TorchDevice*> adopted_device(runtime::Device& device) {
   const std::string name(device.torch_device());
   if (name.empty())
     return Status(Code::kUnsupported, device.label() + " takes no tensors of PyTorch's devices");
-  const c10::Device torch_device(name);
-  if (!torch_device.has_index() || torch_device.type() == kDeviceType || torch_device.is_cpu())
+  const std::optional<c10::Device> parsed = parse_device(name);
+  if (!parsed || !parsed->has_index() || parsed->type() == kDeviceType || parsed->is_cpu())
     return Status(Code::kInternal, device.label() + " says that it is PyTorch's '" + name +
-                                       "', expected another type than those, with an index");
+                                       "', expected one like 'cuda:0'");
+  const c10::Device torch_device = *parsed;
   if (!c10::impl::hasDeviceGuardImpl(torch_device.type()) ||
       c10::GetAllocator(torch_device.type()) == nullptr)
     return Status(Code::kUnsupported,

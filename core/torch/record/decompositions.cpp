@@ -166,6 +166,29 @@ at::Tensor& bernoulli_(at::Tensor& self, double probability,
   return self.copy_(drawn_like(self, probability));
 }
 
+// True with that probability, element by element: made of one drawn number where the tensor is, so
+// that no random numbers cross to a device, and the backward may compute the mask again. The
+// finalizer of SplitMix64 over the elements' numbers (Steele, Lea and Flood 2014), with its shifts
+// made logical. 2^-32 is lost of the probability.
+at::Tensor mask_of_one_draw(const at::Tensor& like, double probability) {
+  const at::TensorOptions as_long = like.options().dtype(at::kLong);
+  const at::Tensor seed = at::randint(std::numeric_limits<std::int64_t>::max(), {}, as_long);
+  at::Tensor bits = at::arange(like.numel(), as_long).view(like.sizes()).add(seed);
+  const auto times = [&](std::uint64_t factor) {
+    bits = bits.mul(static_cast<std::int64_t>(factor));
+  };
+  const auto shifted = [&](int by) {
+    return bits.__rshift__(by).bitwise_and((std::int64_t{1} << (64 - by)) - 1);
+  };
+  times(0x9e3779b97f4a7c15);
+  bits = bits.bitwise_xor(shifted(30));
+  times(0xbf58476d1ce4e5b9);
+  bits = bits.bitwise_xor(shifted(27));
+  times(0x94d049bb133111eb);
+  constexpr double kRange = 4294967296.0;  // 2^32: the upper half
+  return shifted(32).lt(static_cast<std::int64_t>(probability * kRange));
+}
+
 // Functionalization adds what was written through an expanded view to its base, rounded. One that
 // repeats nothing is a view without it.
 void expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -193,7 +216,9 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double proba
   const at::TensorOptions as_mask = input.options().dtype(at::kBool);
   if (train && !*train) return {input.clone(), at::ones_like(input, as_mask)};
   const double kept = 1.0 - probability;
-  const at::Tensor mask = drawn_like(at::empty_like(input, as_mask), kept);
+  const at::Tensor mask = is_of_pytorch(input.device())
+                              ? mask_of_one_draw(input, kept)
+                              : drawn_like(at::empty_like(input, as_mask), kept);
   return {input.mul(mask).mul(kept == 0 ? 0.0 : 1.0 / kept), mask};
 }
 

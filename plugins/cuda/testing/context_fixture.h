@@ -48,7 +48,7 @@ class ContextTest : public ::testing::Test {
   }
   Status run(const std::shared_ptr<const CudaProgram>& program, std::byte* address) {
     const std::array<kernels::Bound, 1> arguments = {kernels::Bound{address, 0, true}};
-    Recorder recorder(*context_, context_->stream());
+    Recorder recorder(*context_, sdk::Order());
     Status status = recorder.launch(*program, arguments, {4, 1, 1}, {1, 1, 1},
                                     std::make_shared<const Work>(Work{program->label(), {7}}));
     return recorder.finish(sdk::Order(), std::move(status));
