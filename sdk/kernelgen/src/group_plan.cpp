@@ -28,13 +28,15 @@ bool reads_what_it_stores(const Kernel& kernel) {
 
 // Where its work-items read side by side what one alone would read with gaps, or where rows are too
 // few for a work-item each.
-bool shares_rows(const Kernel& kernel, std::int64_t points, std::int64_t row) {
-  constexpr std::int64_t kShortest = 64, kShortestDense = 32, kFewPoints = 65536;
+bool shares_rows(const Kernel& kernel, Dialect dialect, std::int64_t points, std::int64_t row) {
+  constexpr std::int64_t kShortest = 64, kFewPoints = 65536;
+  // Where warps exchange registers, a row is less work to join.
+  const std::int64_t shortest_dense = has_words(dialect) ? 32 : kShortest;
   const auto extents = kernel.expressions.extents();
   const std::size_t outer = kernel.outer_count, last = extents.size() - 1;
   const bool is_dense = outer != 0 && lane_score(kernel, last) > lane_score(kernel, outer - 1);
-  if (row < kShortestDense || (row < kShortest && !is_dense)) return false;
-  return points < kFewPoints || outer == 0 || (is_dense && extents[last] >= kShortestDense);
+  if (row < shortest_dense || (row < kShortest && !is_dense)) return false;
+  return points < kFewPoints || outer == 0 || (is_dense && extents[last] >= shortest_dense);
 }
 // Where memory lies along the last outer axis.
 bool shares_columns(const Kernel& kernel, std::int64_t row) {
@@ -81,10 +83,6 @@ void share_row(const Kernel& kernel, const Schedule& schedule, std::int64_t poin
                std::int64_t chunks, std::int64_t kept_bytes, GroupPlan& plan) {
   constexpr std::int64_t kWarp = 32, kRegisters = 48, kMostElements = 32, kElements = 16,
                          kManyItems = 65536, kMostNodes = 8192, kGroup = 128;
-  if (!schedule.unroll || kernel.sliced) {
-    plan.group = row_group(chunks * plan.chunk, schedule.group_size);
-    return;
-  }
   const auto nodes = static_cast<std::int64_t>(kernel.expressions.size());
   const std::int64_t elements =
       std::min({kMostElements, kRegisters * 4 / std::max<std::int64_t>(kept_bytes, 1),
@@ -141,24 +139,28 @@ bool lies_along(const Kernel& kernel, Expr offset, std::size_t axis) {
   return in_loops;
 }
 
-std::optional<GroupPlan> plan_group(const Kernel& kernel, const Schedule& schedule,
+std::optional<GroupPlan> plan_group(const Kernel& kernel, Dialect dialect, const Schedule& schedule,
                                     std::int64_t kept_bytes) {
   const auto extents = kernel.expressions.extents();
   const std::size_t outer = kernel.outer_count;
   const std::int64_t points = product(extents.subspan(0, outer)),
                      row = product(extents.subspan(outer));
-  if (is_serial(kernel)) return std::nullopt;
+  if (is_serial(kernel) || dialect == Dialect::kC11) return std::nullopt;
   GroupPlan plan;
   plan.columns = shares_columns(kernel, row);
-  if (!plan.columns && !kernel.sliced && !shares_rows(kernel, points, row)) return std::nullopt;
-  if (!reads_what_it_stores(kernel)) plan.chunk = chunk_along(kernel, chunk_axis(kernel, plan));
+  if (!plan.columns && !kernel.sliced && !shares_rows(kernel, dialect, points, row))
+    return std::nullopt;
+  if (has_words(dialect) && !reads_what_it_stores(kernel))
+    plan.chunk = chunk_along(kernel, chunk_axis(kernel, plan));
   if (plan.columns) {
     constexpr std::int64_t kSide = 32;
     plan.group = schedule.group_size;
     plan.items = 1;
     while (plan.items < kSide && plan.items < points / plan.chunk) plan.items *= 2;
-  } else {
+  } else if (schedule.unroll && !kernel.sliced && has_words(dialect)) {
     share_row(kernel, schedule, points, row / plan.chunk, kept_bytes, plan);
+  } else {
+    plan.group = row_group(row, schedule.group_size);
   }
   return plan;
 }

@@ -28,9 +28,12 @@ inline std::size_t chunk_axis(const Kernel& kernel, const GroupPlan& plan) {
 // Whether elements lie next to each other along `axis`, at distances that are known along others,
 // and differ inside the loops.
 bool lies_along(const Kernel& kernel, Expr offset, std::size_t axis);
+// Whether rows are read in chunks, into registers, and by some of a group's work-items. Not in
+// OpenCL C: a driver for CPUs (PoCL 3.1) lets work-items without an element store one.
+inline bool has_words(Dialect dialect) { return dialect == Dialect::kCuda; }
 // Nothing where each work-item computes a point of its own. `kept_bytes`: what a work-item keeps of
 // each element that several passes need.
-std::optional<GroupPlan> plan_group(const Kernel& kernel, const Schedule& schedule,
+std::optional<GroupPlan> plan_group(const Kernel& kernel, Dialect dialect, const Schedule& schedule,
                                     std::int64_t kept_bytes);
 // Groups to launch.
 std::int64_t group_count(const Kernel& kernel, const GroupPlan& plan);

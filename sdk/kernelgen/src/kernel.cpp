@@ -102,8 +102,7 @@ Printed print(const Kernel& kernel, Dialect dialect, const Schedule& schedule) {
   std::string body;
   if (schedule.gpu) {
     std::optional<GroupPlan> plan;
-    if (has_loops && dialect != Dialect::kC11)
-      plan = plan_group(kernel, schedule, printer.kept_bytes());
+    if (has_loops) plan = plan_group(kernel, dialect, schedule, printer.kept_bytes());
     if (plan) {
       out.group = static_cast<std::uint64_t>(plan->group);
       out.items = static_cast<std::uint64_t>(group_count(kernel, *plan)) * out.group;

@@ -132,6 +132,8 @@ class PointPrinter {
   Chunk* add_chunk(std::size_t tensor, Storage storage, Expr offset, bool is_stored);
   void declare_chunk(const Chunk& c, std::int64_t count);
   void copy_chunk(const Chunk& c);
+  void copy_words(std::int64_t element_bytes, std::int64_t count, const std::string& held,
+                  bool is_stored);
   void check_alignment();
   std::string group_point();
   void group_loop(const std::function<void()>& body);

@@ -141,19 +141,26 @@ void PointPrinter::copy_chunk(const Chunk& c) {
     const char* index = e_.index_type() == Type::kI64 ? "const long " : "const int ";
     line(index + axis_name(chunk_axis(kernel_, plan_)) + " = first;");
   }
-  const std::string type(element_type(c.storage)), constant = c.is_stored ? "" : "const ";
+  const std::string type(element_type(c.storage));
   line("BP_GLOBAL " + type + "* at = " + variable("t", static_cast<std::int64_t>(c.tensor)) +
        " + " + ref(c.offset, false) + ";");
-  const std::int64_t bytes = plan_.chunk * storage_bytes(c.storage);
-  const std::string word(word_type(bytes));
   const std::string held =
       c.is_held ? "(" + c.name + " + slot * " + number(plan_.chunk) + ")" : c.name;
-  for (std::int64_t w = 0; w < std::max<std::int64_t>(bytes / kWord, 1); ++w) {
-    const std::string at = "[" + number(w) + "]", here = "((" + word + "*)" + held + ")" + at,
-                      there = "((BP_GLOBAL " + constant + word + "*)at)" + at;
-    line(c.is_stored ? there + " = " + here + ";" : here + " = " + there + ";");
-  }
+  copy_words(storage_bytes(c.storage), plan_.chunk, held, c.is_stored);
   close();
+}
+
+// Elements between the variables `held` and memory at `at`.
+void PointPrinter::copy_words(std::int64_t element_bytes, std::int64_t count,
+                              const std::string& held, bool is_stored) {
+  const std::string constant = is_stored ? "" : "const ";
+  const std::int64_t bytes = element_bytes * count;
+  const std::string word(word_type(bytes));
+  for (std::int64_t w = 0; w < std::max<std::int64_t>(bytes / kWord, 1); ++w) {
+    const std::string which = "[" + number(w) + "]", here = "((" + word + "*)" + held + ")" + which,
+                      there = "((BP_GLOBAL " + constant + word + "*)at)" + which;
+    line(is_stored ? there + " = " + here + ";" : here + " = " + there + ";");
+  }
 }
 
 // The same for all rows and columns, which lie whole chunks apart.

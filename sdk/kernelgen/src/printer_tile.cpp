@@ -47,7 +47,7 @@ std::optional<PointPrinter::Tile> PointPrinter::plan_tile(std::int64_t group) co
   if (kernel_.outer_count < 2 || e_.extents().size() > kernel_.outer_count) return std::nullopt;
   tile.to = kernel_.outer_count - 1;
   tile.from = kNoAxis;
-  tile.chunk = tile.read = kMostElements;
+  tile.chunk = tile.read = has_words(dialect_) ? kMostElements : 1;
   const auto reduce_chunk = [&](std::int64_t& chunk, Expr offset, Storage storage,
                                 std::size_t axis) {
     chunk = std::min(chunk, common_chunk(e_, offset, axis,
@@ -127,28 +127,26 @@ std::string PointPrinter::tile_text(const Tile& tile, bool in_words) {
   chunks_.clear();
   // Along the axis that the operands lie along, into lines of the tile.
   const std::int64_t read = in_words ? tile.read : 1;
-  tile_loop(tile, read, index + to + " = begin_to + line, " + from + " = begin_from + place;", to,
-            [&] {
-              for (std::size_t i = 0; i < tile.loads.size(); ++i) {
-                const Node& n = e_.node(tile.loads[i]);
-                const auto storage = static_cast<Storage>(n.integer);
-                const std::int64_t bytes = storage_bytes(storage);
-                const std::string which = number(static_cast<std::int64_t>(i)),
-                                  element(word_type(bytes)), word(word_type(bytes * read));
-                open("");
-                line("BP_GLOBAL const " + word + "* at = (BP_GLOBAL const " + word + "*)(" +
-                     variable("t", n.index) + " + " + ref(n.a, false) + ");");
-                line(element + " held[" + number(read) + "] BP_ALIGNED_16;");
-                for (std::int64_t w = 0; w < std::max<std::int64_t>(bytes * read / 16, 1); ++w)
-                  line("((" + word + "*)held)[" + number(w) + "] = at[" + number(w) + "];");
-                line("BP_UNROLL");
-                open("for (int i = 0; i < " + number(read) + "; ++i)");
-                line("((BP_LOCAL_AS " + element + "*)tile" + which + ")[line * " +
-                     number(pitch(tile.side, bytes)) + " + place + i] = held[i];");
-                close();
-                close();
-              }
-            });
+  tile_loop(
+      tile, read, index + to + " = begin_to + line, " + from + " = begin_from + place;", to, [&] {
+        for (std::size_t i = 0; i < tile.loads.size(); ++i) {
+          const Node& n = e_.node(tile.loads[i]);
+          const auto storage = static_cast<Storage>(n.integer);
+          const std::int64_t bytes = storage_bytes(storage);
+          const std::string which = number(static_cast<std::int64_t>(i)), element(word_type(bytes));
+          open("");
+          line("BP_GLOBAL const " + std::string(element_type(storage)) +
+               "* at = " + variable("t", n.index) + " + " + ref(n.a, false) + ";");
+          line(element + " held[" + number(read) + "] BP_ALIGNED_16;");
+          copy_words(bytes, read, "held", false);
+          line("BP_UNROLL");
+          open("for (int i = 0; i < " + number(read) + "; ++i)");
+          line("((BP_LOCAL_AS " + element + "*)tile" + which + ")[line * " +
+               number(pitch(tile.side, bytes)) + " + place + i] = held[i];");
+          close();
+          close();
+        }
+      });
   line("BP_BARRIER;");
   // Along the axis that the results lie along.
   for (std::size_t i = 0; i < tile.loads.size(); ++i) {

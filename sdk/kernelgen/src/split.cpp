@@ -221,8 +221,7 @@ std::optional<SplitKernel> split_reductions(const Kernel& kernel, Dialect dialec
   // work-item through a slice.
   constexpr std::int64_t kLeastElements = 1 << 18, kGroups = 1024, kSteps = 16;
   const auto extents = kernel.expressions.extents();
-  if (!schedule.gpu || dialect == Dialect::kC11 || extents.size() == kernel.outer_count)
-    return std::nullopt;
+  if (!schedule.gpu || extents.size() == kernel.outer_count) return std::nullopt;
   const std::int64_t row = product(extents.subspan(kernel.outer_count));
   if (product(extents) < kLeastElements) return std::nullopt;
   const Analysis is(kernel);
@@ -235,7 +234,7 @@ std::optional<SplitKernel> split_reductions(const Kernel& kernel, Dialect dialec
     reduces = reduces || is.depth[value] > 0;
   }
   if (!reduces) return std::nullopt;
-  const auto plan = plan_group(kernel, schedule, 0);
+  const auto plan = plan_group(kernel, dialect, schedule, 0);
   if (!plan) return std::nullopt;
   const std::int64_t groups = group_count(kernel, *plan),
                      sharers = plan->columns      ? plan->group / plan->items

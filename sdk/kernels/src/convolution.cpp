@@ -144,6 +144,17 @@ Gemm::Epilogue store_with_bias(Builder& b, const TensorView& out, std::int64_t g
   };
 }
 
+// The result as matrices of a product, where that is all there is to store.
+std::optional<TensorView> matrices_of(const Builder& b, const TensorView& out, std::int64_t groups,
+                                      const std::optional<TensorView>& bias) {
+  const Columns columns(out, groups);
+  if (bias || has_epilogue(b) || !columns.flat) return std::nullopt;
+  TensorView view = out;
+  view.dims = {out.dims[0], groups, columns.width, product(spatial(out))};
+  view.strides = {out.strides[0], out.strides[1] * columns.width, out.strides[1], columns.step};
+  return view;
+}
+
 // The weight of a convolution, or that of its transpose, tap by tap.
 Taps taps_of(const TensorView& weight, std::int64_t out_width, std::int64_t in_width,
              bool is_transposed) {
@@ -211,6 +222,7 @@ Status forward(Builder& b, const Window& w, const TensorView& x, const TensorVie
   };
   g.b = image_factor(w, x, groups, places, read_at);
   g.epilogue = store_with_bias(b, out, groups, bias);
+  g.result = matrices_of(b, out, groups, bias);
   return add_gemm(b, g);
 }
 
@@ -290,6 +302,7 @@ Status transposed(Builder& b, const Window& w, const TensorView& x, const Tensor
   };
   g.b = image_factor(w, x, groups, places, written_from);
   g.epilogue = store_with_bias(b, out, groups, bias);
+  g.result = matrices_of(b, out, groups, bias);
   return add_gemm(b, g);
 }
 
