@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -237,7 +238,22 @@ constexpr unsigned kMostThreads = 1024;
 int device_count() { return number_of("BACKPLANE_EMULATED_CUDA_DEVICES", 1); }
 int version() { return number_of("BACKPLANE_EMULATED_CUDA_VERSION", 13000); }
 
-thread_local std::vector<ContextHandle> contexts;  // of the thread, the current one last
+// Of a thread, the current one last. Has no destructor: profiles are read while the process ends,
+// when those of the thread's variables have run.
+class ContextStack {
+ public:
+  bool empty() const { return count_ == 0; }
+  void push_back(ContextHandle context) {
+    if (count_ == handles_.size()) std::abort();
+    handles_[count_++] = context;
+  }
+  ContextHandle pop_back() { return handles_[--count_]; }
+
+ private:
+  std::array<ContextHandle, 64> handles_{};
+  std::size_t count_ = 0;
+};
+thread_local ContextStack contexts;
 
 // The error that a context ended with; every later call answers it.
 std::atomic<Code> ended_with{kSuccess};
@@ -448,8 +464,7 @@ Code cuCtxPushCurrent_v2(ContextHandle context) {
 }
 Code cuCtxPopCurrent_v2(ContextHandle* out) {
   if (contexts.empty()) return kInvalidContext;
-  *out = contexts.back();
-  contexts.pop_back();
+  *out = contexts.pop_back();
   return kSuccess;
 }
 
