@@ -230,3 +230,15 @@ def test_number(name: str, backend: str) -> None:
 )
 def test_number_on_opencl(name: str) -> None:
     check(name, "opencl")
+
+
+@pytest.mark.parametrize("number", [-(2**62), -(2**62) - 1, -(2**63), 2**63 - 1])
+def test_the_least_of_all_integers_are_no_sizes(number: int) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.mul(number), x.bitwise_xor(number) + x.shape[0]
+
+    compiled = torch_backplane.compile(f, backend="plugin:reference", dynamic=True)
+    for rows in (3, 5, 7):
+        x = torch.arange(rows)
+        for actual, expected in zip(compiled(x), f(x), strict=True):
+            assert torch.equal(actual, expected)

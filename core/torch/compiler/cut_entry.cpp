@@ -119,10 +119,11 @@ record::Placement place_backward(const record::Recorded& recorded, const partiti
 Status adopt(c10::Device where, runtime::Device*& chosen) {
   runtime::Plugin& plugin = chosen->plugin();
   runtime::Device* same = chosen->torch_device() == where.str() ? chosen : nullptr;
-  for (std::uint32_t i = 0; same == nullptr && i < plugin.device_count(); ++i) {
+  const bool has_others = same == nullptr && !chosen->torch_device().empty();
+  for (std::uint32_t i = 0; has_others && same == nullptr && i < plugin.device_count(); ++i) {
     BP_ASSIGN_OR_RETURN(const bp_device_info info, runtime::describe_device(plugin, i));
     if (std::string_view(info.torch_device.data, info.torch_device.size) != where.str()) continue;
-    BP_ASSIGN_OR_RETURN(same, plugin.device(i));
+    BP_ASSIGN_OR_RETURN(same, plugin.device(i));  // the others are not opened
   }
   if (same == nullptr) return {Code::kUnsupported, plugin.name() + " has no such device"};
   BP_RETURN_IF_ERROR(device::adopted_device(*same).status());

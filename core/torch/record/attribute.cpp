@@ -16,10 +16,21 @@ const c10::Type& strip_optional(const c10::Type& type) {
   return type;
 }
 
+// In an attribute the least of all integers stand for sizes that change.
+Result<ir::Dim> number_attribute(std::int64_t number) {
+  const ir::Dim dim(number);
+  if (!dim.is_class()) return dim;
+  return Status(Code::kUnsupported,
+                "the number " + std::to_string(number) + ", for which graphs have no room");
+}
+
 Result<ir::AttributeValue> list_attribute(const c10::IValue& value) {
   if (value.isIntList()) {
     std::vector<ir::Dim> dims;
-    for (const std::int64_t item : value.toIntVector()) dims.emplace_back(item);
+    for (const std::int64_t item : value.toIntVector()) {
+      BP_ASSIGN_OR_RETURN(const ir::Dim dim, number_attribute(item));
+      dims.push_back(dim);
+    }
     return ir::AttributeValue(std::move(dims));
   }
   if (value.isDoubleList()) return ir::AttributeValue(value.toDoubleVector());
@@ -38,7 +49,8 @@ Result<ir::AttributeValue> list_attribute(const c10::IValue& value) {
     if (item.isInt()) {
       const std::int64_t number = item.toInt();
       any_whole = true;
-      dims.emplace_back(number);
+      BP_ASSIGN_OR_RETURN(const ir::Dim dim, number_attribute(number));
+      dims.push_back(dim);
       reals.push_back(static_cast<double>(number));
     } else if (item.isDouble()) {
       any_real = true;
@@ -70,7 +82,10 @@ Result<ir::AttributeValue> attribute_value(const c10::Type& type, const c10::IVa
       break;
   }
   if (value.isBool()) return AttributeValue(value.toBool());
-  if (value.isInt()) return AttributeValue(ir::Dim(value.toInt()));
+  if (value.isInt()) {
+    BP_ASSIGN_OR_RETURN(const ir::Dim dim, number_attribute(value.toInt()));
+    return AttributeValue(dim);
+  }
   if (value.isDouble()) return AttributeValue(value.toDouble());
   if (value.isString()) return AttributeValue(value.toStringRef());
   if (value.isComplexDouble()) {

@@ -168,23 +168,21 @@ at::Tensor& bernoulli_(at::Tensor& self, double probability,
 
 // True with that probability, element by element: made of one drawn number where the tensor is, so
 // that no random numbers cross to a device, and the backward may compute the mask again. The
-// finalizer of SplitMix64 over the elements' numbers (Steele, Lea and Flood 2014), with its shifts
-// made logical. 2^-32 is lost of the probability.
+// mixer `moremur` (Pelle Evensen 2019) over the elements' numbers, with logical shifts: floors of
+// quotients, without the sign. The probability is rounded down to 32 bits.
 at::Tensor mask_of_one_draw(const at::Tensor& like, double probability) {
   const at::TensorOptions as_long = like.options().dtype(at::kLong);
   const at::Tensor seed = at::randint(std::numeric_limits<std::int64_t>::max(), {}, as_long);
   at::Tensor bits = at::arange(like.numel(), as_long).view(like.sizes()).add(seed);
-  const auto times = [&](std::uint64_t factor) {
-    bits = bits.mul(static_cast<std::int64_t>(factor));
-  };
+  const auto times = [&](std::int64_t factor) { bits = bits.mul(factor); };
   const auto shifted = [&](int by) {
-    return bits.__rshift__(by).bitwise_and((std::int64_t{1} << (64 - by)) - 1);
+    return bits.floor_divide(std::int64_t{1} << by).bitwise_and((std::int64_t{1} << (64 - by)) - 1);
   };
-  times(0x9e3779b97f4a7c15);
-  bits = bits.bitwise_xor(shifted(30));
-  times(0xbf58476d1ce4e5b9);
   bits = bits.bitwise_xor(shifted(27));
-  times(0x94d049bb133111eb);
+  times(0x3c79ac492ba7b653);
+  bits = bits.bitwise_xor(shifted(33));
+  times(0x1c69b3f74ac4ae35);
+  bits = bits.bitwise_xor(shifted(27));
   constexpr double kRange = 4294967296.0;  // 2^32: the upper half
   return shifted(32).lt(static_cast<std::int64_t>(probability * kRange));
 }

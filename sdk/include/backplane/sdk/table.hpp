@@ -23,11 +23,9 @@ struct Plugin {
 // runtime may have ended before.
 inline Plugin& g_plugin = *new Plugin;
 
-inline bp_device_info describe(DeviceSlot& slot) {
-  slot.info = slot.device->info();
+// Of what was said when the plugin was loaded: earlier answers point into it.
+inline bp_device_info describe(const DeviceSlot& slot) {
   const DeviceInfo& in = slot.info;
-  slot.rates.clear();
-  for (const Rate& r : in.rates) slot.rates.push_back({r.dtype, 0, r.flop_per_s});
   auto out = make<bp_device_info>();
   out.kind = in.kind;
   out.flags = in.flags;
@@ -513,6 +511,7 @@ struct Table {
       auto& slot = detail::g_plugin.devices.emplace_back();
       slot.device = std::move(one);
       slot.info = slot.device->info();
+      for (const Rate& r : slot.info.rates) slot.rates.push_back({r.dtype, 0, r.flop_per_s});
     };
     detail::g_plugin.devices.clear();
     if constexpr (requires { D::enumerate(); }) {
