@@ -12,6 +12,7 @@
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
 #include "core/torch/bridge/dtype.h"
+#include "core/torch/bridge/errors.h"
 #include "core/torch/compiler/verification.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/generator.h"
@@ -477,6 +478,10 @@ Result<std::vector<at::Tensor>> CompiledFunction::run(std::span<Argument> argume
         if (root->defined())
           static_cast<void>(new at::Tensor(*root));  // for good: a device may write to it
     runner.rethrow();
+    // Whoever has the program run again loses the device: PyTorch's kernels there end its context
+    // over such data.
+    if (torch_device_ != nullptr && torch_device_->is_adopted() && bridge::refuses_data(status))
+      bridge::raise_error("BP-0108", status);
     return status;
   }
   for (auto& [root, tensor] : scratch.brought) scratch.roots[root] = Root::owned(std::move(tensor));

@@ -21,7 +21,7 @@
 #include <dlfcn.h>
 #include <torch/library.h>
 
-#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -280,7 +280,12 @@ at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::Sym
 }
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  at::native::cpu_fallback(op, stack);
+  try {
+    at::native::cpu_fallback(op, stack);
+  } catch (const c10::IndexError& error) {
+    std::fprintf(stderr, "device-side assert, the context is lost: %s\n", error.what());
+    std::abort();
+  }
 }
 
 }  // namespace
