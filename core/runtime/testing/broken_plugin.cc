@@ -144,7 +144,7 @@ __attribute__((constructor)) void at_load() { backplane_symbol_of_fake_torch(); 
       table.struct_size = 60000;
       break;
     case BROKEN_SMALL_TABLE:
-      table.struct_size = sizeof(table) - sizeof(void*);
+      table.struct_size = offsetof(bp_plugin_api, profile_end);  // an entry less than version 0.2
       break;
     case BROKEN_HALF_GROUP:
       table.stream_create = create_stream;
