@@ -71,7 +71,7 @@ TEST_F(WarpsTest, FragmentsMultiply) {
       Words a{}, b{};
       for (int i = 0; i < kSide; ++i)
         for (int j = 0; j < kSide; ++j) {
-          const auto at = static_cast<std::size_t>(i * kSide + j);
+          const auto at = static_cast<std::size_t>(i) * kSide + static_cast<std::size_t>(j);
           a[at] = half_of(element(0, i, j), is_bf16);
           b[at] = half_of(by_rows ? element(1, i, j) : element(1, j, i), is_bf16);
         }

@@ -143,7 +143,7 @@ std::vector<DeviceFacts> find_devices() {
     throw std::runtime_error("no OpenCL device: " + std::to_string(platform_count) +
                              " platform(s) without a device");
   // Whoever has a GPU means it: a driver for the CPU may lie beside its driver.
-  std::ranges::stable_partition(found, [](const DeviceFacts& f) { return !f.is_cpu; });
+  std::stable_partition(found.begin(), found.end(), [](const DeviceFacts& f) { return !f.is_cpu; });
   const char* wanted = std::getenv("BACKPLANE_OPENCL_DEVICE");
   std::string names;
   for (std::uint32_t i = 0; i < found.size(); ++i) {

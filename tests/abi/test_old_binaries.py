@@ -48,9 +48,7 @@ def run(program: str, version: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "version"), [("hello", "0.2"), ("npu", "0.2"), ("hello", "0.3")]
-)
+@pytest.mark.parametrize(("name", "version"), [("hello", "0.2"), ("npu", "0.2"), ("hello", "0.3")])
 def test_a_version_that_is_served_computes(name: str, version: str) -> None:
     done = run(PROGRAM.format(name=name), version)
     assert done.returncode == 0, done.stderr

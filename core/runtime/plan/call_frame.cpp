@@ -416,8 +416,7 @@ void IdleFrames::trim(Device* device, void* frames) {
     }
   }
   std::ranges::sort(queues);
-  const auto repeated = std::ranges::unique(queues);
-  queues.erase(repeated.begin(), repeated.end());
+  queues.erase(std::unique(queues.begin(), queues.end()), queues.end());
   for (DeviceQueue* const queue : queues) queue->drain();
 }
 
