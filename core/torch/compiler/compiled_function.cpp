@@ -255,8 +255,7 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   const ir::Graph& graph = made->graph_->graph();
   made->fallback_.resize(graph.nodes.size());
   at::Generator generator;  // undefined: the CPU's
-  if (made->torch_device_ != nullptr && !made->torch_device_->is_hidden() &&
-      !made->torch_device_->is_adopted())
+  if (made->torch_device_ != nullptr && made->torch_device_->has_generator())
     generator = device::host_generator(device::default_generator(made->torch_device_->index()));
   std::vector<bool> on_plugin(graph.nodes.size(), false);
   for (const auto& report : made->graph_->partitions())

@@ -218,9 +218,8 @@ Result<std::vector<at::Tensor>> Verification::call(CompiledFunction& function,
                                                    std::span<const std::int64_t> sizes) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const runtime::Device* const distrusted = find_distrusted();
-  const bool draws_elsewhere = draws_ && function.torch_device_ != nullptr &&
-                               !function.torch_device_->is_hidden() &&
-                               !function.torch_device_->is_adopted();
+  const bool draws_elsewhere =
+      draws_ && function.torch_device_ != nullptr && function.torch_device_->has_generator();
   if (distrusted != nullptr && options_.strict)
     return Status(Code::kDataCorrupt,
                   distrusted->label() + " gave a wrong result before and is not asked any more");

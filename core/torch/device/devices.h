@@ -36,6 +36,8 @@ class TorchDevice {
   c10::DeviceIndex index() const { return torch_device_.index(); }
   bool is_hidden() const { return kind_ == Kind::kHidden; }
   bool is_adopted() const { return kind_ == Kind::kAdopted; }
+  // Else random numbers come from the CPU's.
+  bool has_generator() const { return kind_ == Kind::kOwn; }
   bp_buffer* imported_memory() const { return memory_; }
   Pool& pool() { return pool_; }  // empty for ever on an adopted device
   // Kernels work on host memory in place, and every call is over when it returns: what is on the

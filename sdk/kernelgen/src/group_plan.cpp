@@ -6,11 +6,6 @@
 namespace backplane::kernelgen {
 namespace {
 
-std::int64_t product(std::span<const std::int64_t> extents) {
-  std::int64_t n = 1;
-  for (const std::int64_t e : extents) n *= e;
-  return n;
-}
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // What a group stores, and reads at the same element: it is stored by another work-item than reads

@@ -3,9 +3,17 @@
 
 #include <backplane/kernelgen/kernel.hpp>
 
+#include <cstdint>
 #include <optional>
+#include <span>
 
 namespace backplane::kernelgen {
+
+inline std::int64_t product(std::span<const std::int64_t> extents) {
+  std::int64_t n = 1;
+  for (const std::int64_t e : extents) n *= e;
+  return n;
+}
 
 struct GroupPlan {
   // A group takes columns that lie side by side, and its lines of work-items share their elements;

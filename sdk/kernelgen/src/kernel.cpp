@@ -30,12 +30,6 @@ std::size_t choose_lane_axis(const Kernel& kernel, std::int64_t lanes) {
   return best;
 }
 
-std::int64_t product(std::span<const std::int64_t> extents) {
-  std::int64_t n = 1;
-  for (const std::int64_t e : extents) n *= e;
-  return n;
-}
-
 }  // namespace
 
 std::string decode_points(const Kernel& kernel, std::size_t count, const std::string& flat,

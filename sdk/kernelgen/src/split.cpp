@@ -8,12 +8,6 @@
 namespace backplane::kernelgen {
 namespace {
 
-std::int64_t product(std::span<const std::int64_t> extents) {
-  std::int64_t n = 1;
-  for (const std::int64_t e : extents) n *= e;
-  return n;
-}
-
 // By expression: how many reductions stand under it, itself included; whether it changes inside the
 // loops; whether a store needs it.
 struct Analysis {

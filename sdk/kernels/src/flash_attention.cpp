@@ -134,6 +134,14 @@ class Parameters {
     value(name, v);
     fill(name, "(int)" + name);
   }
+  void sizes(const Attention& a) {
+    integer("batches", a.batch);
+    integer("heads", a.heads);
+    integer("sharing", a.heads / a.key.dims[1]);
+    integer("queries", a.queries);
+    integer("keys", a.keys);
+    integer("depth", a.depth);
+  }
   void real(const std::string& name, double v) {
     value(name, std::bit_cast<std::int32_t>(static_cast<float>(v)));
     fill(name, "BP_BITS_F32(" + name + ")");
@@ -237,12 +245,7 @@ Result<bool> add_flash_attention(Builder& builder, const Attention& a, const Ten
     p.memory("sums", "", "float", *sums);
     p.strides("sums", *sums, {"_batch", "_head", "_row"}, 1);
   }
-  p.integer("batches", a.batch);
-  p.integer("heads", a.heads);
-  p.integer("sharing", sharing);
-  p.integer("queries", a.queries);
-  p.integer("keys", a.keys);
-  p.integer("depth", a.depth);
+  p.sizes(a);
   p.integer("together", heads_together(a, a.keys, sharing));
   p.real("scale", a.scale * std::numbers::log2e);
   launch(builder, forward_attention_text(), "bp_attend", "bp_attention", cut,
@@ -283,12 +286,7 @@ Result<bool> add_flash_gradients(Builder& builder, const Attention& a,
     if (a.mask) p.mask(*a.mask);
     p.memory("facts", "", "const float", *facts);
     p.integer("held_queries", facts->dims[2]);
-    p.integer("batches", a.batch);
-    p.integer("heads", a.heads);
-    p.integer("sharing", sharing);
-    p.integer("queries", a.queries);
-    p.integer("keys", a.keys);
-    p.integer("depth", a.depth);
+    p.sizes(a);
     p.integer("together", heads_together(a, columns, by_keys ? 1 : sharing));
     p.real("scale", a.scale);
     p.real("times_log2_e", a.scale * std::numbers::log2e);
