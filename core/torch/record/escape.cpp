@@ -104,34 +104,34 @@ Verdict judge(const Escape& escape, PyObject* self, PyObject* argument) {
   return Verdict::kRaised;
 }
 
+template <class Original>
+PyObject* judged(const Escape& escape, PyObject* self, PyObject* first, const Original& original) {
+  switch (judge(escape, self, first)) {
+    case Verdict::kRaised:
+      return nullptr;
+    case Verdict::kNothingToDo:
+      return Py_NewRef(self);
+    case Verdict::kPass:
+      break;
+  }
+  return original();
+}
+
 template <std::size_t kIndex>
 PyObject* with_keywords(PyObject* self, PyObject* arguments, PyObject* keywords) {
   PyObject* const first = arguments && PyTuple_Check(arguments) && PyTuple_GET_SIZE(arguments) > 0
                               ? PyTuple_GET_ITEM(arguments, 0)
                               : nullptr;
-  switch (judge(kEscapes[kIndex], self, first)) {
-    case Verdict::kRaised:
-      return nullptr;
-    case Verdict::kNothingToDo:
-      return Py_NewRef(self);
-    case Verdict::kPass:
-      break;
-  }
-  return reinterpret_cast<PyCFunctionWithKeywords>(
-      reinterpret_cast<void (*)()>(g_originals[kIndex]))(self, arguments, keywords);
+  return judged(kEscapes[kIndex], self, first, [&] {
+    return reinterpret_cast<PyCFunctionWithKeywords>(
+        reinterpret_cast<void (*)()>(g_originals[kIndex]))(self, arguments, keywords);
+  });
 }
 
 template <std::size_t kIndex>
 PyObject* without_keywords(PyObject* self, PyObject* argument) {
-  switch (judge(kEscapes[kIndex], self, argument)) {
-    case Verdict::kRaised:
-      return nullptr;
-    case Verdict::kNothingToDo:
-      return Py_NewRef(self);
-    case Verdict::kPass:
-      break;
-  }
-  return g_originals[kIndex](self, argument);
+  return judged(kEscapes[kIndex], self, argument,
+                [&] { return g_originals[kIndex](self, argument); });
 }
 
 // The entry is the one PyTorch's type was built from, so its identity, which TorchDynamo and others

@@ -42,11 +42,10 @@ BP_FN $F bp_expm1_reduced_$X($F r) {
   return p * (r * r) + r;
 }
 )"},
-    // The power of two is added to the exponent; results that would be subnormal are zero. What is
+    // The power of two is added to the exponent, so it has to be that of a normal number. What is
     // out of range runs through and is replaced at the end, NaN with it.
-    {"exp", Op::kExp, R"(
-BP_FN $F bp_exp_normal_$X($F v) {
-  $F shifted = v * 1.44269504088896341f + 0x1.8p23f;
+    {"exp_reduced", Op::kConstant, R"(
+BP_FN $F bp_exp_reduced_$X($F v, $F shifted) {
   $F n = shifted - 0x1.8p23f;
   $F r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
   $F p = r * 1.3814537e-3f + 8.3687460e-3f;
@@ -54,12 +53,29 @@ BP_FN $F bp_exp_normal_$X($F v) {
   p = p * r + 1.6666521e-1f;
   p = p * r + 4.9999994e-1f;
   p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  return BP_RAISE_$X(p, shifted);
+  return p * r + 1.0f;
 }
-BP_FN $F bp_exp_$X($F x) {
-  $F y = BP_SEL_$X(x <= 88.7228317f, bp_exp_normal_$X(x), x + BP_INFINITY);
+BP_FN $F bp_exp_in_range_$X($F v) {
+  $F shifted = v * 1.44269504088896341f + 0x1.8p23f;
+  return BP_RAISE_$X(bp_exp_reduced_$X(v, shifted), shifted);
+}
+)"},
+    // Results that would be subnormal are zero.
+    {"exp_normal", Op::kExpNormal, R"(
+BP_FN $F bp_exp_normal_$X($F x) {
+  $F y = BP_SEL_$X(x <= 88.7228317f, bp_exp_in_range_$X(x), x + BP_INFINITY);
   return BP_SEL_$X(x < -87.3365402f, ($F)(0.0f), y);
+}
+)"},
+    // Subnormal results come from a normal one, 2^64 times as large.
+    {"exp", Op::kExp, R"(
+BP_FN $F bp_exp_$X($F x) {
+  $F shifted = x * 1.44269504088896341f + 0x1.8p23f;
+  $F p = bp_exp_reduced_$X(x, shifted);
+  $F y = BP_RAISE_$X(p, shifted + BP_SEL_$X(x < -87.3365402f, ($F)(64.0f), ($F)(0.0f)));
+  y = y * BP_SEL_$X(x < -87.3365402f, ($F)(0x1p-64f), ($F)(1.0f));
+  y = BP_SEL_$X(x <= 88.7228317f, y, x + BP_INFINITY);
+  return BP_SEL_$X(x < -104.0f, ($F)(0.0f), y);
 }
 )"},
     {"expm1", Op::kExpm1, R"(
@@ -122,13 +138,13 @@ BP_FN $F bp_tanh_$X($F x) {
   p = p * z - 3.33332819422e-1f;
   $F small = p * z * x + x;
   $F capped = BP_SEL_$X(a > 10.0f, ($F)(10.0f), a);
-  $F large = 1.0f - 2.0f / (bp_exp_$X(capped + capped) + 1.0f);
+  $F large = 1.0f - 2.0f / (bp_exp_in_range_$X(capped + capped) + 1.0f);
   $F y = bp_copysign_$X(BP_SEL_$X(a < 0.625f, small, large), x);
   return BP_SEL_$X(x != x, x, y);
 }
 )"},
     {"sigmoid", Op::kSigmoid, R"(
-BP_FN $F bp_sigmoid_$X($F x) { return 1.0f / (1.0f + bp_exp_$X(-x)); }
+BP_FN $F bp_sigmoid_$X($F x) { return 1.0f / (1.0f + bp_exp_normal_$X(-x)); }
 )"},
     // A polynomial near zero, 1 - exp(polynomial) elsewhere.
     {"erf", Op::kErf, R"(
@@ -147,7 +163,7 @@ BP_FN $F bp_erf_$X($F x) {
   q = q * t - 1.06777877e-1f;
   q = q * t - 6.34846687e-1f;
   q = q * t - 1.28717512e-1f;
-  $F large = bp_copysign_$X(1.0f - bp_exp_normal_$X(q * t - t), x);
+  $F large = bp_copysign_$X(1.0f - bp_exp_in_range_$X(q * t - t), x);
   return BP_SEL_$X(a > 0.927734375f, large, small);
 }
 )"},
@@ -190,7 +206,8 @@ struct Library {
   std::string_view f32, f64, opencl;
 };
 constexpr Library kLibrary[] = {
-    {Op::kExp, "expf", "exp", "exp"},         {Op::kExpm1, "expm1f", "expm1", "expm1"},
+    {Op::kExpNormal, "expf", "exp", "exp"},   {Op::kExp, "expf", "exp", "exp"},
+    {Op::kExpm1, "expm1f", "expm1", "expm1"},
     {Op::kLog, "logf", "log", "log"},         {Op::kLog1p, "log1pf", "log1p", "log1p"},
     {Op::kTanh, "tanhf", "tanh", "tanh"},     {Op::kErf, "erff", "erf", "erf"},
     {Op::kErfc, "erfcf", "erfc", "erfc"},     {Op::kLgamma, "lgammaf", "lgamma", "lgamma"},

@@ -15,23 +15,24 @@ struct Function {
   const char *name, *reference;
   double ulp;        // bound, in units of float32's last place
   double floor = 0;  // smaller results have the last place of this
+  double subnormal = 1.5;  // bound below the smallest normal number, in units of its last place
 };
 constexpr Function kFunctions[] = {
     {"exp", "exp(x)", 1.5}, {"expm1", "expm1(x)", 2},
     {"log", "log(x)", 1.5}, {"log1p", "log1p(x)", 2.5},
-    {"tanh", "tanh(x)", 3}, {"sigmoid", "1 / (1 + exp(-x))", 3.5},
+    {"tanh", "tanh(x)", 3}, {"sigmoid", "1 / (1 + exp(-x))", 3.5, 0, 0x1p23},
+    {"exp_normal", "exp(x)", 1.5, 0, 0x1p23},
     {"erf", "erf(x)", 1.5}, {"normal_cdf", "0.5 * erfc(-x * 0.70710678118654752440)", 2, 0.5}};
 
 // Prints, per function, the largest error in ULP of float32, and in steps of the half that the
 // result is stored in (0 for float32). What only one side says is infinite or no number is 1e9.
-// Results below the smallest normal number may be off by as much as that number's last place.
 constexpr const char* kCheck = R"(
-static double error(float got, double want, double least) {
+static double error(float got, double want, double least, double subnormal) {
   if (want != want) return got != got ? 0 : 1e9;
   float w = (float)want;
   if (isinf(w)) return got == w ? 0 : 1e9;
   if (got != got || isinf(got)) return 1e9;
-  if (!least && fabs(want) < 0x1p-126) return fabs(got - want) > 0x1p-126 ? 1e9 : 0;
+  if (!least && fabs(want) < 0x1p-126) return fabs(got - want) > subnormal * 0x1p-149 ? 1e9 : 0;
   int exponent;
   frexp(fmax(fabs(want), least), &exponent);
   return fabs((double)got - want) / ldexp(1.0, exponent - 24);
@@ -54,11 +55,12 @@ static float input(uint64_t i, int kind) {
 
 // kind 0: float32, 1: bfloat16, 2: float16.
 std::string sweep(const Function& f, int kind) {
-  const std::string k = std::to_string(kind), least = std::to_string(f.floor);
+  const std::string k = std::to_string(kind), least = std::to_string(f.floor),
+                    subnormal = std::to_string(f.subnormal);
   return std::string("  { double worst = 0, far = 0;\n    for (uint64_t i = 0; i < ") +
          (kind == 0 ? "(1ULL << 32); i += 1009" : "65536; ++i") + ") {\n      float v = input(i, " +
          k + "); double x = v, want = " + f.reference + "; float got = bp_" + f.name +
-         "_1(v);\n      worst = fmax(worst, error(got, want, " + least +
+         "_1(v);\n      worst = fmax(worst, error(got, want, " + least + ", " + subnormal +
          "));\n      far = fmax(far, steps(got, want, " + least + ", " + k +
          "));\n    }\n    printf(\"%g %g \", worst, far); }\n";
 }

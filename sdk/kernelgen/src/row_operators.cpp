@@ -17,7 +17,7 @@ Expr mean(Emitter& m, Expr x) {
 Results softmax(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr x = m.in(0, m.type());
-  const Expr power = e.unary(Op::kExp, e.sub(x, e.reduce(Reduction::kTop, x)));
+  const Expr power = e.unary(Op::kExpNormal, e.sub(x, e.reduce(Reduction::kTop, x)));
   return {e.mul(power, e.div(m.number(1), sum(m, power)))};
 }
 // Rows of minus infinity give zeros.
@@ -25,13 +25,13 @@ Results safe_softmax(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr x = m.in(0, m.type()), top = e.reduce(Reduction::kMax, x);
   const Expr masked = e.binary(Op::kEq, top, m.number(-kInfinity));
-  const Expr power = e.unary(Op::kExp, e.sub(x, e.select(masked, m.number(0), top)));
+  const Expr power = e.unary(Op::kExpNormal, e.sub(x, e.select(masked, m.number(0), top)));
   return {e.mul(power, e.select(masked, m.number(0), e.div(m.number(1), sum(m, power))))};
 }
 Results log_softmax(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr x = m.in(0, m.type()), top = e.reduce(Reduction::kTop, x);
-  const Expr total = sum(m, e.unary(Op::kExp, e.sub(x, top)));
+  const Expr total = sum(m, e.unary(Op::kExpNormal, e.sub(x, top)));
   return {e.sub(e.sub(x, top), e.unary(Op::kLog, total))};
 }
 Results softmax_backward(Expressions& e, OperatorSource& s) {  // grad, output
@@ -137,7 +137,7 @@ Results log_sum_exp(Expressions& e, OperatorSource& s) {
   const Expr x = m.in(0, m.type()), top = e.reduce(Reduction::kTop, x);
   const Expr infinite = e.binary(Op::kEq, e.unary(Op::kAbs, top), m.number(kInfinity));
   const Expr shift = e.select(infinite, m.number(0), top);
-  return {e.add(e.unary(Op::kLog, sum(m, e.unary(Op::kExp, e.sub(x, shift)))), shift)};
+  return {e.add(e.unary(Op::kLog, sum(m, e.unary(Op::kExpNormal, e.sub(x, shift)))), shift)};
 }
 Results vector_norm(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

@@ -114,7 +114,7 @@ Status forward(Builder& b, std::size_t mask) {
     const Expr x = d.load(scores, at), top = e.reduce(Reduction::kMax, x);
     const Expr masked =
         e.binary(Op::kEq, top, e.constant(a.type, -kInfinity));  // nothing to attend to
-    const Expr power = e.unary(Op::kExp, e.sub(x, e.select(masked, e.constant(a.type, 0), top)));
+    const Expr power = e.unary(Op::kExpNormal, e.sub(x, e.select(masked, e.constant(a.type, 0), top)));
     const Expr sum = e.reduce(Reduction::kSum, power);
     d.store(
         weights, at,
@@ -165,7 +165,7 @@ Status flash_backward(Builder& b) {
     Expressions& e = d.e();
     const Expr l = d.load(*lse, row(axes));
     const Expr nothing = e.binary(Op::kEq, l, e.constant(a.type, -kInfinity));
-    const Expr p = e.unary(Op::kExp, e.sub(score(a, d, x, axes), e.cast(l, a.type)));
+    const Expr p = e.unary(Op::kExpNormal, e.sub(score(a, d, x, axes), e.cast(l, a.type)));
     d.store(weights, axes, e.select(nothing, e.constant(a.type, 0), p));
     return {};
   };

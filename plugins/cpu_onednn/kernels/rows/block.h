@@ -42,10 +42,9 @@ inline Domain domain_of(Type t) {
 #define BP_TERNARY_OPCODES(X) X(Normalize) X(Where) X(Affine)
 // clang-format on
 
-// Of a row, to one value: over a; over a * b; over (a - b)^2; over exp(a - b).
+// Of a row, to one value: over a; over a * b; over exp(a - b).
 // clang-format off
-#define BP_REDUCE_OPCODES(X) \
-  X(RowSum) X(RowMax) X(RowMin) X(RowProd) X(RowDot) X(RowSquaredDifference) X(RowSumExp)
+#define BP_REDUCE_OPCODES(X) X(RowSum) X(RowMax) X(RowMin) X(RowDot) X(RowSumExp)
 // clang-format on
 
 // ExpSum: exp(a - b), and its sum to the second target. Moments: the mean, and to the second target

@@ -325,14 +325,8 @@ BlockFunction other(Opcode op) {
       return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return a != 0 ? b : c; }); };
     case Opcode::kRowSum:
       return [](const BlockArgs& g) { fold<T>(g, 0, [](T t, T a, T) { return t + a; }); };
-    case Opcode::kRowProd:
-      return [](const BlockArgs& g) { fold<T>(g, 1, [](T t, T a, T) { return t * a; }); };
     case Opcode::kRowDot:
       return [](const BlockArgs& g) { fold<T>(g, 0, [](T t, T a, T b) { return t + a * b; }); };
-    case Opcode::kRowSquaredDifference:
-      return [](const BlockArgs& g) {
-        fold<T>(g, 0, [](T t, T a, T b) { return t + (a - b) * (a - b); });
-      };
     case Opcode::kRowMax:
       return [](const BlockArgs& g) {
         const T start =

@@ -39,6 +39,7 @@ enum class Op : std::uint8_t {
   kNot,     // of truth values
   kBitNot,  // of integers
   kExp,
+  kExpNormal,  // zero where the result would be subnormal: beside terms that are near one
   kExpm1,
   kLog,
   kLog1p,
