@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import itertools
+import operator
 import os
 import pathlib
 import sys
@@ -112,8 +113,10 @@ def _compile_module(
             "__module__": kind.__module__,
             "__qualname__": kind.__qualname__,
             "__call__": lambda self, *args, **kwargs: self._backplane_compiled(*args, **kwargs),
+            "__copy__": lambda self: again(copy.copy(module)),
             "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
-            "__reduce_ex__": lambda self, protocol: module.__reduce_ex__(protocol),
+            # pickle wants what it makes anew to be of the object's own class; this makes nothing.
+            "__reduce_ex__": lambda self, protocol: (operator.itemgetter(0), ((module,),)),
         },
     )
     # As its base written in C does: the class's own __new__ may want arguments, or make another.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -276,3 +277,24 @@ def test_plugin() -> None:
     close(step(compiled, (a,)), step(copy.deepcopy(module), (a,)))
     assert captured(compiled), frontend.counters(compiled)
     assert len(frontend.entries(compiled)) == 2
+
+
+def test_a_compiled_module_is_pickled_as_the_module_itself():
+    module = nn.Linear(2, 2)
+    compiled = frontend.compile(module, backend="reference")
+    compiled(torch.ones(1, 2))
+    again = pickle.loads(pickle.dumps({"compiled": compiled, "module": module}))
+    assert again["compiled"] is again["module"]
+    assert type(again["module"]) is nn.Linear
+    assert torch.equal(again["module"].weight, module.weight)
+
+
+def test_a_shallow_copy_of_a_compiled_module_is_compiled_and_shares_its_weights():
+    module = nn.Linear(2, 2)
+    compiled = frontend.compile(module, backend="reference")
+    copied = copy.copy(compiled)
+    assert copied.weight is module.weight
+    copied.added = 1
+    assert not hasattr(module, "added")
+    torch.testing.assert_close(copied(torch.ones(1, 2)), module(torch.ones(1, 2)))
+    assert frontend.counters(copied)["entries"] == 1

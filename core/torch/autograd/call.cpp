@@ -36,6 +36,7 @@ using record::OutputKind;
 // The memory of `base` as an output shows it: a view that autograd knows where both are
 // differentiated, else one that it does not.
 at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
+  const at::AutoGradMode grad(at::GradMode::is_enabled() && !info.is_bare);
   const bool differentiated =
       info.requires_grad && base.requires_grad() && at::GradMode::is_enabled();
   // A write through the base that has a history gives none to what is detached from it. Where
@@ -173,12 +174,25 @@ class Call {
         outputs_[i] = view_of(outputs_[info.base], info);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
         outputs_[i] = values_[info.graph_output];
-        if (node_ && info.tangent != kAbsent) outputs_[i] = view_with_own_gradient(outputs_[i]);
+        if (node_ && shares_with_differentiated(i))
+          outputs_[i] = view_with_own_gradient(outputs_[i]);
+        else if (node_ && info.tangent == kAbsent)
+          outputs_[i] = outputs_[i].detach();  // may be the very value that another output is
       } else {
         continue;
       }
       if (node_ && info.tangent != kAbsent) torch::autograd::set_history(outputs_[i], pointer_);
     }
+  }
+
+  // Whether this output and another one over its memory are both differentiated.
+  bool shares_with_differentiated(std::size_t output) const {
+    const OutputInfo& info = sizes_->outputs[output];
+    std::size_t differentiated = 0;
+    for (const OutputInfo& other : sizes_->outputs)
+      differentiated += other.kind == OutputKind::kSharedWithOutput && other.base == info.base &&
+                        other.tangent != kAbsent;
+    return info.tangent != kAbsent && differentiated > 1;
   }
 
   void write_back() {
@@ -218,7 +232,10 @@ class Call {
       if (saved.needs_copy) {
         node_->save(*copy++, /*is_output=*/false);
       } else if (saved.is_argument) {
-        node_->save(input(saved.position), /*is_output=*/false);
+        const at::Tensor& argument = input(saved.position);
+        // Autograd keeps no inference tensor. The copy that the program has to make of it for eager
+        // mode is gone from the graph.
+        node_->save(argument.is_inference() ? argument.clone() : argument, /*is_output=*/false);
       } else if (saved.shared_with != kAbsent) {
         // A name of its own for the memory, which counts the output's writes.
         const at::Tensor value = values_[saved.position].variable_data();

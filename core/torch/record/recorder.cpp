@@ -295,10 +295,16 @@ class Recording {
   bool is_handed(const at::Tensor& tensor) const {
     return std::ranges::any_of(handed_, [&](const Handed& h) { return h.given.is_same(tensor); });
   }
-  // Where gradients are off: it asks for gradients as its base does, and has no history.
-  bool is_bare_view(const at::Tensor& tensor) const {
-    return tensor.is_view() && is_handed(at::Tensor(tensor._base())) &&
+  // Made where gradients are off: it asks for gradients as its base does, and has no history.
+  static bool is_bare_view(const at::Tensor& tensor) {
+    return tensor.is_view() && tensor.requires_grad() &&
            !torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_;
+  }
+
+  // It, or what it is a view of.
+  static bool is_behind_bare_view(const at::Tensor& tensor) {
+    const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
+    return view && view->get_creation_meta() == torch::autograd::CreationMeta::NO_GRAD_MODE;
   }
 
   Status add_output(const c10::IValue& result) {
@@ -323,11 +329,18 @@ class Recording {
     info.requires_grad = tensor.requires_grad();
     info.is_view = tensor.is_view();
     // A call makes no history where gradients are off.
+    const bool is_bare = !is_handed(tensor) && is_bare_view(tensor);
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor) &&
-        !is_bare_view(tensor))
+        !(is_bare && is_handed(at::Tensor(tensor._base()))))
       return unsupported("the program turns gradients on where its caller has turned them off");
     BP_RETURN_IF_ERROR(find_base(tensor, index, info));
     info.pending = find_pending(tensor);
+    info.is_bare = is_bare && had_grad_;
+    const bool shows_base =
+        info.kind == OutputKind::kViewOfArgument || info.kind == OutputKind::kViewOfOutput;
+    if (had_grad_ && info.requires_grad && is_behind_bare_view(tensor) &&
+        !(info.is_bare && shows_base))
+      return {Code::kEagerOnly, "a result is a view that was made where gradients are off"};
     recorded_.outputs.push_back(std::move(info));
     return {};
   }
@@ -401,7 +414,8 @@ class Recording {
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
       const at::Tensor& other = output_tensors_[earlier];
       if (!other.defined() || storage != storage_of(other)) continue;
-      if (reads_memory_otherwise(output_values_[index], {output_values_[earlier], kNoValue}))
+      if (find_pending(tensor) || find_pending(other) ||
+          reads_memory_otherwise(output_values_[index], {output_values_[earlier], kNoValue}))
         return unsupported("a result shows another conjugated or negated");
       if (info.base == kAbsent) info.base = earlier;
       info.kind = OutputKind::kSharedWithOutput;

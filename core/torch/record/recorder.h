@@ -58,9 +58,10 @@ struct OutputInfo {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t storage_offset = 0;  // as the program sees it: from the start of the storage
   bool requires_grad = false;
-  bool is_view = false;             // as autograd sees it
-  bool is_detached = false;         // shares memory with its base, of which autograd knows nothing
-  Pending pending;                  // kFresh: what the caller is to find pending on it
+  bool is_view = false;      // as autograd sees it
+  bool is_detached = false;  // shares memory with its base, of which autograd knows nothing
+  bool is_bare = false;      // a view made where gradients are off: no gradient goes through it
+  Pending pending;           // kFresh: what the caller is to find pending on it
   std::uint32_t tangent = kAbsent;  // requires_grad: position in graph.inputs
 };
 

@@ -13,16 +13,20 @@ namespace {
 
 struct Function {
   const char *name, *reference;
-  double ulp;        // bound, in units of float32's last place
-  double floor = 0;  // smaller results have the last place of this
+  double ulp;              // bound, in units of float32's last place
+  double floor = 0;        // smaller results have the last place of this
   double subnormal = 1.5;  // bound below the smallest normal number, in units of its last place
 };
 constexpr Function kFunctions[] = {
-    {"exp", "exp(x)", 1.5}, {"expm1", "expm1(x)", 2},
-    {"log", "log(x)", 1.5}, {"log1p", "log1p(x)", 2.5},
-    {"tanh", "tanh(x)", 3}, {"sigmoid", "1 / (1 + exp(-x))", 3.5, 0, 0x1p23},
+    {"exp", "exp(x)", 1.5},
+    {"expm1", "expm1(x)", 2},
+    {"log", "log(x)", 1.5},
+    {"log1p", "log1p(x)", 2.5},
+    {"tanh", "tanh(x)", 3},
+    {"sigmoid", "1 / (1 + exp(-x))", 3.5, 0, 0x1p23},
     {"exp_normal", "exp(x)", 1.5, 0, 0x1p23},
-    {"erf", "erf(x)", 1.5}, {"normal_cdf", "0.5 * erfc(-x * 0.70710678118654752440)", 2, 0.5}};
+    {"erf", "erf(x)", 1.5},
+    {"normal_cdf", "0.5 * erfc(-x * 0.70710678118654752440)", 2, 0.5}};
 
 // Prints, per function, the largest error in ULP of float32, and in steps of the half that the
 // result is stored in (0 for float32). What only one side says is infinite or no number is 1e9.

@@ -114,7 +114,8 @@ Status forward(Builder& b, std::size_t mask) {
     const Expr x = d.load(scores, at), top = e.reduce(Reduction::kMax, x);
     const Expr masked =
         e.binary(Op::kEq, top, e.constant(a.type, -kInfinity));  // nothing to attend to
-    const Expr power = e.unary(Op::kExpNormal, e.sub(x, e.select(masked, e.constant(a.type, 0), top)));
+    const Expr power =
+        e.unary(Op::kExpNormal, e.sub(x, e.select(masked, e.constant(a.type, 0), top)));
     const Expr sum = e.reduce(Reduction::kSum, power);
     d.store(
         weights, at,

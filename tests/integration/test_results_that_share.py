@@ -1,0 +1,163 @@
+"""Results that share memory in ways that a graph of values does not say: conjugated, detached, or made
+as a view where gradients are off. They are what eager mode gives, and so is what is done with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from compiling import DOORS, compile_for
+
+CONJUGATED = {
+    "conjugate alone": lambda z: (z.conj(),),
+    "conjugate and itself": lambda z: (z.conj(), z),
+    "itself and conjugate": lambda z: (z, z.conj()),
+    "adjoint and transpose": lambda z: (z.conj().t(), z.t()),
+    "conjugate and its memory": lambda z: (z.conj(), torch.view_as_real(z)),
+    "conjugate and imaginary part": lambda z: (z.conj(), z.imag),
+    "parts of both": lambda z: (z.conj().imag, z.real),
+    "parts": lambda z: (z.imag, z.real),
+}
+
+
+@pytest.mark.parametrize("name", CONJUGATED)
+@pytest.mark.parametrize("door", DOORS)
+def test_results_that_show_one_another_conjugated(name: str, door: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return CONJUGATED[name](torch.complex(x, y))
+
+    x = torch.arange(4.0).view(2, 2) + 1
+    expected = program(x, 2 * x)
+    got = compile_for("reference", program, door)(x, 2 * x)
+    for _ in range(2):
+        for one, other in zip(expected, got, strict=True):
+            assert torch.equal(one, other)
+            assert (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+        expected[0].mul_(5)  # seen in the others that share its memory
+        got[0].mul_(5)
+
+
+def _breaks() -> None:
+    """Ends a graph."""
+    print(end="")
+
+
+def _view(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return x.view(-1)
+
+
+def over_a_break(x: torch.Tensor) -> Any:
+    view = _view(x)
+    _breaks()
+    return (view * 3).sum() + x.sum()
+
+
+def beside_its_base(x: torch.Tensor) -> Any:
+    y = x * 2
+    return y, _view(y)
+
+
+def two_of_an_intermediate(x: torch.Tensor) -> Any:
+    y = x * 2
+    return _view(y)[:1], _view(y)[2:]
+
+
+def itself_a_part_and_a_product(x: torch.Tensor) -> Any:
+    view = _view(x)
+    return view, view[1:], view * 3
+
+
+def beside_a_sum(x: torch.Tensor) -> Any:
+    y = x[0]
+    with torch.no_grad():
+        view = y[1:]
+    return y.sum(), view
+
+
+def of_what_is_detached(x: torch.Tensor) -> Any:
+    return x.detach().view(-1), _view(x.detach())
+
+
+NO_GRAD = [
+    over_a_break,
+    _view,
+    beside_its_base,
+    lambda x: _view(x * 2),
+    two_of_an_intermediate,
+    itself_a_part_and_a_product,
+    lambda x: (_view(x) * 3).relu(),
+    beside_a_sum,
+    of_what_is_detached,
+]
+
+
+def _facts(program: Any) -> list[Any]:
+    x = torch.ones(2, 2, requires_grad=True)
+    results = program(x * 1)
+    results = results if isinstance(results, tuple) else (results,)
+    facts: list[Any] = [(r.requires_grad, r.is_leaf, r._is_view()) for r in results]
+    loss = sum((r * (k + 2)).sum() for k, r in enumerate(results))
+    if loss.requires_grad:
+        loss.backward()
+    facts.append(None if x.grad is None else x.grad.tolist())
+    for result in results:
+        try:
+            result.mul_(2)
+            facts.append("written")
+        except RuntimeError as error:
+            facts.append(str(error)[:40])
+    return facts
+
+
+@pytest.mark.parametrize("number", range(len(NO_GRAD)))
+@pytest.mark.parametrize("door", DOORS)
+def test_views_made_where_gradients_are_off_let_none_through(number: int, door: str) -> None:
+    compiled = compile_for("reference", NO_GRAD[number], door)
+    expected = _facts(NO_GRAD[number])
+    for _ in range(2):
+        assert _facts(compiled) == expected
+
+
+DETACHED = {
+    "a part and the whole": lambda y: (y[1:], y.detach()),
+    "itself first": lambda y: (y, y.detach(), y.view(-1), y.detach().view(-1), y.data),
+    "itself last": lambda y: (y.detach(), y),
+    "a part of what is detached": lambda y: (y.detach()[1:], y * 1, y),
+}
+
+
+def _written(program: Any, position: int, grad: bool) -> list[Any]:
+    x = torch.ones(2, 2, requires_grad=True)
+    results = program(x)
+    with torch.set_grad_enabled(grad):
+        results[position].mul_(3)
+    sum(r.sum() * (k + 1) for k, r in enumerate(results)).backward()
+    assert x.grad is not None
+    return [x.grad.tolist(), *(r.tolist() for r in results)]
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("position", [0, 1, -1])
+@pytest.mark.parametrize("name", DETACHED)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_result_beside_its_detached_alias_may_be_written(
+    name: str, position: int, grad: bool, door: str
+) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return DETACHED[name](x * 2)
+
+    compiled = compile_for("reference", program, door)
+    assert _written(compiled, position, grad) == _written(program, position, grad)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_copy_of_an_inference_tensor_is_saved_for_backward(door):
+    with torch.inference_mode():
+        weights = torch.arange(4.0).view(2, 2)
+    x = torch.ones(2, 2, requires_grad=True)
+    compiled = compile_for("reference", lambda x, w: (x * w.clone()).sum(), door)
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(compiled(x, weights), x)
+        assert torch.equal(gradient, weights)
