@@ -115,6 +115,26 @@ def test_lists(home):
     assert "deny list: CVE-2026-1" in run(home)
 
 
+@pytest.mark.parametrize("name", ["cpu_onednn", "opencl"])
+def test_an_allowed_library_finds_what_lies_beside_it(home, name):
+    """It is loaded from memory; oneDNN and the builder of kernels stay where they are."""
+    sources = [PACKAGE / f"plugins/libbackplane_{name}.so"]
+    sources += (PACKAGE / "plugins").glob("libdnnl_backplane.so*") if name == "cpu_onednn" else []
+    for source in sources:
+        shutil.copy(source, home / "plugins" / source.name)
+    allowed = [files.sha256(home / "plugins" / sources[0].name)]
+    (home / "backplane/allowed").write_text("\n".join(allowed) + "\n")
+    done = subprocess.run(
+        [PACKAGE / "bin/backplane-run", str(home / "g.bpir"), "--plugin", name],
+        env={
+            **os.environ, "BACKPLANE_PLUGIN_PATH": str(home / "plugins"),
+            "XDG_CONFIG_HOME": str(home), "BACKPLANE_LOAD_POLICY": "allow-list",
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_safe_mode(home):
     assert "safe mode loads no plugin" in run(home, BACKPLANE_SAFE_MODE="1")
 

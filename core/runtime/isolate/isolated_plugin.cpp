@@ -103,10 +103,11 @@ bp_error* read_front(const std::string& plugin, WireReader& in) {
 
 }  // namespace
 
-Result<IsolatedPlugin*> IsolatedPlugin::start(const std::string& name, const std::string& path) {
+Result<IsolatedPlugin*> IsolatedPlugin::start(const std::string& name, const std::string& path,
+                                              const std::string& sha256) {
   static auto* const kept = new std::deque<std::unique_ptr<IsolatedPlugin>>;
   static std::mutex mutex;
-  std::unique_ptr<IsolatedPlugin> made(new IsolatedPlugin(name, path));
+  std::unique_ptr<IsolatedPlugin> made(new IsolatedPlugin(name, path, sha256));
   BP_ASSIGN_OR_RETURN(made->memory_, SharedMemory::create());
   BP_ASSIGN_OR_RETURN(made->worker_, made->start_worker());
   made->number_ = 1;
@@ -121,7 +122,9 @@ Result<std::shared_ptr<WorkerProcess>> IsolatedPlugin::start_worker() {
   BP_ASSIGN_OR_RETURN(std::shared_ptr<WorkerProcess> worker,
                       WorkerProcess::start(path_, memory_->mapping(), threads));
   std::string answer;
-  bp_error* const error = ask({worker, 0, nullptr}, {WorkerEntry::kHello}, {}, answer);
+  WireWriter request;
+  request.put_text(std::string_view(sha256_));
+  bp_error* const error = ask({worker, 0, nullptr}, {WorkerEntry::kHello}, request, answer);
   if (error != nullptr) {
     PluginError read = read_error(error);
     host_api().error_release(nullptr, error);

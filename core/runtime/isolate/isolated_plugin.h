@@ -27,8 +27,9 @@ namespace backplane::runtime {
 class IsolatedPlugin {
  public:
   // Starts a worker, which loads the library as any process does. The error says why it refused, or
-  // how it ended over it.
-  static Result<IsolatedPlugin*> start(const std::string& name, const std::string& path);
+  // how it ended over it. Later workers take the same content only.
+  static Result<IsolatedPlugin*> start(const std::string& name, const std::string& path,
+                                       const std::string& sha256);
   IsolatedPlugin(const IsolatedPlugin&) = delete;
   IsolatedPlugin& operator=(const IsolatedPlugin&) = delete;
 
@@ -85,15 +86,15 @@ class IsolatedPlugin {
   void put_info_of(WireWriter& out, const bp_device_info* info);
 
  private:
-  IsolatedPlugin(std::string name, std::string path)
-      : name_(std::move(name)), path_(std::move(path)) {}
+  IsolatedPlugin(std::string name, std::string path, std::string sha256)
+      : name_(std::move(name)), path_(std::move(path)), sha256_(std::move(sha256)) {}
   Result<std::shared_ptr<WorkerProcess>> start_worker();
   Status read_hello(WireReader& in);
   // Of an entry that answers no error: to the log. Takes over the error.
   void log_failure(WorkerEntry entry, bp_error* error) const;
   bp_error* lost(WorkerProcess& worker, const Question& question, bp_code code);
 
-  const std::string name_, path_;
+  const std::string name_, path_, sha256_;
   const pid_t process_ = process_id();
   bp_plugin_api api_{};
   std::uint32_t abi_version_ = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/runtime/plugin/library_file.h"
 #include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime {
@@ -26,7 +27,10 @@ struct LibraryFacts {
   bool static_tls = false;  // takes of the block that is shared by all libraries
 };
 
+// The file of an absolute path; here messages are whole sentences.
+Result<LibraryFile> open_library_file(const std::string& path);
 // Every rule of preflight() holds first.
+Result<LibraryFacts> read_library(const LibraryFile& file);
 Result<LibraryFacts> read_library(const std::string& path);
 
 }  // namespace backplane::runtime

@@ -25,6 +25,8 @@ struct LoadPolicy {
   std::map<std::string, std::string> denied;  // with the reason
   std::map<PublicKey, std::string> keys;      // with their names
 
+  // Whether a library's hash decides about its loading, so that nothing else may be loaded for it.
+  bool asks_for_hashes() const { return wants_allowed || wants_signature || !denied.empty(); }
   // "off", "allow-list", "signed", "signed+allow-list" or "safe mode".
   std::string text() const;
 };

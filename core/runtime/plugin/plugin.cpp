@@ -1,15 +1,6 @@
 #include "core/runtime/plugin/plugin.h"
 
-#ifndef BOOST_DLL_USE_STD_FS
-#define BOOST_DLL_USE_STD_FS
-#endif
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <boost/dll/shared_library.hpp>
-#include <cerrno>
 #include <cstring>
 #include <exception>
 
@@ -17,10 +8,11 @@
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
-#include "core/runtime/host/sha256.h"
 #include "core/runtime/isolate/isolated_plugin.h"
 #include "core/runtime/isolate/isolation.h"
 #include "core/runtime/plugin/device.h"
+#include "core/runtime/plugin/library_facts.h"
+#include "core/runtime/plugin/library_load.h"
 #include "core/runtime/plugin/load_policy.h"
 #include "core/runtime/plugin/plugin_call.h"
 #include "core/runtime/plugin/plugin_table.h"
@@ -101,77 +93,6 @@ Status check_note(const PluginNote& note, const std::string& path) {
   return {};
 }
 
-Result<std::string> hash_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Status(Code::kInvalidArgument, "Cannot read " + path + ".");
-  Sha256 hash;
-  std::string chunk(std::size_t{1} << 20, '\0');
-  ssize_t got = 0;
-  while ((got = ::read(fd, chunk.data(), chunk.size())) != 0) {
-    if (got > 0) {
-      hash.update({chunk.data(), static_cast<std::size_t>(got)});
-    } else if (errno != EINTR) {
-      break;
-    }
-  }
-  ::close(fd);
-  if (got < 0) return Status(Code::kInvalidArgument, "Cannot read " + path + ".");
-  return to_hex(hash.finish());
-}
-
-// Tells one content of a path from another without reading it.
-struct FileStamp {
-  dev_t device = 0;
-  ino_t inode = 0;
-  off_t size = 0;
-  std::int64_t modified_s = 0, modified_ns = 0;
-  bool operator==(const FileStamp&) const = default;
-};
-
-FileStamp stamp_of(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return {};
-  return {info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
-}
-
-// A loaded library and the one function that is called by name.
-struct Library {
-  void* handle = nullptr;
-  void (*negotiate)(bp_negotiation*) = nullptr;
-};
-
-// The loader's own words out of Boost's "... (dlerror system message: TEXT): Bad file descriptor".
-std::string_view loader_text(std::string_view text) {
-  constexpr std::string_view kBefore = "(dlerror system message: ";
-  const std::size_t begin = text.find(kBefore);
-  const std::size_t end = text.rfind("): ");
-  if (begin == std::string::npos || end == std::string::npos || end < begin + kBefore.size())
-    return text;
-  return text.substr(begin + kBefore.size(), end - begin - kBefore.size());
-}
-
-// Opens the library for the rest of the process: threads and exit handlers of a vendor's runtime
-// may outlive any unloading, so nothing is ever closed.
-Result<Library> open_library(const PluginNote& note, const std::string& path) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<boost::dll::shared_library>>;
-  const CallScope scope(note.name, "load");
-  try {
-    using boost::dll::load_mode::rtld_local;
-    using boost::dll::load_mode::rtld_now;
-    auto library = std::make_unique<boost::dll::shared_library>(path, rtld_now | rtld_local);
-    const Library result{library->native(), &library->get<void(bp_negotiation*)>(BP_ENTRY_NAME)};
-    const std::lock_guard lock(mutex);
-    kept->push_back(std::move(library));
-    return result;
-  } catch (const std::exception& exception) {
-    const std::string_view text = loader_text(exception.what());
-    return refuse(note, path, Code::kInvalidArgument,
-                  "the loader says: " + copy_text({text.data(), text.size()}) +
-                      "; install what is missing, or ask the vendor for a build for this system");
-  }
-}
-
 // Calls the entry. The plugin promises not to throw; this is the second line of defence.
 Status call_negotiate(const Library& library, bp_negotiation& negotiation, const PluginNote& note,
                       const std::string& path) {
@@ -222,12 +143,19 @@ Status check_answer(const bp_negotiation& answer, const PluginNote& note, const 
 
 }  // namespace
 
-Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
+Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path,
+                                             std::string_view expected_sha256) {
   read_earlier_crashes();
-  const FileStamp stamp = stamp_of(path);
-  BP_ASSIGN_OR_RETURN(PluginNote note, preflight(path));
+  BP_ASSIGN_OR_RETURN(const LibraryFile file, open_library_file(path));
+  BP_ASSIGN_OR_RETURN(const LibraryFacts facts, read_library(file));
+  const PluginNote& note = facts.note;
   BP_RETURN_IF_ERROR(check_note(note, path));
-  BP_ASSIGN_OR_RETURN(std::string sha256, hash_file(path));
+  const Result<std::string> hash = file.sha256();
+  if (!hash.ok()) return refuse(note, path, hash.status().code(), hash.status().message());
+  const std::string& sha256 = *hash;
+  if (!expected_sha256.empty() && sha256 != expected_sha256)
+    return refuse(note, path, Code::kInvalidArgument,
+                  "the file changed since it was first loaded; start again");
   BP_ASSIGN_OR_RETURN(const LoadPolicy policy, read_load_policy());
   if (const Status allowed = check_load(policy, path, sha256, today()); !allowed.ok())
     return refuse(note, path, allowed.code(), allowed.message());
@@ -253,13 +181,16 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
   Library library;
   {
     const ProcessStateGuard guard("loading " + who(note, path));
-    BP_ASSIGN_OR_RETURN(library, open_library(note, path));
+    {
+      const CallScope scope(note.name, "load");
+      Result<Library> loaded =
+          policy.asks_for_hashes() ? load_sealed(file, facts, sha256) : load_by_path(file, sha256);
+      if (!loaded.ok())
+        return refuse(note, path, loaded.status().code(), loaded.status().message());
+      library = *loaded;
+    }
     for (const LibraryMap::Range& range : LibraryMap::of(library.handle).ranges)
       if (range.executable) note_code(note.name, range.begin, range.end);
-    if (stamp_of(path) != stamp) {
-      return refuse(note, path, Code::kInvalidArgument,
-                    "the file changed while it was loaded; start again");
-    }
     BP_RETURN_IF_ERROR(call_negotiate(library, negotiation, note, path));
   }
   BP_RETURN_IF_ERROR(check_answer(negotiation, note, path));
@@ -279,7 +210,7 @@ Result<std::unique_ptr<Plugin>> Plugin::load(const std::string& path) {
 Status Plugin::load_isolated() {
   start_patience();
   const CallScope scope(name(), "load");
-  Result<IsolatedPlugin*> isolated = IsolatedPlugin::start(name(), path_);
+  Result<IsolatedPlugin*> isolated = IsolatedPlugin::start(name(), path_, sha256_);
   if (!isolated.ok()) {
     const Status& why = isolated.status();
     // What the worker refused it has said in full.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/status.h"
@@ -30,8 +31,10 @@ Result<PluginNote> preflight(const std::string& path);
 class Plugin {
  public:
   // `path` is absolute. Preflight, load (RTLD_NOW | RTLD_LOCAL), negotiate, validate the table.
-  // Nothing of a refused file runs before the check that refuses it.
-  static Result<std::unique_ptr<Plugin>> load(const std::string& path);
+  // Nothing of a refused file runs before the check that refuses it. `expected_sha256`, where
+  // given, is the only content that is taken.
+  static Result<std::unique_ptr<Plugin>> load(const std::string& path,
+                                              std::string_view expected_sha256 = {});
   // Closes the devices and calls shutdown; the library stays mapped. Does nothing in a forked
   // child.
   ~Plugin();

@@ -1,19 +1,15 @@
 // Reads a plugin's ELF file without loading it: nothing of the file runs, every offset and size in
 // it is untrusted. The program headers are used, not the sections, so stripped files work too.
 #include <elf.h>
-#include <fcntl.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <optional>
-#include <type_traits>
 
 #include "core/runtime/host/error.h"
 #include "core/runtime/plugin/library_facts.h"
@@ -33,8 +29,7 @@ constexpr std::string_view kMachineName = "aarch64";
 #error "Backplane runs on x86-64 and aarch64"
 #endif
 
-constexpr std::string_view kOwner{"backplane\0\0\0", 12};      // with its padding
-constexpr std::uint64_t kTableLimit = std::uint64_t{1} << 30;  // strings or symbols of one library
+constexpr std::string_view kOwner{"backplane\0\0\0", 12};  // with its padding
 constexpr std::uint64_t kNoteLimit = std::uint64_t{1} << 20;
 
 std::string in_quotes(std::string_view text) {
@@ -60,68 +55,6 @@ std::string machine_name(std::uint16_t machine) {
   }
 }
 
-// An opened file whose reads never leave it.
-class File {
- public:
-  File() = default;
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  Status open(const std::string& path) {
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not block
-    if (fd_ < 0) {
-      const Code code = errno == ENOENT ? Code::kNotFound : Code::kInvalidArgument;
-      return {code, std::string("it cannot be opened (") + std::strerror(errno) + ")"};
-    }
-    struct stat info {};
-    if (::fstat(fd_, &info) != 0) return {Code::kInvalidArgument, "its size cannot be read"};
-    if (S_ISDIR(info.st_mode)) {
-      return {Code::kInvalidArgument, "it is a directory; expected a shared library (.so)"};
-    }
-    if (!S_ISREG(info.st_mode)) return {Code::kInvalidArgument, "it is not a regular file"};
-    size_ = static_cast<std::uint64_t>(info.st_size);
-    return {};
-  }
-  std::uint64_t size() const { return size_; }
-  bool contains(std::uint64_t offset, std::uint64_t bytes) const {
-    return offset <= size_ && bytes <= size_ - offset;
-  }
-  bool read(std::uint64_t offset, void* target, std::uint64_t bytes) const {
-    if (!contains(offset, bytes)) return false;
-    auto* out = static_cast<char*>(target);
-    while (bytes > 0) {
-      const ssize_t got = ::pread(fd_, out, bytes, static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return false;  // shrunk since fstat
-      out += got;
-      offset += static_cast<std::uint64_t>(got);
-      bytes -= static_cast<std::uint64_t>(got);
-    }
-    return true;
-  }
-  template <class T>
-  std::optional<T> read_as(std::uint64_t offset) const {
-    static_assert(std::is_trivially_copyable_v<T>);
-    T value;
-    if (!read(offset, &value, sizeof(value))) return std::nullopt;
-    return value;
-  }
-  // `bytes` of the file, or nothing when they are not all there or absurdly many.
-  std::optional<std::string> read_bytes(std::uint64_t offset, std::uint64_t bytes) const {
-    if (bytes > kTableLimit || !contains(offset, bytes)) return std::nullopt;
-    std::string data(bytes, '\0');
-    if (!read(offset, data.data(), bytes)) return std::nullopt;
-    return data;
-  }
-
- private:
-  int fd_ = -1;
-  std::uint64_t size_ = 0;
-};
-
 Status refuse(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
 Status truncated(std::string_view what) {
   return {Code::kDataCorrupt, "it is truncated or damaged: " + std::string(what) +
@@ -131,8 +64,8 @@ Status truncated(std::string_view what) {
 // The checks, in the order in which they run. Every message completes "PATH was refused: ".
 class Preflight {
  public:
-  Status run(const std::string& path) {
-    BP_RETURN_IF_ERROR(file_.open(path));
+  explicit Preflight(const LibraryFile& file) : file_(file) {}
+  Status run() {
     BP_RETURN_IF_ERROR(check_header());
     BP_RETURN_IF_ERROR(check_segments());
     BP_RETURN_IF_ERROR(read_dynamic());
@@ -183,7 +116,7 @@ class Preflight {
   void note_symbol(const Elf64_Sym& symbol);
   std::optional<std::uint64_t> symbol_count() const;
 
-  File file_;
+  const LibraryFile& file_;
   Elf64_Ehdr header_{};
   std::vector<Elf64_Phdr> segments_;
   std::string strings_;
@@ -571,20 +504,21 @@ namespace {
 
 // Whoever may write to a library, or put another in its place, runs code in this process. That it
 // belongs to somebody else is usual: installations of an administrator do.
-Status check_writers(const std::string& path) {
+Status check_writers(const LibraryFile& file) {
   const char* const allowed = std::getenv("BACKPLANE_WRITABLE_PLUGINS");
   if (allowed != nullptr && std::string_view(allowed) == "1" && ::getauxval(AT_SECURE) == 0)
     return {};
-  std::error_code none;
-  std::filesystem::path at = std::filesystem::canonical(path, none);
-  if (none) return {};  // opening says why
   constexpr const char* kRemedy =
       " (BACKPLANE_WRITABLE_PLUGINS=1 takes it where file systems have no modes)";
-  struct stat info {};
-  if (::stat(at.c_str(), &info) == 0 && (info.st_mode & S_IWOTH) != 0 && S_ISREG(info.st_mode))
+  if (file.is_writable_to_all())
     return refuse("everybody may write to it; chmod o-w it" + std::string(kRemedy));
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::read_symlink(file.descriptor_path(), error);
+  if (error) at = std::filesystem::canonical(file.path(), error);  // no /proc
+  if (error) return refuse("its folder is not to be found (" + error.message() + ")");
   while (at.has_relative_path()) {
     at = at.parent_path();
+    struct stat info {};
     if (::stat(at.c_str(), &info) != 0) continue;
     if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0)
       return refuse("everybody may put another file in its place, as the folder " +
@@ -593,30 +527,44 @@ Status check_writers(const std::string& path) {
   return {};
 }
 
-Status run_checks(const std::string& path, Preflight& checks) {
-  if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
-    return {Code::kInvalidArgument, "Plugin " + in_quotes(path) +
-                                        " was refused: its path is not absolute; give the "
-                                        "full path of the library."};
-  }
-  Status status = checks.run(path);
-  if (status.ok()) status = check_writers(path);
+Status run_checks(const LibraryFile& file, Preflight& checks) {
+  Status status = checks.run();
+  if (status.ok()) status = check_writers(file);
   if (status.ok()) return {};
-  return {status.code(), "Plugin " + in_quotes(path) + " was refused: " + status.message() + "."};
+  return {status.code(),
+          "Plugin " + in_quotes(file.path()) + " was refused: " + status.message() + "."};
 }
 
 }  // namespace
 
+Result<LibraryFile> open_library_file(const std::string& path) {
+  if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
+    return Status(Code::kInvalidArgument, "Plugin " + in_quotes(path) +
+                                              " was refused: its path is not absolute; give the "
+                                              "full path of the library.");
+  }
+  Result<LibraryFile> file = LibraryFile::open(path);
+  if (file.ok()) return file;
+  return Status(file.status().code(),
+                "Plugin " + in_quotes(path) + " was refused: " + file.status().message() + ".");
+}
+
 Result<PluginNote> preflight(const std::string& path) {
-  Preflight checks;
-  BP_RETURN_IF_ERROR(run_checks(path, checks));
+  BP_ASSIGN_OR_RETURN(const LibraryFile file, open_library_file(path));
+  Preflight checks(file);
+  BP_RETURN_IF_ERROR(run_checks(file, checks));
   return checks.take_note();
 }
 
-Result<LibraryFacts> read_library(const std::string& path) {
-  Preflight checks;
-  BP_RETURN_IF_ERROR(run_checks(path, checks));
+Result<LibraryFacts> read_library(const LibraryFile& file) {
+  Preflight checks(file);
+  BP_RETURN_IF_ERROR(run_checks(file, checks));
   return checks.take_facts();
+}
+
+Result<LibraryFacts> read_library(const std::string& path) {
+  BP_ASSIGN_OR_RETURN(const LibraryFile file, open_library_file(path));
+  return read_library(file);
 }
 
 }  // namespace backplane::runtime

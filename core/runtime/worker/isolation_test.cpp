@@ -296,6 +296,25 @@ TEST(Isolation, ARefusalOfTheWorkerIsTheSameAsInProcess) {
   EXPECT_THAT(throws.status().message(), HasSubstr("its negotiation threw an exception"));
 }
 
+TEST_F(Isolated, AnotherFileUnderTheLibrarysNameIsNotTakenAtARestart) {
+  const testing_files::TempFolder folder;
+  const std::string path = folder.file("libbackplane_cpu_onednn.so");
+  for (const auto& beside : std::filesystem::directory_iterator(BACKPLANE_TEST_PLUGIN_DIR))
+    if (beside.path().filename().string().starts_with("libdnnl"))
+      std::filesystem::create_symlink(beside.path(),
+                                      folder.file(beside.path().filename().string()));
+  std::filesystem::copy_file(built("cpu_onednn"), path);
+  Device* const device = open(path);
+  ASSERT_NE(device, nullptr);
+  std::filesystem::remove(path);
+  testing_files::write_file(path, testing_files::read_file(built("cpu_onednn")) + "x");
+  end_workers();
+  EXPECT_FALSE(compile(kLinear, {device}).ok());  // finds that the worker ended
+  const auto compiled = compile(kLinear, {device});
+  ASSERT_FALSE(compiled.ok());
+  EXPECT_THAT(compiled.status().message(), HasSubstr("changed since it was first loaded"));
+}
+
 TEST(Isolation, AWorkerThatIsNotThereIsNamed) {
   ::setenv("BACKPLANE_WORKER", "/nowhere/backplane-worker", 1);
   ::setenv("BACKPLANE_ISOLATION", "reference", 1);

@@ -143,7 +143,7 @@ class Server {
       if (entry == WorkerEntry::kDeviceOpen || entry == WorkerEntry::kCompile ||
           entry == WorkerEntry::kShutdown)
         process.emplace(name);
-      if (entry == WorkerEntry::kHello) return hello(out);
+      if (entry == WorkerEntry::kHello) return hello(in, out);
       if (!is_loaded_.load(std::memory_order_acquire))
         return make_error(BP_INVALID_ARGUMENT, "the plugin was not loaded");
       return handle(entry, in, out);
@@ -154,11 +154,14 @@ class Server {
     }
   }
 
-  bp_error* hello(WireWriter& out) {
+  bp_error* hello(WireReader& in, WireWriter& out) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     if (loaded_ == nullptr) {
-      Result<std::unique_ptr<Plugin>> loaded = Plugin::load(path_);
+      const std::string_view sha256 = in.text();
+      if (!in.ok() || sha256.empty())
+        return make_error(BP_INTERNAL, "the program and its worker are of two builds; reinstall");
+      Result<std::unique_ptr<Plugin>> loaded = Plugin::load(path_, sha256);
       if (!loaded.ok()) return error_of(loaded.status());
       loaded_ = loaded->release();  // as long as the process
       api_ = loaded_->api();
