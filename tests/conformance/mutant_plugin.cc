@@ -343,6 +343,8 @@ bp_error* execute(bp_executable* executable, const bp_execute_args* theirs) {
     lost.insert(args.order.signal);
     return nullptr;
   }
+  if (is("leaks-errors-of-calls")) make_error(BP_INTERNAL, "nobody's");
+  if (is("leaks-byte-sinks-of-calls")) host->bytes_create(host->host);
   if (is("leaks-at-execute")) {
     static std::vector<char*> kept;
     kept.push_back(new char[1 << 17]);
@@ -461,6 +463,7 @@ const bp_graph* changed(const bp_graph* theirs, bool compiles) {
 
 bp_error* compile(bp_plugin* plugin, const bp_compile_args* theirs, bp_executable** out) {
   if (theirs->struct_size < sizeof *theirs || theirs->struct_size > BP_STRUCT_SIZE_LIMIT) {
+    if (is("leaks-errors-of-refusals")) make_error(BP_INTERNAL, "nobody's");
     if (is("compile-ignores-sizes") && theirs->struct_size != 0)
       return make_error(BP_INTERNAL, "surprise");
     return inner->compile(plugin, theirs, out);
@@ -502,6 +505,7 @@ bp_error* claims(bp_plugin* plugin, const bp_device_info* info, const bp_graph* 
   if (graph->struct_size < sizeof *graph || graph->struct_size > BP_STRUCT_SIZE_LIMIT)
     return is("claims-ignore-sizes") ? nullptr : inner->claims(plugin, info, graph, sink);
   if (is("claims-nothing")) return nullptr;
+  if (is("leaks-errors-of-claims")) make_error(BP_UNSUPPORTED, "nobody's");
   if (is("claims-everything") || is("claims-unknown-operators") || is("claims-unknown-types")) {
     bp_claim claim;
     std::memset(&claim, 0, sizeof claim);
@@ -544,7 +548,10 @@ bp_error* device_open(bp_plugin* plugin, std::uint32_t index, bp_device** out) {
   if (error == nullptr) the_device = *out;
   return error;
 }
-void device_close(bp_device* device) { inner->device_close(device); }
+void device_close(bp_device* device) {
+  if (is("leaks-errors-at-close")) make_error(BP_INTERNAL, "nobody's");
+  inner->device_close(device);
+}
 bp_error* buffer_create(bp_device* device, std::uint64_t bytes, bp_buffer** out) {
   const std::uint64_t wanted = bytes;
   if (is("buffers-are-too-small") && bytes > (UINT64_C(1) << 40)) bytes = 64;
@@ -617,6 +624,7 @@ void executable_release(bp_executable* executable) {
 void shutdown(bp_plugin* plugin) {
   if (is("shutdown-crashes")) std::raise(SIGSEGV);
   if (is("shutdown-hangs")) ::pause();
+  if (is("leaks-byte-sinks-at-shutdown")) host->bytes_create(host->host);
   inner->shutdown(plugin);
 }
 bp_error* device_counters(bp_device* device, bp_device_counters* out) {
@@ -674,6 +682,7 @@ bp_error* executable_workspace(bp_executable* executable, const std::int64_t* di
   return inner->executable_workspace(executable, dims, out);
 }
 bp_error* executable_save(bp_executable* executable, bp_byte_sink* sink) {
+  if (is("leaks-byte-sinks-of-blobs")) host->bytes_create(host->host);
   return inner->executable_save(executable, sink);
 }
 bp_error* blob_check(bp_plugin* plugin, const bp_device_info* info, bp_string requirement,
