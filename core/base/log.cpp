@@ -1,11 +1,11 @@
 #include "core/base/log.h"
 
-#include <pthread.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+
+#include "core/base/fork.h"
 
 namespace backplane {
 
@@ -20,13 +20,9 @@ const std::string& topics() {
 }
 
 std::mutex& output_mutex() {
-  static auto* const mutex = new std::mutex;  // threads outlive static objects
-  return *mutex;
+  static std::mutex& mutex = fork_mutex(ForkRank::kLast);  // others log with theirs held
+  return mutex;
 }
-// A leaf: registered before other fork handlers, so that it is taken after their locks.
-[[maybe_unused]] const int fork_handlers =
-    ::pthread_atfork([] { output_mutex().lock(); }, [] { output_mutex().unlock(); },
-                     [] { output_mutex().unlock(); });
 
 }  // namespace
 

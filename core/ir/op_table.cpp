@@ -6,6 +6,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/base/fork.h"
+
 namespace backplane::ir {
 namespace {
 
@@ -122,7 +124,7 @@ const OpInfo* find_op(std::string_view name) {
 
 const OpInfo* find_or_intern_op(std::string_view name) {
   if (const OpInfo* row = find_op(name)) return row;
-  static std::mutex& mutex = *new std::mutex;
+  static std::mutex& mutex = fork_mutex();
   static auto& interned = *new std::unordered_map<std::string_view, std::unique_ptr<InternedOp>>;
   const std::lock_guard<std::mutex> lock(mutex);
   const auto it = interned.find(name);

@@ -88,6 +88,7 @@ run_lint() {
   ensure_venv
   install_requirements lint requirements/lint.txt
   check "layers" any_python scripts/check_layers.py
+  check "locks" any_python scripts/check_locks.py
   check "ABI surface" any_python scripts/check_abi_surface.py
   check "clang-format" check_format
   check "ruff" "$VENV/bin/ruff" check --quiet --output-format concise .

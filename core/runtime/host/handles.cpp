@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 
 namespace backplane::runtime {
@@ -33,7 +34,7 @@ struct Place {
 };
 
 struct Table {
-  std::mutex mutex;
+  std::mutex& mutex = fork_mutex(ForkRank::kLast);
   std::deque<Place> places;
   std::uint32_t free = kNone;
 };
@@ -43,10 +44,6 @@ Table& table() {
   static Table* const made = new Table;
   return *made;
 }
-
-// Registered before all other fork handlers, so that this lock, a leaf, is taken after theirs.
-[[maybe_unused]] const int fork_handlers = ::pthread_atfork(
-    [] { table().mutex.lock(); }, [] { table().mutex.unlock(); }, [] { table().mutex.unlock(); });
 
 std::uint32_t index_of(std::uintptr_t value) { return value & (kPlaceLimit - 1); }
 std::uint32_t generation_of(std::uintptr_t value) { return (value >> 24) & kGenerationMask; }

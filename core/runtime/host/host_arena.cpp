@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fork.h"
+
 namespace backplane::runtime {
 
 namespace {
@@ -17,7 +19,7 @@ struct Block {
 
 // Never destroyed: calls may outlive static objects.
 struct Pool {
-  std::mutex mutex;
+  std::mutex& mutex = fork_mutex();
   std::vector<Block> unused;  // by size; a few
 };
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 #include "core/runtime/host/disk_cache.h"
 #include "core/runtime/host/error.h"
@@ -414,7 +415,7 @@ const bp_host_api& host_api() {
 const bp_host_api* make_host_api(std::string_view name, std::string_view version,
                                  std::string_view sha256) {
   // A reachable list, so that leak checkers see these as kept and not as lost.
-  static std::mutex mutex;
+  static std::mutex& mutex = fork_mutex();
   static auto* const hosts = new std::vector<bp_host*>;
   bp_host* host = make_host(name, version, sha256);
   const std::lock_guard lock(mutex);

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 
 namespace backplane::runtime {
@@ -23,7 +24,7 @@ std::atomic<pid_t> current_pid{0};
 
 // Each text once: a plugin that changes the state in every call must not flood the log.
 void warn_once(const std::string& text) {
-  static std::mutex mutex;
+  static std::mutex& mutex = fork_mutex();
   static auto* const seen = new std::set<std::string>;
   {
     const std::lock_guard lock(mutex);

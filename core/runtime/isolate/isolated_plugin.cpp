@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/host_services.h"
@@ -106,7 +107,7 @@ bp_error* read_front(const std::string& plugin, WireReader& in) {
 Result<IsolatedPlugin*> IsolatedPlugin::start(const std::string& name, const std::string& path,
                                               const std::string& sha256) {
   static auto* const kept = new std::deque<std::unique_ptr<IsolatedPlugin>>;
-  static std::mutex mutex;
+  static std::mutex& mutex = fork_mutex();
   std::unique_ptr<IsolatedPlugin> made(new IsolatedPlugin(name, path, sha256));
   BP_ASSIGN_OR_RETURN(made->memory_, SharedMemory::create());
   BP_ASSIGN_OR_RETURN(made->worker_, made->start_worker());

@@ -6,11 +6,13 @@
 #include <set>
 #include <utility>
 
+#include "core/base/fork.h"
+
 namespace backplane::runtime {
 
 namespace {
 struct Asked {
-  std::mutex mutex;
+  std::mutex& mutex = fork_mutex();
   std::set<std::string, std::less<>> names;
 };
 Asked& asked() {

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <spawn.h>
 #include <sys/auxv.h>
 #include <sys/wait.h>
@@ -17,6 +16,8 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+
+#include "core/base/fork.h"
 
 extern "C" char** environ;
 
@@ -34,19 +35,20 @@ struct Descriptors {
   std::mutex mutex;
   std::vector<int> open;
 };
+void close_descriptors(void* inherited) {
+  auto& all = *static_cast<Descriptors*>(inherited);
+  for (const int one : all.open) ::close(one);
+  all.open.clear();
+}
 Descriptors& descriptors() {
-  static Descriptors* const made = new Descriptors;
-  return *made;
+  static Descriptors* const kept = [] {
+    auto* const made = new Descriptors;
+    hold_over_fork(made->mutex, ForkRank::kLeaf, close_descriptors, made);
+    return made;
+  }();
+  return *kept;
 }
 void keep_from_children(int fd) {
-  static const int registered =
-      ::pthread_atfork([] { descriptors().mutex.lock(); }, [] { descriptors().mutex.unlock(); },
-                       [] {
-                         for (const int one : descriptors().open) ::close(one);
-                         descriptors().open.clear();
-                         descriptors().mutex.unlock();
-                       });
-  static_cast<void>(registered);
   const std::lock_guard lock(descriptors().mutex);
   descriptors().open.push_back(fd);
 }

@@ -425,12 +425,19 @@ std::unique_ptr<CallFrame> CompiledGraph::take_frame() {
   return frame ? std::move(frame) : std::make_unique<CallFrame>(*this);
 }
 
+Status CompiledGraph::check_process() const {
+  for (const Device* device : places_)
+    if (device != nullptr) BP_RETURN_IF_ERROR(device->check_process("a call"));
+  return {};
+}
+
 bool CompiledGraph::was_given_up() const {
   return std::ranges::any_of(
       places_, [](const Device* device) { return device != nullptr && device->is_given_up(); });
 }
 
 Status CompiledGraph::run(const Plan& plan, const Call& call) {
+  BP_RETURN_IF_ERROR(check_process());
   std::unique_ptr<CallFrame> frame = take_frame();
   Status status = frame->run(plan, call);
   if (!status.ok() && was_given_up()) {

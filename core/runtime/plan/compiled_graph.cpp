@@ -151,6 +151,7 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
 
 Result<std::shared_ptr<const CompiledGraph::PackSet>> CompiledGraph::packs(
     std::span<StaticTensor> tensors) {
+  BP_RETURN_IF_ERROR(check_process());
   if (tensors.size() != pack_wishes_.size())
     return Status(Code::kInvalidArgument, "The graph packs " + std::to_string(pack_wishes_.size()) +
                                               " static inputs; given were " +

@@ -138,6 +138,8 @@ class CompiledGraph {
   };
   // Any thread, several calls at a time. Returns when all outputs on the host are written.
   Status run(const Plan& plan, const Call& call);
+  // Before any lock that a thread of the parent may have held when this process was forked.
+  Status check_process() const;
   // After a failed run: whether one of its devices may still work in the caller's memory, which is
   // then never to be given back.
   bool was_given_up() const;

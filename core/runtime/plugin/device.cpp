@@ -259,6 +259,12 @@ Status Device::check_usable(std::string_view call) const {
     return {};
   if (is_given_up())
     return {Code::kDeviceLost, call_text(call) + " was not called: the device was given up."};
+  return check_process(call);
+}
+
+Status Device::check_process(std::string_view call) const {
+  if (process_id() == process_) [[likely]]
+    return {};
   return {Code::kUnsupported,
           call_text(call) +
               " in a child of fork(), which did not open the device itself; start the "
@@ -454,6 +460,7 @@ Result<bp_device_counters> Device::plugin_counters() {
 }
 
 Result<DeviceQueue*> Device::queue() {
+  BP_RETURN_IF_ERROR(check_process("stream_create"));
   {
     const std::lock_guard lock(queue_mutex_);
     if (queue_) return queue_.get();
@@ -472,6 +479,7 @@ std::string_view Device::torch_device() const {
 }
 
 Result<bp_buffer*> Device::imported_memory() {
+  BP_RETURN_IF_ERROR(check_process("memory_import"));
   {
     const std::lock_guard lock(queue_mutex_);
     if (imported_memory_ != nullptr) return imported_memory_;
@@ -493,6 +501,7 @@ Result<bp_buffer*> Device::imported_memory() {
 }
 
 Result<DeviceQueue*> Device::queue_over(std::uint64_t stream_handle) {
+  BP_RETURN_IF_ERROR(check_process("stream_import"));
   {
     const std::lock_guard lock(queue_mutex_);
     if (const auto known = imported_queues_.find(stream_handle); known != imported_queues_.end())

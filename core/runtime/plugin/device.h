@@ -84,6 +84,8 @@ class Device {
   // An error in a child of fork() that did not open the device itself, and of a device that was
   // given up.
   Status check_usable(std::string_view call) const;
+  // The first of the two, without a lock.
+  Status check_process(std::string_view call) const;
   // Its work was no longer waited for: $BACKPLANE_DEADLINE seconds were over, or Ctrl-C was
   // pressed. What it may still write to is never given back: memory of the device, and whoever lent
   // it his own keeps that. Devices that bind the host's memory are waited for without an end.

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/fork.h"
 #include "core/runtime/host/error.h"
 
 namespace backplane::runtime {
@@ -27,7 +28,7 @@ using SharedLibrary = boost::dll::shared_library;
 Status refuse(std::string text) { return {Code::kInvalidArgument, std::move(text)}; }
 
 struct Kept {
-  std::mutex mutex;
+  std::mutex& mutex = fork_mutex();
   std::vector<std::unique_ptr<SharedLibrary>> libraries;
   std::vector<LibraryFile> files;  // /proc/PID/fd/N stays what debuggers were told
   std::vector<const char*> names;  // that the loader had given

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/base/content_hash.h"
+#include "core/base/fork.h"
 #include "core/ir/view.h"
 #include "core/runtime/plugin/graph_arrays.h"
 #include "core/runtime/plugin/plugin.h"
@@ -41,7 +42,7 @@ bp_tensor_desc make_desc(const StaticTensor& tensor, bp_layout layout) {
 
 struct Cache {
   std::atomic<std::uint64_t> epoch{0};
-  std::mutex mutex;
+  std::mutex& mutex = fork_mutex();
   std::vector<std::weak_ptr<const Pack>> packs;
 };
 Cache& cache() {

@@ -239,6 +239,7 @@ Plugin::~Plugin() {
 }
 
 bool Plugin::is_used() {
+  if (process_id() != process_) return true;  // by the parent
   const std::lock_guard lock(mutex_);
   return std::ranges::any_of(
       devices_, [](const auto& device) { return device != nullptr && device->is_used(); });

@@ -1,6 +1,5 @@
 #include "core/runtime/plugin/registry.h"
 
-#include <pthread.h>
 #include <sys/auxv.h>
 
 #include <algorithm>
@@ -9,8 +8,10 @@
 #include <filesystem>
 #include <list>
 #include <mutex>
+#include <new>
 #include <utility>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 
 namespace backplane::runtime {
@@ -63,10 +64,12 @@ struct Registry::State {
     Status refusal;       // why it was refused, at preflight or at load
     bool usable = false;  // its note was read and the name is its own
     bool loading = false;
+    bool was_cut_off = false;  // a thread of the parent was loading it when this process was forked
     std::unique_ptr<Plugin> plugin;
   };
 
-  // Never held over a call into a plugin, nor while one is loaded.
+  // Never held over a call into a plugin, nor while one is loaded. Of the process's own registry
+  // it is held over fork().
   std::mutex mutex;
   std::condition_variable loaded;
   std::list<Slot> slots;         // in the order of their addition
@@ -75,6 +78,13 @@ struct Registry::State {
   bool searched = false;
   bool is_shut_down = false;
 
+  // Threads that loaded and that waited for them are not in the child. What the loader has done of
+  // a library, and which of its constructors have run, nobody knows there.
+  void leave_loads_to_parent() {
+    new (&loaded) std::condition_variable;
+    for (Slot& slot : slots)
+      if (std::exchange(slot.loading, false)) slot.was_cut_off = true;
+  }
   Slot* find_usable(std::string_view name) {
     for (Slot& slot : slots) {
       if (slot.usable && slot.entry.name == name) return &slot;
@@ -171,6 +181,10 @@ Registry& Registry::instance() {
   static Registry* const registry = [] {
     auto* made = new Registry;
     made->state_->searches_directories = true;
+    hold_over_fork(
+        made->state_->mutex, ForkRank::kOuter,
+        [](void* state) { static_cast<State*>(state)->leave_loads_to_parent(); },
+        made->state_.get());
     const char* paths = is_privileged() ? nullptr : std::getenv(kPathVariable.data());
     std::string_view left = paths != nullptr ? paths : "";
     while (!left.empty()) {
@@ -184,11 +198,6 @@ Registry& Registry::instance() {
     }
     return made;
   }();
-  // A thread that holds the mutex does not exist in the child of fork().
-  static const int registered = ::pthread_atfork([] { instance().state_->mutex.lock(); },
-                                                 [] { instance().state_->mutex.unlock(); },
-                                                 [] { instance().state_->mutex.unlock(); });
-  (void)registered;
   return *registry;
 }
 
@@ -237,6 +246,11 @@ Result<Plugin*> Registry::find(std::string_view name) {
       return state_->unknown_name(name);
     }
     state_->loaded.wait(lock, [&] { return !slot->loading; });
+    if (slot->was_cut_off)
+      return Status(Code::kUnsupported,
+                    "Plugin " + in_quotes(name) +
+                        " was being loaded by another thread when this process was forked; fork "
+                        "before or after it is loaded, or start the child with spawn.");
     if (slot->plugin != nullptr) return slot->plugin.get();
     if (!slot->refusal.ok()) return slot->refusal;
     slot->loading = true;

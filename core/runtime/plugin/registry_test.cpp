@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <thread>
 
@@ -101,6 +106,46 @@ TEST(Registry, TakesAbsolutePathsOnly) {
   Registry registry;
   EXPECT_THAT(registry.add_path("plugins", "explicit path").message(), HasSubstr("not absolute"));
   EXPECT_FALSE(registry.add_path("/absent/folder/libbackplane_x.so", "explicit path").ok());
+}
+
+// The load stops where the policy is read, which is a FIFO.
+TEST(Registry, AChildThatIsForkedWhileAPluginLoadsGetsAnErrorForItAndTheOthers) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder.path() + "/backplane");
+  const std::string fifo = folder.path() + "/backplane/policy";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  Registry& registry = Registry::instance();
+  ASSERT_TRUE(registry.add_path(testing_plugin("good"), "explicit path").ok());
+  ASSERT_TRUE(registry.add_path(testing_plugin("scripted"), "explicit path").ok());
+  ::setenv("XDG_CONFIG_HOME", folder.path().c_str(), 1);
+  std::vector<std::thread> threads;
+  std::atomic<int> loaded = 0;
+  for (int i = 0; i < 3; ++i)  // one loads, the others wait for it
+    threads.emplace_back([&] { loaded += registry.find("good").ok() ? 1 : 0; });
+  int fd = -1;
+  while ((fd = ::open(fifo.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::unsetenv("XDG_CONFIG_HOME");
+    bool is_right =
+        registry.find("good").status().message().find(
+            "was being loaded by another thread when this process was forked") != std::string::npos;
+    std::vector<std::thread> finders;  // of one that the child loads itself, twice over
+    for (int i = 0; i < 3; ++i)
+      finders.emplace_back([&] { static_cast<void>(registry.find("scripted").ok()); });
+    for (std::thread& finder : finders) finder.join();
+    is_right = is_right && registry.find("scripted").ok();
+    ::_exit(is_right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ::close(fd);  // an empty policy
+  for (std::thread& thread : threads) thread.join();
+  ::unsetenv("XDG_CONFIG_HOME");
+  EXPECT_EQ(loaded, 3);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
@@ -33,7 +34,7 @@ struct DeviceRanges {
   std::vector<CollectedRange> ranges;
 };
 struct Trace {
-  std::mutex mutex;
+  std::mutex& mutex = fork_mutex();
   std::vector<Span> spans;  // a span's id is its position + 1
   std::vector<DeviceRanges> ranges;
 };
@@ -48,8 +49,19 @@ struct ProfiledDevices {
   bool is_tracing = false;
   std::vector<Profiled> devices;
 };
+// In a child of fork(): the devices are the parent's, and so is who was calling them.
+void forget_profiled(void* devices) {
+  auto& all = *static_cast<ProfiledDevices*>(devices);
+  new (&all.idle) std::condition_variable;  // the old one has waiters, who are not here
+  all.is_busy = false;
+  all.devices.clear();
+}
 ProfiledDevices& profiled() {
-  static ProfiledDevices* const instance = new ProfiledDevices;  // as long as the trace
+  static ProfiledDevices* const instance = [] {
+    auto* const made = new ProfiledDevices;  // as long as the trace
+    hold_over_fork(made->mutex, ForkRank::kLeaf, forget_profiled, made);
+    return made;
+  }();
   return *instance;
 }
 Trace& trace() {

@@ -1,7 +1,6 @@
 #include "core/runtime/watch/call_board.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -14,6 +13,7 @@
 #include <new>
 #include <type_traits>
 
+#include "core/base/fork.h"
 #include "core/runtime/host/handles.h"
 #include "core/runtime/host/own_directory.h"
 
@@ -23,13 +23,23 @@ namespace {
 
 constexpr std::size_t kSignalStackBytes = std::size_t{64} << 10;
 
+void leave_to_parent(void* none);
 std::mutex& board_mutex() {
-  static auto* const mutex = new std::mutex;
+  static std::mutex* const mutex = [] {
+    auto* const made = new std::mutex;
+    hold_over_fork(*made, ForkRank::kOuter, leave_to_parent);
+    return made;
+  }();
   return *mutex;
 }
 // Made under the mutex; a child of fork() starts without.
 std::atomic<CallBoard*> board{nullptr};
 std::string* board_path = nullptr;  // empty: in memory alone
+void leave_to_parent(void*) {
+  board.store(nullptr);
+  board_path = nullptr;
+  detail::board_number.fetch_add(1);
+}
 
 std::string boards_directory() {
   const std::string& state = state_directory();
@@ -166,16 +176,7 @@ CurrentCall current_call() {
 }  // namespace
 
 CallBoard& call_board() {
-  static const int registered = [] {
-    std::atexit(leave_in_order);
-    return ::pthread_atfork([] { board_mutex().lock(); }, [] { board_mutex().unlock(); },
-                            [] {
-                              board.store(nullptr);
-                              board_path = nullptr;
-                              detail::board_number.fetch_add(1);
-                              board_mutex().unlock();
-                            });
-  }();
+  static const int registered = std::atexit(leave_in_order);
   (void)registered;
   const std::lock_guard lock(board_mutex());
   if (board.load() == nullptr) {

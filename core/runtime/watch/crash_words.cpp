@@ -14,6 +14,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "core/base/fork.h"
 #include "core/runtime/watch/call_board.h"
 
 namespace backplane::runtime {
@@ -123,19 +124,20 @@ void on_fatal(int number, siginfo_t* info, void* context) {
 }  // namespace
 
 void install_crash_words() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    const char* const asked = std::getenv("BACKPLANE_CRASH_WORDS");
-    if (asked != nullptr && std::string_view(asked) == "0") return;
-    struct sigaction action {};
-    action.sa_sigaction = on_fatal;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before[i]);
-  });
+  static std::mutex& mutex = fork_mutex();
+  static bool is_done = false;
+  const std::lock_guard lock(mutex);
+  if (std::exchange(is_done, true)) return;
+  const char* const asked = std::getenv("BACKPLANE_CRASH_WORDS");
+  if (asked != nullptr && std::string_view(asked) == "0") return;
+  struct sigaction action {};
+  action.sa_sigaction = on_fatal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before[i]);
 }
 
 void note_code(std::string_view name, std::uintptr_t begin, std::uintptr_t end) {
-  static std::mutex mutex;
+  static std::mutex& mutex = fork_mutex();
   const std::lock_guard lock(mutex);
   const std::size_t at = code_count.load();
   if (at >= codes.size()) return;

@@ -20,6 +20,7 @@
 #include <optional>
 #include <sstream>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 #include "core/runtime/host/error.h"
 #include "core/runtime/watch/call_board.h"
@@ -168,32 +169,33 @@ std::string Crash::text() const {
 }
 
 void read_earlier_crashes() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (state_directory().empty()) return;
-    const std::int64_t own = ::getpid();
-    std::vector<Crash> found;
-    std::error_code error;
-    fs::directory_iterator it(state_directory() + "/calls", error);
-    for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
-      // A lock on one's own file would end with this look at it.
-      if (it->path().stem() == std::to_string(own)) continue;
-      for (Crash& crash : read_board(it->path())) found.push_back(std::move(crash));
-    }
-    if (found.empty()) return;
-    const LockedList list(O_RDWR | O_CREAT);
-    if (!list) return;
-    std::vector<Crash> all = list.read();
-    for (Crash& crash : found) {
-      log(LogLevel::kWarning,
-          crash.text() + "; plugin '" + crash.name +
-              "' is left out until it is built anew, or asked for: backplane doctor --release " +
-              crash.name);
-      std::erase_if(all, [&](const Crash& known) { return known.sha256 == crash.sha256; });
-      all.push_back(std::move(crash));
-    }
-    if (!list.write(all)) log(LogLevel::kWarning, "cannot write " + list_path());
-  });
+  static std::mutex& mutex = fork_mutex(ForkRank::kOuter);
+  static bool is_done = false;
+  const std::lock_guard lock(mutex);
+  if (std::exchange(is_done, true)) return;
+  if (state_directory().empty()) return;
+  const std::int64_t own = ::getpid();
+  std::vector<Crash> found;
+  std::error_code error;
+  fs::directory_iterator it(state_directory() + "/calls", error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
+    // A lock on one's own file would end with this look at it.
+    if (it->path().stem() == std::to_string(own)) continue;
+    for (Crash& crash : read_board(it->path())) found.push_back(std::move(crash));
+  }
+  if (found.empty()) return;
+  const LockedList list(O_RDWR | O_CREAT);
+  if (!list) return;
+  std::vector<Crash> all = list.read();
+  for (Crash& crash : found) {
+    log(LogLevel::kWarning,
+        crash.text() + "; plugin '" + crash.name +
+            "' is left out until it is built anew, or asked for: backplane doctor --release " +
+            crash.name);
+    std::erase_if(all, [&](const Crash& known) { return known.sha256 == crash.sha256; });
+    all.push_back(std::move(crash));
+  }
+  if (!list.write(all)) log(LogLevel::kWarning, "cannot write " + list_path());
 }
 
 std::vector<Crash> quarantined() {

@@ -43,7 +43,8 @@ Result<Program> ProgramStore::add(record::Recorded recorded, const SizeChoice& s
                                   const CutEntry::Eager& eager, const Accept& accept) {
   if (adding_.load(std::memory_order_relaxed) == std::this_thread::get_id())
     return Status(Code::kUnsupported, "called while its program is being compiled");
-  const std::lock_guard lock(mutex_);
+  BP_ASSIGN_OR_RETURN(const LongMutex::Lock lock,
+                      mutex_.hold("Compiling '" + recorded.graph.name + "'"));
   adding_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   const auto done = c10::make_scope_exit([&] { adding_.store({}, std::memory_order_relaxed); });
 

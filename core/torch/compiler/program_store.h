@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/base/fork.h"
 #include "core/base/status.h"
 #include "core/torch/compiler/cut_entry.h"
 #include "core/torch/compiler/invented_sizes.h"
@@ -72,7 +72,7 @@ class ProgramStore {
   const Foreign foreign_;
   std::atomic<std::uint64_t> structures_{0}, splits_{0};
   std::atomic<std::thread::id> adding_{};  // who holds mutex_
-  std::mutex mutex_;                       // held over recordings and plugins; guards:
+  LongMutex mutex_;                        // held over recordings and plugins; guards:
   SizeFamily family_;
 };
 

@@ -211,7 +211,7 @@ SizeChoice RecordedFunction::choose_sizes(std::span<const c10::IValue> arguments
 
 Status RecordedFunction::add(std::span<const c10::IValue> arguments,
                              const ProgramStore::Accept& accept) {
-  const std::lock_guard adding(adding_);
+  BP_ASSIGN_OR_RETURN(const LongMutex::Lock adding, adding_.hold("Compiling this program"));
   BP_ASSIGN_OR_RETURN(record::Recorded recorded, record(arguments));
   auto hit = std::make_shared<Hit>();
   Key key;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/fork.h"
 #include "core/base/status.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/compiler/cut_entry.h"
@@ -93,7 +94,7 @@ class RecordedFunction {
   Callable program_;
   RecordedOptions options_;
   std::atomic<std::uint64_t> recordings_{0}, record_ns_{0};
-  std::mutex adding_;  // one recording at a time; taken without the GIL
+  LongMutex adding_;  // one recording at a time; taken without the GIL
   ProgramStore programs_;
   mutable std::mutex mutex_;                    // guards what follows; never held over foreign code
   std::list<std::shared_ptr<const Hit>> hits_;  // most recently used first

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/base/fork.h"
 #include "core/base/log.h"
 
 namespace backplane::device {
@@ -13,7 +14,7 @@ namespace {
 
 struct State {
   std::atomic<std::uint64_t> plugin_ops{0};
-  std::mutex mutex;  // guards fallbacks
+  std::mutex& mutex = fork_mutex();  // guards fallbacks
   std::map<std::string, FallbackCount, std::less<>> fallbacks;
 };
 State& state() {

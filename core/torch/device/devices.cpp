@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/fork.h"
 #include "core/torch/bridge/errors.h"
 #include "core/torch/device/native_stream.h"
 
@@ -27,7 +28,7 @@ struct Table {
   std::atomic<int> hidden_count{0};  // from the end of the array
   std::array<TorchDevice*, kDeviceLimit> adopted{};
   std::atomic<int> adopted_count{0};
-  std::mutex mutex;  // of writers
+  std::mutex& mutex = fork_mutex();  // of writers
 };
 Table& table() {
   static Table& table = *new Table;

@@ -1,12 +1,12 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <pthread.h>
 
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
 
+#include "core/base/fork.h"
 #include "core/torch/device/devices.h"
 #include "core/torch/device/generator.h"
 #include "core/torch/device/guard.h"
@@ -26,11 +26,7 @@ class PinnedAllocator final : public at::HostAllocator {
  public:
   // The memory is the host's and goes on in a forked child, which needs the lock free.
   static PinnedAllocator& instance() {
-    static auto* one = [] {
-      ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                       [] { instance().mutex_.unlock(); });
-      return new PinnedAllocator;
-    }();
+    static auto* one = new PinnedAllocator;
     return *one;
   }
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -71,7 +67,7 @@ class PinnedAllocator final : public at::HostAllocator {
     }
     std::free(memory);
   }
-  std::mutex mutex_;  // guards live_
+  std::mutex& mutex_ = fork_mutex();  // guards live_
   std::map<const char*, std::size_t> live_;
 };
 

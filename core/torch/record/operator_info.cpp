@@ -10,6 +10,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "core/base/fork.h"
 #include "core/torch/record/shape_rules.h"
 
 namespace backplane::record {
@@ -220,7 +221,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
 const OperatorInfo& operator_info(const c10::OperatorHandle& handle) {
   // Never destroyed: threads may record while the process ends. Keyed by the schema's address,
   // which stays while the operator is registered; another operator may get it later.
-  static auto& mutex = *new std::shared_mutex;
+  static auto& mutex = fork_mutex<std::shared_mutex>();
   static auto& infos = *new std::unordered_map<const c10::FunctionSchema*,
                                                std::vector<std::unique_ptr<OperatorInfo>>>;
   const c10::FunctionSchema& schema = handle.schema();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/fork.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/kernel_trial.h"
 #include "core/torch/record/shape_rules.h"
@@ -197,7 +198,7 @@ class KnownDtypes {
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex& mutex_ = fork_mutex();
   std::set<std::pair<const OperatorInfo*, std::uint64_t>> known_;
 };
 
