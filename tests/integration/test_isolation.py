@@ -119,23 +119,55 @@ for task in Path("/proc/self/task").iterdir():
         if "backplane-worke" in Path(f"/proc/{pid}/comm").read_text():
             os.kill(int(pid), signal.SIGSEGV)
 print(first(torch.ones(3)).tolist())
+print(first(torch.ones(3)).tolist())
 torch._dynamo.reset()
 print(compiled(3)(torch.ones(3)).tolist())
-print("graphs with PyTorch:", torch_backplane.stats()["eager_graphs"])
+stats = torch_backplane.stats()
+print("with PyTorch:", stats["eager_graphs"], stats["eager_calls"])
 """
 
 
-def test_a_device_of_its_own_memory_is_lost_until_the_program_ends() -> None:
+def test_a_device_of_its_own_memory_comes_back_after_the_call_that_lost_it() -> None:
     ended = run(GONE, BACKPLANE_ISOLATION="process")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == [
         "[2.0, 2.0, 2.0]",
         "[2.0, 2.0, 2.0]",
+        "[2.0, 2.0, 2.0]",
         "[3.0, 3.0, 3.0]",
-        "graphs with PyTorch: 1",
+        "with PyTorch: 0 1",
     ]
     assert "ended by SIGSEGV inside of" in ended.stderr
-    assert "and with it what the device held" in ended.stderr
+    assert ended.stderr.count("a new worker process is started") == 1
+
+
+HELD = """
+import os, signal, torch, torch_backplane
+from pathlib import Path
+device = torch_backplane.device("reference")
+x = torch.ones(3).to(device)
+y = x + 1
+print(y.cpu().tolist())
+for task in Path("/proc/self/task").iterdir():
+    for pid in (task / "children").read_text().split():
+        if "backplane-worke" in Path(f"/proc/{pid}/comm").read_text():
+            os.kill(int(pid), signal.SIGSEGV)
+for _ in range(2):
+    try:
+        print(x.cpu().tolist())
+    except RuntimeError as error:
+        print(type(error).__name__, "worker process" in str(error))
+"""
+
+
+def test_a_tensor_that_lay_on_a_lost_device_is_an_error() -> None:
+    ended = run(HELD, BACKPLANE_ISOLATION="process")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "[2.0, 2.0, 2.0]",
+        "BackplaneDeviceLostError True",
+        "BackplaneDeviceLostError True",
+    ]
 
 
 OPTION = """

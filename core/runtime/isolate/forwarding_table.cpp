@@ -46,13 +46,19 @@ struct ForwardedEvent {
   std::vector<SharedBlock> staged;  // what its work reads, until it was seen to be complete
 };
 struct ForwardedExecutable {
-  explicit ForwardedExecutable(ForwardedDevice& of_device) : device(of_device) {}
+  ForwardedExecutable(ForwardedDevice& of_device, WorkerEntry by, WireWriter from)
+      : device(of_device), made_by(by), made_from(std::move(from)) {}
   ForwardedDevice& device;
-  std::uint64_t number = 0, remote = 0;
+  // The question that it was the answer to, without the device: another worker makes it again.
+  const WorkerEntry made_by;
+  const WireWriter made_from;
   std::uint32_t input_count = 0, output_count = 0, class_count = 0;
   std::vector<std::uint32_t> node_ids;
+  bp_executable_info info{};  // as it was described first
   std::vector<bp_io_contract> inputs, outputs;
   std::string requirement;
+  std::mutex mutex;  // guards what follows; not held while the worker is asked
+  std::uint64_t number = 0, remote = 0;
 };
 
 template <class Forwarded, class Handle>
@@ -103,7 +109,7 @@ bp_error* ask_object(ForwardedDevice& device, WorkerEntry entry, const WireWrite
                      std::uint64_t& out_number, std::uint64_t& out_remote) {
   IsolatedPlugin::Place place;
   std::uint64_t remote = 0;
-  if (bp_error* const error = locate(device, false, place, remote)) return error;
+  if (bp_error* const error = locate(device, /*begins_anew=*/true, place, remote)) return error;
   WireWriter request;
   request.put(remote);
   request.append(rest);
@@ -132,7 +138,6 @@ bp_error* device_open(bp_plugin* plugin, std::uint32_t index, bp_device** out_de
   IsolatedPlugin::Place place;
   std::uint64_t remote = 0;
   if (bp_error* const error = locate(*device, /*begins_anew=*/true, place, remote)) return error;
-  if (!device->shares_memory) isolated.bind_to_worker();
   *out_device = handle_of<bp_device>(device.release());
   return nullptr;
 }
@@ -213,26 +218,47 @@ bp_error* put_range(WireWriter& out, std::uint64_t number, const bp_range& range
   return nullptr;
 }
 
+// A stream, or an event that is to be signalled, in the worker of that number. They hold nothing,
+// so that another worker makes them again.
+template <class Forwarded>
+bp_error* find_in(std::uint64_t number, WorkerEntry made_by, Forwarded& object,
+                  std::uint64_t& out_remote) {
+  std::mutex& mutex = object.device.mutex;  // threads share streams
+  {
+    const std::lock_guard lock(mutex);
+    out_remote = object.remote;
+    if (object.number == number) return nullptr;
+  }
+  std::uint64_t made_in = 0;
+  if (bp_error* const error = ask_object(object.device, made_by, {}, made_in, out_remote))
+    return error;
+  if (made_in != number || out_remote == 0)
+    return make_error(BP_DEVICE_LOST, "its worker process has ended");
+  const std::lock_guard lock(mutex);
+  if (object.number != number) {  // else another thread was faster: two are there
+    object.number = number;
+    object.remote = out_remote;
+  }
+  out_remote = object.remote;
+  return nullptr;
+}
+
 bp_error* put_order(WireWriter& out, std::uint64_t number, const bp_order& order) {
-  const auto lost = [] {
-    return make_error(BP_DEVICE_LOST,
-                      "a stream or an event lived in a worker process that has ended");
-  };
   std::uint64_t stream = 0, signal = 0;
-  if (order.stream != nullptr) {
-    const auto& found = of<ForwardedStream>(order.stream);
-    if (found.number != number) return lost();
-    stream = found.remote;
-  }
-  if (order.signal != nullptr) {
-    const auto& found = of<ForwardedEvent>(order.signal);
-    if (found.number != number) return lost();
-    signal = found.remote;
-  }
+  if (order.stream != nullptr)
+    if (bp_error* const error =
+            find_in(number, WorkerEntry::kStreamCreate, of<ForwardedStream>(order.stream), stream))
+      return error;
+  if (order.signal != nullptr)
+    if (bp_error* const error =
+            find_in(number, WorkerEntry::kEventCreate, of<ForwardedEvent>(order.signal), signal))
+      return error;
   std::vector<std::uint64_t> waits;
   for (std::size_t i = 0; i < order.wait_count; ++i) {
     const auto& found = of<ForwardedEvent>(order.waits[i]);
-    if (found.number != number) return lost();
+    if (found.number != number)
+      return make_error(BP_DEVICE_LOST,
+                        "work that is waited for went with a worker process that has ended");
     waits.push_back(found.remote);
   }
   out.put(stream);
@@ -256,7 +282,7 @@ bp_error* copy(bp_device* handle, const bp_copy_args* args) {
   }
   IsolatedPlugin::Place place;
   std::uint64_t remote = 0;
-  if (bp_error* const error = locate(device, false, place, remote)) return error;
+  if (bp_error* const error = locate(device, /*begins_anew=*/true, place, remote)) return error;
   const bool is_upload = source.host != nullptr, is_download = target.host != nullptr;
   SharedBlock staged;
   WireRange through;
@@ -348,6 +374,88 @@ void put_layouts(WireWriter& out, const Io* first, std::size_t stride, std::size
   out.put_array(layouts.data(), layouts.size());
 }
 
+bp_error* make_in(const IsolatedPlugin::Place& place, std::uint64_t device,
+                  const ForwardedExecutable& executable, const bp_cancel* cancel,
+                  std::uint64_t& out_remote) {
+  WireWriter request;
+  request.put(device);
+  request.append(executable.made_from);
+  std::string answer;
+  const IsolatedPlugin::Question question{executable.made_by, executable.node_ids, cancel};
+  if (bp_error* const error = executable.device.plugin.ask(place, question, request, answer))
+    return error;
+  WireReader in(answer);
+  out_remote = in.get<std::uint64_t>();
+  return in.ok() ? nullptr : unparsed();
+}
+
+struct Description {
+  bp_executable_info info{};
+  std::vector<bp_io_contract> inputs, outputs;
+  std::string requirement;
+};
+bp_error* ask_description(const IsolatedPlugin::Place& place, std::uint64_t remote,
+                          const ForwardedExecutable& executable, Description& out) {
+  WireWriter request;
+  request.put(remote);
+  request.put(executable.input_count);
+  request.put(executable.output_count);
+  std::string answer;
+  if (bp_error* const error = executable.device.plugin.ask(
+          place, {WorkerEntry::kExecutableDescribe, executable.node_ids}, request, answer))
+    return error;
+  WireReader in(answer);
+  out.info = in.get<bp_executable_info>();
+  out.inputs = in.array<bp_io_contract>();
+  out.outputs = in.array<bp_io_contract>();
+  out.requirement = in.text();
+  return in.ok() ? nullptr : unparsed();
+}
+
+// Whether the memory that was planned and packed for `before` serves `now`.
+bool fits(const ForwardedExecutable& before, const Description& now) {
+  const auto same = [](const bp_io_contract& a, const bp_io_contract& b) {
+    return a.layout.kind == b.layout.kind && a.layout.layout_id == b.layout.layout_id;
+  };
+  return now.info.flags == before.info.flags &&
+         now.info.workspace_bytes <= before.info.workspace_bytes &&
+         std::ranges::equal(now.inputs, before.inputs, same) &&
+         std::ranges::equal(now.outputs, before.outputs, same);
+}
+
+// The executable in the worker that there is; made again there where its own has ended.
+bp_error* locate(ForwardedExecutable& executable, IsolatedPlugin::Place& out_place,
+                 std::uint64_t& out_remote) {
+  ForwardedDevice& device = executable.device;
+  std::uint64_t opened = 0;
+  if (bp_error* const error = locate(device, /*begins_anew=*/true, out_place, opened)) return error;
+  {
+    const std::lock_guard lock(executable.mutex);
+    out_remote = executable.remote;
+    if (executable.number == out_place.number) return nullptr;
+  }
+  if (bp_error* const error = make_in(out_place, opened, executable, nullptr, out_remote))
+    return error;
+  Description now;
+  if (bp_error* const error = ask_description(out_place, out_remote, executable, now)) return error;
+  if (!fits(executable, now))
+    return make_error(BP_DEVICE_LOST,
+                      "its worker process has ended, and made again it wants other memory");
+  WireWriter surplus;
+  {
+    const std::lock_guard lock(executable.mutex);
+    if (executable.number != out_place.number) {
+      executable.number = out_place.number;
+      executable.remote = out_remote;
+      return nullptr;
+    }
+    surplus.put(out_remote);  // another thread was faster
+    out_remote = executable.remote;
+  }
+  device.plugin.tell(out_place.number, WorkerEntry::kExecutableRelease, surplus);
+  return nullptr;
+}
+
 bp_error* compile(bp_plugin* plugin, const bp_compile_args* args, bp_executable** out_executable) {
   auto& isolated = IsolatedPlugin::of(plugin);
   if (args->device == nullptr)
@@ -358,46 +466,36 @@ bp_error* compile(bp_plugin* plugin, const bp_compile_args* args, bp_executable*
   std::uint64_t remote = 0;
   if (bp_error* const error = locate(device, /*begins_anew=*/true, place, remote)) return error;
   const bp_graph& graph = *args->graph;
-  WireWriter request;
-  request.put(remote);
-  isolated.put_info_of(request, args->info);
-  put_graph(request, graph);
-  put_layouts(request, args->inputs, args->io_stride, graph.input_count);
-  put_layouts(request, args->outputs, args->io_stride, graph.output_count);
-  request.put(args->role);
-  auto made = std::make_unique<ForwardedExecutable>(device);
+  WireWriter from;
+  isolated.put_info_of(from, args->info);
+  put_graph(from, graph);
+  put_layouts(from, args->inputs, args->io_stride, graph.input_count);
+  put_layouts(from, args->outputs, args->io_stride, graph.output_count);
+  from.put(args->role);
+  auto made = std::make_unique<ForwardedExecutable>(device, WorkerEntry::kCompile, std::move(from));
   made->node_ids = node_ids_of(graph);
-  std::string answer;
-  const IsolatedPlugin::Question question{WorkerEntry::kCompile, made->node_ids, args->cancel};
-  if (bp_error* const error = isolated.ask(place, question, request, answer)) return error;
-  WireReader in(answer);
+  if (bp_error* const error = make_in(place, remote, *made, args->cancel, made->remote))
+    return error;
   made->number = place.number;
-  made->remote = in.get<std::uint64_t>();
   made->input_count = static_cast<std::uint32_t>(graph.input_count);
   made->output_count = static_cast<std::uint32_t>(graph.output_count);
   made->class_count = static_cast<std::uint32_t>(graph.dim_class_count);
-  if (!in.ok()) return unparsed();
   if (made->remote != 0) *out_executable = handle_of<bp_executable>(made.release());
   return nullptr;
 }
 
 bp_error* executable_describe(bp_executable* handle, bp_executable_info* out_info) {
   auto& executable = of<ForwardedExecutable>(handle);
-  WireWriter request;
-  request.put(executable.remote);
-  request.put(executable.input_count);
-  request.put(executable.output_count);
-  std::string answer;
-  if (bp_error* const error = executable.device.plugin.ask(
-          executable.number, {WorkerEntry::kExecutableDescribe, executable.node_ids}, request,
-          answer))
-    return error;
-  WireReader in(answer);
-  bp_executable_info info = in.get<bp_executable_info>();
-  executable.inputs = in.array<bp_io_contract>();
-  executable.outputs = in.array<bp_io_contract>();
-  executable.requirement = in.text();
-  if (!in.ok()) return unparsed();
+  IsolatedPlugin::Place place;
+  std::uint64_t remote = 0;
+  if (bp_error* const error = locate(executable, place, remote)) return error;
+  Description found;
+  if (bp_error* const error = ask_description(place, remote, executable, found)) return error;
+  executable.info = found.info;
+  executable.inputs = std::move(found.inputs);
+  executable.outputs = std::move(found.outputs);
+  executable.requirement = std::move(found.requirement);
+  bp_executable_info info = executable.info;
   // Lending is of memory that the worker does not see.
   info.flags &= ~BP_EXECUTABLE_LENDING;
   info.struct_size = std::min(out_info->struct_size, sizeof info);
@@ -432,33 +530,38 @@ bp_error* put_bindings(WireWriter& out, std::uint64_t number, const bp_binding* 
 
 bp_error* execute(bp_executable* handle, const bp_execute_args* args) {
   auto& executable = of<ForwardedExecutable>(handle);
+  IsolatedPlugin::Place place;
+  std::uint64_t remote = 0;
+  if (bp_error* const error = locate(executable, place, remote)) return error;
   WireWriter request;
-  request.put(executable.remote);
-  if (bp_error* const error = put_bindings(request, executable.number, args->inputs,
+  request.put(remote);
+  if (bp_error* const error = put_bindings(request, place.number, args->inputs,
                                            args->binding_stride, executable.input_count))
     return error;
-  if (bp_error* const error = put_bindings(request, executable.number, args->outputs,
+  if (bp_error* const error = put_bindings(request, place.number, args->outputs,
                                            args->binding_stride, executable.output_count))
     return error;
-  if (bp_error* const error = put_range(request, executable.number, args->workspace)) return error;
+  if (bp_error* const error = put_range(request, place.number, args->workspace)) return error;
   request.put_array(args->dims, executable.class_count);
-  if (bp_error* const error = put_order(request, executable.number, args->order)) return error;
+  if (bp_error* const error = put_order(request, place.number, args->order)) return error;
   request.put(args->call_id);
   std::string answer;
-  return executable.device.plugin.ask(
-      executable.number, {WorkerEntry::kExecute, executable.node_ids}, request, answer);
+  return executable.device.plugin.ask(place, {WorkerEntry::kExecute, executable.node_ids}, request,
+                                      answer);
 }
 
 bp_error* executable_workspace(bp_executable* handle, const std::int64_t* dims,
                                std::uint64_t* out_bytes) {
   auto& executable = of<ForwardedExecutable>(handle);
+  IsolatedPlugin::Place place;
+  std::uint64_t remote = 0;
+  if (bp_error* const error = locate(executable, place, remote)) return error;
   WireWriter request;
-  request.put(executable.remote);
+  request.put(remote);
   request.put_array(dims, executable.class_count);
   std::string answer;
   if (bp_error* const error = executable.device.plugin.ask(
-          executable.number, {WorkerEntry::kExecutableWorkspace, executable.node_ids}, request,
-          answer))
+          place, {WorkerEntry::kExecutableWorkspace, executable.node_ids}, request, answer))
     return error;
   WireReader in(answer);
   *out_bytes = in.get<std::uint64_t>();
@@ -578,11 +681,14 @@ struct BlobHead {
 
 bp_error* executable_save(bp_executable* handle, bp_byte_sink* sink) {
   auto& executable = of<ForwardedExecutable>(handle);
+  IsolatedPlugin::Place place;
+  std::uint64_t remote = 0;
+  if (bp_error* const error = locate(executable, place, remote)) return error;
   WireWriter request;
-  request.put(executable.remote);
+  request.put(remote);
   std::string answer;
   if (bp_error* const error = executable.device.plugin.ask(
-          executable.number, {WorkerEntry::kExecutableSave, executable.node_ids}, request, answer))
+          place, {WorkerEntry::kExecutableSave, executable.node_ids}, request, answer))
     return error;
   WireReader in(answer);
   const std::string_view blob = in.text();
@@ -619,22 +725,15 @@ bp_error* executable_load(bp_device* handle, const void* data, std::size_t size,
   IsolatedPlugin::Place place;
   std::uint64_t remote = 0;
   if (bp_error* const error = locate(device, /*begins_anew=*/true, place, remote)) return error;
-  WireWriter request;
-  request.put(remote);
-  request.put_text(
-      std::string_view(static_cast<const char*>(data) + sizeof head, size - sizeof head));
-  std::string answer;
-  if (bp_error* const error =
-          device.plugin.ask(place, {WorkerEntry::kExecutableLoad}, request, answer))
-    return error;
-  WireReader in(answer);
-  auto made = std::make_unique<ForwardedExecutable>(device);
+  WireWriter from;
+  from.put_text(std::string_view(static_cast<const char*>(data) + sizeof head, size - sizeof head));
+  auto made =
+      std::make_unique<ForwardedExecutable>(device, WorkerEntry::kExecutableLoad, std::move(from));
+  if (bp_error* const error = make_in(place, remote, *made, nullptr, made->remote)) return error;
   made->number = place.number;
-  made->remote = in.get<std::uint64_t>();
   made->input_count = head.input_count;
   made->output_count = head.output_count;
   made->class_count = head.class_count;
-  if (!in.ok()) return unparsed();
   if (made->remote != 0) *out_executable = handle_of<bp_executable>(made.release());
   return nullptr;
 }

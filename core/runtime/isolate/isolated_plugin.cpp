@@ -160,7 +160,6 @@ IsolatedPlugin::Place IsolatedPlugin::place(bool begins_anew) {
   };
   if (is_finished_) return none(BP_DEVICE_LOST, "the plugin was shut down");
   if (!begins_anew) return gone(" in an earlier call");
-  if (is_bound_) return gone(", and with it what the device held");
   if (number_ >= kWorkerLimit)
     return gone("; it was the last of " + std::to_string(kWorkerLimit) +
                 " that a plugin may have in one process");
@@ -177,11 +176,6 @@ IsolatedPlugin::Place IsolatedPlugin::place(bool begins_anew) {
     return none(static_cast<bp_code>(worker.status().code()), worker.status().message());
   worker_ = std::move(*worker);
   return {worker_, number, nullptr};
-}
-
-void IsolatedPlugin::bind_to_worker() {
-  const std::lock_guard lock(mutex_);
-  is_bound_ = true;
 }
 
 bp_error* IsolatedPlugin::lost(WorkerProcess& worker, const Question& question, bp_code code) {

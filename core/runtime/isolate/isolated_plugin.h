@@ -50,8 +50,6 @@ class IsolatedPlugin {
   };
   // The one that there is; of work that begins anew another is started in place of one that ended.
   Place place(bool begins_anew);
-  // A device whose objects die with the worker: no other worker takes its place.
-  void bind_to_worker();
 
   struct Question {
     WorkerEntry entry;
@@ -101,7 +99,7 @@ class IsolatedPlugin {
   std::unique_ptr<SharedMemory> memory_;
   std::mutex mutex_;  // guards what follows; not held while the worker is asked
   std::condition_variable started_;
-  bool is_starting_ = false, is_bound_ = false, is_finished_ = false;
+  bool is_starting_ = false, is_finished_ = false;
   std::shared_ptr<WorkerProcess> worker_;
   std::uint64_t number_ = 0;
   std::string how_it_ended_;

@@ -425,6 +425,19 @@ std::unique_ptr<CallFrame> CompiledGraph::take_frame() {
   return frame ? std::move(frame) : std::make_unique<CallFrame>(*this);
 }
 
+// What a worker process held is gone, and another takes its place: weights are packed anew from the
+// host's tensors, arenas come anew. True where the frame is of no use any more.
+bool CompiledGraph::forget_what_is_lost() {
+  bool is_any = false;
+  for (Device* const device : places_) {
+    if (device == nullptr || !device->loses_memory()) continue;
+    PackCache::instance().forget(*device);
+    device->trim();
+    is_any = true;
+  }
+  return is_any;
+}
+
 Status CompiledGraph::check_process() const {
   for (const Device* device : places_)
     if (device != nullptr) BP_RETURN_IF_ERROR(device->check_process("a call"));
@@ -446,6 +459,7 @@ Status CompiledGraph::run(const Plan& plan, const Call& call) {
   }
   // After a failure work may still be under way in the frame's memory and the caller's.
   if (!status.ok()) frame->drain();
+  if (status.code() == Code::kDeviceLost && forget_what_is_lost()) return status;
   frame->give_host_arena();
   idle_frames_->give(std::move(frame));
   return status;

@@ -198,6 +198,7 @@ class CompiledGraph {
 
   explicit CompiledGraph(ir::Graph graph);
   std::unique_ptr<class CallFrame> take_frame();
+  bool forget_what_is_lost();
   // For messages.
   std::string value_text(ir::ValueId value) const;
   std::string step_text(std::uint32_t step) const;

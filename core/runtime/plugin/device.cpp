@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
+#include "core/runtime/isolate/isolated_plugin.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
 #include "core/runtime/plugin/trace.h"
@@ -271,6 +272,10 @@ Status Device::check_process(std::string_view call) const {
               "child with spawn, or load plugins after the fork."};
 }
 
+bool Device::loses_memory() const {
+  return plugin_->is_isolated() && !IsolatedPlugin::of(plugin_->handle()).shares_memory(index_);
+}
+
 bool Device::may_release() const { return process_id() == process_ && !is_given_up(); }
 
 void Device::distrust(const std::string& what) {
@@ -281,8 +286,9 @@ void Device::distrust(const std::string& what) {
 
 Status Device::noted(Status status) {
   if (status.code() == Code::kDeviceLost && !is_lost_.exchange(true))
-    log(LogLevel::kError,
-        label_ + " was lost; what can, runs with PyTorch from now on: " + status.message());
+    log(LogLevel::kError, label_ + " was lost; what can, runs with PyTorch" +
+                              (plugin_->is_isolated() ? "" : " from now on") + ": " +
+                              status.message());
   return status;
 }
 

@@ -91,6 +91,9 @@ class Device {
   // it his own keeps that. Devices that bind the host's memory are waited for without an end.
   bool is_given_up() const { return is_given_up_.load(std::memory_order_relaxed); }
 
+  // Its memory goes with a worker process, and another one may take its place.
+  bool loses_memory() const;
+
   // It gave a result that was not PyTorch's to somebody who looked: told once, with what was wrong.
   // Whoever looks goes elsewhere from then on, until the process ends.
   void distrust(const std::string& what);

@@ -50,6 +50,18 @@ Cache& cache() {
   return *instance;
 }
 
+template <class Is>
+void forget_where(Is&& is) {
+  std::vector<std::shared_ptr<const Pack>> looked_at;  // should one die here, then unlocked
+  const std::lock_guard lock(cache().mutex);
+  for (const auto& weak : cache().packs) {
+    auto pack = weak.lock();
+    if (pack == nullptr) continue;
+    if (is(*pack)) pack->forget();
+    looked_at.push_back(std::move(pack));
+  }
+}
+
 }  // namespace
 
 bool exact_weight_checks() {
@@ -203,14 +215,13 @@ void PackCache::clear() {
 }
 
 void PackCache::forget(std::span<const void* const> storages) {
-  std::vector<std::shared_ptr<const Pack>> looked_at;  // should one die here, then unlocked
-  const std::lock_guard lock(cache().mutex);
-  for (const auto& weak : cache().packs) {
-    auto pack = weak.lock();
-    if (pack == nullptr) continue;
-    if (std::ranges::find(storages, pack->storage()) != storages.end()) pack->forget();
-    looked_at.push_back(std::move(pack));
-  }
+  forget_where([&](const Pack& pack) {
+    return std::ranges::find(storages, pack.storage()) != storages.end();
+  });
+}
+
+void PackCache::forget(const Device& device) {
+  forget_where([&](const Pack& pack) { return pack.device() == &device; });
 }
 
 std::uint64_t PackCache::resident_bytes() {

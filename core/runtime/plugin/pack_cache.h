@@ -42,6 +42,7 @@ class Pack {
   // it when `exact`). Once the answer was no for its content, it stays so.
   bool matches(const StaticTensor& tensor, bool exact) const;
   const void* storage() const { return storage_; }
+  const Device* device() const { return device_; }
   // It matches no more.
   void forget() const { forgotten_.store(true, std::memory_order_relaxed); }
   bp_range range() const { return {buffer_.get(), nullptr, 0, buffer_.bytes()}; }
@@ -78,6 +79,9 @@ class PackCache {
   void clear();
   // Those of these storages alone.
   void forget(std::span<const void* const> storages);
+  // Those on a device that lost what it held: the next call packs them anew from the host's
+  // tensors.
+  void forget(const Device& device);
   // Grows with every clear(): whoever keeps packs compares it.
   std::uint64_t epoch() const;
   std::uint64_t resident_bytes();

@@ -1,5 +1,6 @@
 // A plugin that claims everything, computes nothing, and does in one entry what $BACKPLANE_SABOTAGE
-// says, read at each call: "execute throw". "load" is its constructor.
+// says, read at each call: "execute throw". "load" is its constructor. With
+// $BACKPLANE_SABOTAGE_HOST_MEMORY its device works in the host's memory.
 //
 //   throw, throw42     lets an exception out, or a number
 //   segv, bus, ill, fpe, abort, overflow   ends the process: overflow by a recursion without end
@@ -12,9 +13,9 @@
 //   late               uses the sink and the token of calls that have ended, then fails
 //   twice              releases an error and bytes twice, then goes on
 #include <backplane/plugin.h>
-#include <csignal>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <chrono>
 #include <cstdlib>
@@ -104,11 +105,11 @@ bp_error* failure(std::string_view action) {
 }
 
 // Of an entry that may fail, before it does anything.
-#define SABOTAGE(entry)                                         \
-  do {                                                          \
-    const std::string_view action = enter(entry);               \
-    if (action == "null") return nullptr;                       \
-    if (bp_error* const error = failure(action)) return error;  \
+#define SABOTAGE(entry)                                        \
+  do {                                                         \
+    const std::string_view action = enter(entry);              \
+    if (action == "null") return nullptr;                      \
+    if (bp_error* const error = failure(action)) return error; \
   } while (false)
 
 [[maybe_unused]] __attribute__((constructor)) void at_load() { (void)enter("load"); }
@@ -119,7 +120,10 @@ std::uint32_t count_devices(bp_plugin* plugin) {
 }
 bp_error* describe_device(bp_plugin* plugin, std::uint32_t index, bp_device_info* out_info) {
   SABOTAGE("device_describe");
-  return device_describe(plugin, index, out_info);
+  bp_error* const error = device_describe(plugin, index, out_info);
+  if (error == nullptr && std::getenv("BACKPLANE_SABOTAGE_HOST_MEMORY") != nullptr)
+    out_info->flags |= BP_DEVICE_BINDS_HOST_MEMORY;
+  return error;
 }
 bp_error* open_device(bp_plugin* plugin, std::uint32_t index, bp_device** out_device) {
   SABOTAGE("device_open");

@@ -195,18 +195,75 @@ TEST_F(Isolated, AnotherWorkerServesTheNextCompileAndKeepsPacks) {
   EXPECT_THAT(last.status().message(), HasSubstr("it was the last of 4"));
 }
 
-TEST_F(Isolated, WhatADeviceOfItsOwnMemoryHeldIsGoneForGood) {
-  Device* const device = open(built("reference"));
+TEST_F(Isolated, WhatWasCompiledIsMadeAgainInAnotherWorker) {
+  Device* const device = open(built("cpu_onednn"));
+  ASSERT_NE(device, nullptr);
+  auto first = compile(kLinear, {device}), second = compile(kDynamic, {device});
+  ASSERT_TRUE(first.ok() && second.ok());
+  Inputs inputs = Inputs::random((*first)->graph(), {});
+  const auto expected = call(**first, inputs);
+  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  expect_right(**second, {7});
+  for (int round = 0; round < 3; ++round) {
+    end_workers();
+    EXPECT_EQ(call(**first, inputs).status().code(), Code::kDeviceLost);  // which finds it out
+    device->counters().reset();
+    const auto found = call(**first, inputs);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(*found, *expected);
+    EXPECT_THAT(copies(*device), ::testing::Not(HasSubstr("weight")));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) threads.emplace_back([&, t] { expect_right(**second, {7 + t}); });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(workers().size(), 1u);
+  }
+  end_workers();
+  EXPECT_FALSE(call(**first, inputs).ok());
+  EXPECT_THAT(call(**first, inputs).status().message(), HasSubstr("it was the last of 4"));
+}
+
+TEST_F(Isolated, WhatEndsEveryWorkerIsNotMadeAgainForEver) {
+  ::setenv("BACKPLANE_SABOTAGE", "execute segv", 1);
+  ::setenv("BACKPLANE_SABOTAGE_HOST_MEMORY", "1", 1);
+  Device* const device = open(testing_plugin("sabotage"));
   ASSERT_NE(device, nullptr);
   auto compiled = compile(kLinear, {device});
   ASSERT_TRUE(compiled.ok()) << compiled.status().message();
-  expect_right(**compiled);
-  end_workers();
   Inputs inputs = Inputs::random((*compiled)->graph(), {});
-  EXPECT_EQ(call(**compiled, inputs).status().code(), Code::kDeviceLost);
-  const auto next = compile(kLinear, {device});
-  ASSERT_FALSE(next.ok());
-  EXPECT_THAT(next.status().message(), HasSubstr("and with it what the device held"));
+  std::string last;
+  for (int i = 0; i < 5; ++i) last = call(**compiled, inputs).status().message();
+  ::unsetenv("BACKPLANE_SABOTAGE");
+  ::unsetenv("BACKPLANE_SABOTAGE_HOST_MEMORY");
+  EXPECT_THAT(last, HasSubstr("it was the last of 4"));
+}
+
+TEST_P(IsolatedPlugins, WhatADeviceOfItsOwnMemoryHeldComesAnewFromTheHost) {
+  Device* const device = open();
+  ASSERT_NE(device, nullptr);
+  auto compiled = compile(kLinear, {device}), other = compile(kDynamic, {device});
+  ASSERT_TRUE(compiled.ok() && other.ok());
+  Inputs inputs = Inputs::random((*compiled)->graph(), {});
+  const auto expected = call(**compiled, inputs);
+  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  expect_right(**other, {5});
+  Result<DeviceBuffer> held = device->allocate(64);  // what nobody else has a copy of
+  ASSERT_TRUE(held.ok());
+  for (int round = 0; round < 2; ++round) {
+    end_workers();
+    EXPECT_EQ(call(**compiled, inputs).status().code(), Code::kDeviceLost);
+    device->counters().reset();
+    const auto found = call(**compiled, inputs);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(*found, *expected);
+    EXPECT_EQ(copies(*device).find("weight") != std::string::npos, device->loses_memory());
+    expect_right(**other, {5 + round});
+  }
+  if (!device->loses_memory()) return;
+  std::array<char, 64> bytes{};
+  const Status gone = device->copy_from_device({held->get(), nullptr, 0, bytes.size()},
+                                               bytes.data(), CopyCause::kOther);
+  EXPECT_EQ(gone.code(), Code::kDeviceLost);
+  EXPECT_THAT(gone.message(), HasSubstr("a buffer lived in a worker process that has ended"));
 }
 
 TEST_F(Isolated, AChildOfForkCallsNothingAndHoldsNothing) {
