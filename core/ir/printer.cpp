@@ -90,11 +90,8 @@ class Printer {
       separate();
       text += reference(node.operands[i]);
     }
-    for (const Attribute& attribute : node.attributes) {
-      separate();
-      text += attribute.name + "=" + this->attribute(attribute.value);
-    }
-    text += ")";
+    if (!node.attributes.empty()) separate();
+    text += attributes(node) + ")";
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       text += i > 0 ? ", " : " : ";
       const ValueId result = node.results[i];
@@ -106,6 +103,13 @@ class Printer {
     while (!location.empty() && location.back() == ' ') location.pop_back();
     location.erase(0, std::min(location.find_first_not_of(' '), location.size()));
     if (!location.empty()) text += "    // " + location;
+    return text;
+  }
+
+  std::string attributes(const Node& node) const {
+    std::string text;
+    for (const Attribute& attribute : node.attributes)
+      text += (text.empty() ? "" : ", ") + attribute.name + "=" + this->attribute(attribute.value);
     return text;
   }
 
@@ -231,6 +235,10 @@ std::string print_type(const Graph& graph, const TensorType& type) {
 
 std::string print_node(const Graph& graph, NodeId node) {
   return Printer(graph).node(graph.nodes[node]);
+}
+
+std::string print_attributes(const Graph& graph, NodeId node) {
+  return Printer(graph).attributes(graph.nodes[node]);
 }
 
 }  // namespace backplane::ir

@@ -20,6 +20,7 @@ namespace backplane::ir {
 std::string print(const Graph& graph);
 std::string print_type(const Graph& graph, const TensorType& type);
 std::string print_node(const Graph& graph, NodeId node);
+std::string print_attributes(const Graph& graph, NodeId node);  // "p=0.5, train=true"
 
 // Errors name line and column, what was expected and what was found.
 Result<Graph> parse(std::string_view text);

@@ -11,7 +11,12 @@ from typing import Any
 
 import torch_backplane_names
 
-from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
+from torch_backplane.errors import (
+    BackplaneDataError,
+    BackplaneDeviceLostError,
+    BackplaneError,
+    BackplaneOutOfMemoryError,
+)
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import plugins
 from torch_backplane.reports import explain, invalidate, record, reset, stats
@@ -21,6 +26,7 @@ __all__ = [
     "BackplaneDataError",
     "BackplaneDeviceLostError",
     "BackplaneError",
+    "BackplaneOutOfMemoryError",
     "Options",
     "compile",
     "counters",

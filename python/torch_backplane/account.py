@@ -15,7 +15,12 @@ from typing import Any, NoReturn
 import torch_backplane_names
 
 from torch_backplane import _C
-from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
+from torch_backplane.errors import (
+    BackplaneDataError,
+    BackplaneDeviceLostError,
+    BackplaneError,
+    BackplaneOutOfMemoryError,
+)
 from torch_backplane.options import Options
 
 log = logging.getLogger("torch_backplane")
@@ -48,6 +53,7 @@ class State:
         self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
         self.second_at_reset = 0
         self.verified_at_reset = (0, 0)
+        self.refused_at_reset = 0
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.searched = False
 
@@ -74,6 +80,7 @@ _CLASSES: dict[str, type[BackplaneError]] = {
     "invalid argument": BackplaneDataError,
     "device lost": BackplaneDeviceLostError,
 }
+OUT_OF_MEMORY = "out of memory"
 
 
 def setup_logging() -> None:
@@ -91,6 +98,8 @@ def raise_error(code: str, error: _C.StatusError) -> NoReturn:
     """Raises a failed call as BackplaneError."""
     kind, message = error.args
     error_class = _CLASSES.get(kind, BackplaneError) if code == "BP-0108" else BackplaneError
+    if kind == OUT_OF_MEMORY:
+        error_class, code = BackplaneOutOfMemoryError, "BP-0115"
     raise error_class(code, message if kind == "ok" else f"{message} ({kind})") from None
 
 
@@ -141,7 +150,7 @@ class FrameAccount:
     def note_eager(self, role: str, error: Any) -> None:
         """Counts a graph that PyTorch itself runs, in each call; ``strict`` raises."""
         kind, message = error.args
-        if self.options.strict:
+        if self.options.strict or kind == OUT_OF_MEMORY:
             raise_error(_code_of(kind), error)
         with STATE.lock:
             STATE.totals.eager_graphs += 1
@@ -176,7 +185,7 @@ class FrameAccount:
         kind, message = error.args
         raised = kind == "program error"
         results = graph_module.forward(*arguments) if raised else None
-        if self.options.strict:
+        if self.options.strict or kind == OUT_OF_MEMORY:
             raise_error(_code_of(kind), error)
         with STATE.lock:
             STATE.totals.eager_calls += 1

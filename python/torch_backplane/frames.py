@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_backplane import _C, torch_device
-from torch_backplane.account import STATE, raise_error, runs_again
+from torch_backplane.account import OUT_OF_MEMORY, STATE, raise_error, runs_again
 from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class RecordedFrame(Recording):
             self.add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
         except _C.StatusError as error:
             # The call itself is to raise, and the next one may be better.
-            if error.args[0] != "program error":
+            if error.args[0] not in ("program error", OUT_OF_MEMORY):
                 raise
 
     def __call__(self, *arguments: Any) -> Any:

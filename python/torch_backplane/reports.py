@@ -45,6 +45,8 @@ def stats() -> dict[str, Any]:
     ``verified_calls``          calls of compiled graphs held against PyTorch's results (``verify``)
     ``wrong_results``           those that differed by more than rounding; the device's ``health`` says
                                 "distrusted"
+    ``refused_calls``           how often a plugin refused at ``execute`` a partition that it had claimed:
+                                its nodes run on the CPU at these sizes; ``strict`` raises
     ``restrided_inputs``        inputs of these calls copied because their strides had changed
     ``host_to_device_bytes``    bytes copied to devices, over all plugins that are loaded
     ``device_to_host_bytes``    bytes copied back
@@ -77,6 +79,7 @@ def stats() -> dict[str, Any]:
         functions = list(state.functions)
     reports = [(f.report(), getattr(f, "at_reset", (0, 0))) for f in functions]
     out["second_differentiations"] = _C.second_differentiations() - state.second_at_reset
+    out["refused_calls"] = _C.refused_calls() - state.refused_at_reset
     for name, count, base in zip(
         ("verified_calls", "wrong_results"),
         _C.verification_counts(),
@@ -112,6 +115,7 @@ def reset() -> None:
     with state.lock:
         state.totals = account.Totals()
         state.second_at_reset = _C.second_differentiations()
+        state.refused_at_reset = _C.refused_calls()
         state.verified_at_reset = _C.verification_counts()
         functions = list(state.functions)
     frontend.reset_totals()

@@ -151,7 +151,7 @@ def test_a_plugins_failure_is_one_error_at_both_doors(name: str) -> None:
     # Where this Python has no such door, the test is skipped here as any other.
     DOORS[name](torch.neg, "reference")
     done = run_python(FAILING, {"BACKPLANE_REFERENCE_MEMORY": "1000000", "DOOR": name})
-    assert done.stdout.splitlines() == ["BackplaneError BP-0108 True"] * 2, (
+    assert done.stdout.splitlines() == ["BackplaneOutOfMemoryError BP-0115 True"] * 2, (
         done.stdout + done.stderr
     )
 

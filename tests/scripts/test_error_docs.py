@@ -17,11 +17,13 @@ def test_page_is_current():
 def test_every_raised_code_is_registered():
     """And every registered code is raised somewhere."""
     package = ROOT / "python" / "torch_backplane"
-    registered = set(re.findall(r'^    "(BP-\d{4})"', (package / "errors.py").read_text(), re.M))
+    registered = set(
+        re.findall(r'^    "(BP-\d{4})"', (package / "error_codes.py").read_text(), re.M)
+    )
     used = {
         code
         for path in [*package.glob("*.py"), *(ROOT / "core" / "torch").rglob("*.cpp")]
-        if path.name != "errors.py"
+        if path.name != "error_codes.py"
         for code in re.findall(r'"(BP-\d{4})"', path.read_text())
     }
     assert used == registered

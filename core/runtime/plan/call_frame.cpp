@@ -360,6 +360,9 @@ Status CallFrame::run_step(std::uint32_t id) {
       Status status = execute(step);
       if (status.ok()) [[likely]]
         return status;
+      if (status.code() == Code::kUnsupported && call_->out_refused != nullptr &&
+          graph_.partitions_[step.index].device->check_usable("execute").ok())
+        *call_->out_refused = step.index;
       return {status.code(),
               status.message() + ", in " + graph_.step_text(id) +
                   graph_.keep_for_replay(step.index, plan_->class_values, status.message())};

@@ -8,6 +8,7 @@
 #include "core/ir/verifier.h"
 #include "core/ir/view.h"
 #include "core/runtime/plan/call_frame.h"
+#include "core/runtime/plan/fault_search.h"
 #include "core/runtime/plan/memory_check.h"
 #include "core/runtime/plan/plan_builder.h"
 #include "core/runtime/plan/replay.h"
@@ -77,17 +78,14 @@ void merge_runs(const ir::Graph& graph, const std::vector<partition::Target>& ta
     for (const ir::NodeId n : cut.partitions[i].nodes) cut.of_node[n] = i;
 }
 
-// Takes nodes back from a target that could not keep its promise.
-void withdraw(partition::Target& target, const BrokenClaim& broken) {
-  const auto gone = [&](ir::NodeId n) {
-    return std::binary_search(broken.nodes.begin(), broken.nodes.end(), n);
-  };
-  for (partition::Claim& claim : target.claims) {
-    if (!claim.divisible && std::ranges::any_of(claim.nodes, gone)) claim.nodes.clear();
-    std::erase_if(claim.nodes, gone);
-  }
-  for (const ir::NodeId n : broken.nodes)
-    target.refusals.push_back({n, BP_REFUSED_OTHER, "compile failed: " + broken.status.message()});
+// Takes nodes back from a target that could not keep its promise, and those that it will not keep
+// it for either.
+void withdraw(const Device& device, const ir::Graph& graph, const BrokenClaim& broken,
+              partition::Target& target) {
+  std::vector<std::string> reasons(graph.nodes.size());
+  for (const ir::NodeId n : broken.nodes) reasons[n] = "compile failed: " + broken.status.message();
+  take_back(target, std::move(reasons));
+  take_back_faulty(device, graph, target);
 }
 
 }  // namespace
@@ -115,9 +113,16 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     const GraphArrays arrays(graph);
     for (Device* device : devices) {
       BP_ASSIGN_OR_RETURN(partition::Target target, query_claims(*device, graph, arrays));
+      for (const Withdrawal& withdrawal : options.withdrawals) {
+        if (withdrawal.device != device) continue;
+        std::vector<std::string> reasons(graph.nodes.size());
+        for (const ir::NodeId n : withdrawal.nodes) reasons[n] = withdrawal.reason;
+        take_back(target, std::move(reasons));
+      }
       targets.push_back(std::move(target));
     }
   }
+  FaultSearch faults(devices, targets, options);
   for (;;) {
     BP_ASSIGN_OR_RETURN(partition::Cut cut, partition::cut(graph, targets, options.partition));
     merge_runs(graph, targets, cut);
@@ -128,9 +133,13 @@ Result<std::unique_ptr<CompiledGraph>> CompiledGraph::compile(
     const Status status = PlanBuilder(*made, devices, targets, options, cut).build(broken);
     if (!status.ok()) {
       if (broken.nodes.empty() || status.code() == Code::kCancelled) return status;
-      log(LogLevel::kWarning,
-          std::to_string(broken.nodes.size()) + " nodes go back to the CPU: " + status.message());
-      withdraw(targets[broken.target], broken);
+      faults.narrow(*made, cut, broken);
+      if (broken.status.code() == Code::kCancelled || broken.status.code() == Code::kOutOfMemory)
+        return broken.status;
+      const std::size_t count = broken.nodes.size();
+      log(LogLevel::kWarning, std::to_string(count) + (count == 1 ? " node goes" : " nodes go") +
+                                  " back to the CPU: " + broken.status.message());
+      withdraw(*devices[broken.target], graph, broken, targets[broken.target]);
       continue;
     }
     std::vector<bool> on_plugin(graph.nodes.size(), false);
@@ -210,6 +219,11 @@ std::string CompiledGraph::keep_for_replay(std::size_t partition,
   for (const Bound& bound : p.outputs) outputs.push_back(bound.value);
   return runtime::keep_for_replay(
       {graph_, report.nodes, inputs, outputs, class_values, report.device, message});
+}
+
+Withdrawal CompiledGraph::withdrawal_of(std::size_t partition, const std::string& reason) const {
+  const CompiledPartition& p = partitions_[partition];
+  return {p.device, reports_[p.report]->nodes, reason};
 }
 
 std::size_t CompiledGraph::plugin_node_count() const {

@@ -37,11 +37,19 @@ struct Residence {
   std::vector<bool> kept_where_made;
 };
 
+// Nodes that a device is not to get, though it claims them, and why.
+struct Withdrawal {
+  const Device* device = nullptr;
+  std::vector<ir::NodeId> nodes;
+  std::string reason;
+};
+
 struct CompileOptions {
   Role role = Role::kInference;
   bool pack_weights = true;  // static inputs may take opaque layouts
   Residence residence;
   partition::Options partition;
+  std::vector<Withdrawal> withdrawals;
 };
 
 // Runs nodes on the host's own framework and keeps their results for the length of a call.
@@ -135,6 +143,8 @@ class CompiledGraph {
     FallbackRunner* fallback = nullptr;
     // Where set: `outputs` that are null are asked of it, each once and only if it has a size.
     MemoryLender* lender = nullptr;
+    // Where set: a partition whose plugin answered `execute` with UNSUPPORTED.
+    std::optional<std::uint32_t>* out_refused = nullptr;
   };
   // Any thread, several calls at a time. Returns when all outputs on the host are written.
   Status run(const Plan& plan, const Call& call);
@@ -148,6 +158,8 @@ class CompiledGraph {
   std::string keep_for_replay(std::size_t partition, std::span<const std::int64_t> class_values,
                               const std::string& message) const;
   std::size_t partition_count() const { return partitions_.size(); }
+  // What takes a partition from its device, in another compile of graph().
+  Withdrawal withdrawal_of(std::size_t partition, const std::string& reason) const;
 
   // ---- Reports
   const std::vector<std::unique_ptr<PartitionReport>>& partitions() const { return reports_; }

@@ -516,20 +516,94 @@ graph @two(%x: f32[4, 4], %w: f32[4, 4] static) -> (f32[4, 4], f32[4, 4]) {
   for (unsigned seed = 1; seed < 4; ++seed) expect_right(*compiled, {}, seed);
 }
 
-TEST(CompiledGraph, AFailedCompileGoesBackToTheHost) {
+TEST(CompiledGraph, ANodeThatFailsToCompileGoesBackToTheHostAndNoOther) {
+  for (const char* words : {"no_relu", "no_relu names_it"}) {
+    const Script script(words);
+    const auto compiled = must_compile(kChain, {scripted_device()});
+    ASSERT_NE(compiled, nullptr);
+    EXPECT_EQ(compiled->plugin_node_count(), 2u);
+    ASSERT_EQ(compiled->refusals().size(), 1u);
+    EXPECT_EQ(compiled->refusals()[0].node, 1u);
+    EXPECT_THAT(compiled->refusals()[0].text,
+                AllOf(HasSubstr("compile failed"), HasSubstr("relu is broken today")));
+    expect_right(*compiled);
+    // Another device may take it.
+    const auto rescued = must_compile(kChain, {scripted_device(), reference_device()});
+    ASSERT_NE(rescued, nullptr);
+    EXPECT_EQ(rescued->plugin_node_count(), 3u);
+    expect_right(*rescued);
+  }
+}
+
+TEST(CompiledGraph, WhatFailedToCompileIsNotTriedAgain) {
   const Script script("no_relu");
+  ASSERT_NE(must_compile(kChain, {scripted_device()}), nullptr);
+  ::setenv("BACKPLANE_SCRIPTED", "", 1);  // it would compile now
+  const auto again = must_compile(kChain, {scripted_device()});
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->plugin_node_count(), 2u);
+  ASSERT_EQ(again->refusals().size(), 1u);
+  EXPECT_THAT(again->refusals()[0].text,
+              AllOf(HasSubstr("compile failed over aten.relu (node 1 of chain)"),
+                    HasSubstr("relu is broken today")));
+  // One of other sizes may be better; a second failure says that none is.
+  constexpr std::string_view kOther = R"(
+graph @other(%x: f32[5]) -> (f32[5]) {
+  %0 = aten.relu(%x) : f32[5]
+  return %0
+})";
+  EXPECT_EQ(must_compile(kOther, {scripted_device()})->plugin_node_count(), 1u);
+  ::setenv("BACKPLANE_SCRIPTED", "no_relu", 1);
+  EXPECT_EQ(must_compile(kOther, {scripted_device()})->plugin_node_count(), 0u);
+  ::setenv("BACKPLANE_SCRIPTED", "", 1);
+  constexpr std::string_view kThird = R"(
+graph @third(%x: f32[6]) -> (f32[6]) {
+  %0 = aten.relu(%x) : f32[6]
+  return %0
+})";
+  EXPECT_EQ(must_compile(kThird, {scripted_device()})->plugin_node_count(), 0u);
+}
+
+TEST(CompiledGraph, NodesThatFailTogetherAreParted) {
+  const Script script("no_pair");
   const auto compiled = must_compile(kChain, {scripted_device()});
   ASSERT_NE(compiled, nullptr);
-  EXPECT_EQ(compiled->plugin_node_count(), 0u);
-  ASSERT_EQ(compiled->refusals().size(), 3u);
-  EXPECT_THAT(compiled->refusals()[1].text,
-              AllOf(HasSubstr("compile failed"), HasSubstr("relu is broken today")));
+  EXPECT_EQ(compiled->plugin_node_count(), 2u);
+  ASSERT_EQ(compiled->refusals().size(), 1u);
+  EXPECT_EQ(compiled->refusals()[0].node, 2u);
+  EXPECT_THAT(compiled->refusals()[0].text,
+              AllOf(HasSubstr("no neg beside a relu"), HasSubstr("by itself the node compiles")));
   expect_right(*compiled);
-  // Another device may take them.
-  const auto rescued = must_compile(kChain, {scripted_device(), reference_device()});
-  ASSERT_NE(rescued, nullptr);
-  EXPECT_EQ(rescued->plugin_node_count(), 3u);
-  expect_right(*rescued);
+  EXPECT_TRUE(scripted_device()->compile_faults().is_empty());
+}
+
+TEST(CompiledGraph, AClaimOfAllOrNothingGoesAsAWhole) {
+  for (const char* words : {"no_relu whole", "no_relu whole names_it"}) {
+    const Script script(words);
+    const auto compiled = must_compile(kChain, {scripted_device()});
+    ASSERT_NE(compiled, nullptr);
+    EXPECT_EQ(compiled->plugin_node_count(), 0u);
+    ASSERT_EQ(compiled->refusals().size(), 3u);
+    for (const RefusalReport& refusal : compiled->refusals())
+      EXPECT_THAT(refusal.text, HasSubstr("relu is broken today"));
+    expect_right(*compiled);
+  }
+}
+
+TEST(CompiledGraph, OneBadNodeOfManyIsFoundInFewCompiles) {
+  std::string text = "graph @long(%x: f32[4]) -> (f32[4]) {\n";
+  constexpr int kNodes = 300;
+  for (int i = 0; i < kNodes; ++i)
+    text += "  %" + std::to_string(i) + " = " + (i == 211 ? "aten.relu" : "aten.neg") + "(" +
+            (i == 0 ? "%x" : "%" + std::to_string(i - 1)) + ") : f32[4]\n";
+  text += "  return %" + std::to_string(kNodes - 1) + "\n}";
+  const Script script("no_relu");
+  const auto compiled = must_compile(text, {scripted_device()});
+  ASSERT_NE(compiled, nullptr);
+  EXPECT_EQ(compiled->plugin_node_count(), 299u);
+  ASSERT_EQ(compiled->refusals().size(), 1u);
+  EXPECT_EQ(compiled->refusals()[0].node, 211u);
+  expect_right(*compiled);
 }
 
 TEST(CompiledGraph, AnAnswerAgainstTheContractGoesBackToTheHost) {
@@ -587,6 +661,46 @@ graph @large(%x: f32[1000]) -> (f32[1000]) {
                 AllOf(HasSubstr("scripted:0"), HasSubstr("the device is full")));
   }
   expect_right(*large);
+}
+
+TEST(CompiledGraph, IdleArenasGiveWayToACompileThatFindsNoMemory) {
+  const auto large = must_compile(R"(
+graph @large(%x: f32[1000]) -> (f32[1000]) {
+  %0 = aten.neg(%x) : f32[1000]
+  return %0
+})",
+                                  {scripted_device()});
+  ASSERT_NE(large, nullptr);
+  scripted_device()->trim();
+  expect_right(*large);  // keeps its arena
+  const Script script("full_compile");
+  ASSERT_NE(must_compile(kSmall, {scripted_device()}), nullptr);
+  const auto held = scripted_device()->allocate(2048);  // nobody gives that up
+  ASSERT_TRUE(held.ok());
+  const auto failed = compile(kSmall, {scripted_device()}, {});
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.status().code(), Code::kOutOfMemory);
+  EXPECT_THAT(failed.status().message(),
+              AllOf(HasSubstr("'scripted' (scripted:0): compile failed: no room for code"),
+                    HasSubstr("scripted:0 has 2048 bytes in use")));
+}
+
+TEST(CompiledGraph, ARefusalAtExecuteSaysWhichPartition) {
+  const auto compiled = must_compile(kSplit, {scripted_device()});
+  ASSERT_NE(compiled, nullptr);
+  const Script script("not_now");
+  Inputs inputs = Inputs::random(compiled->graph());
+  const auto failed = call(*compiled, inputs);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.status().code(), Code::kUnsupported);
+  CompileOptions options;
+  options.withdrawals.push_back(compiled->withdrawal_of(1, "not today"));
+  const auto without = must_compile(kSplit, {scripted_device()}, options);
+  ASSERT_NE(without, nullptr);
+  EXPECT_EQ(without->plugin_node_count(), 1u);
+  ASSERT_EQ(without->refusals().size(), 2u);
+  EXPECT_EQ(without->refusals()[1].node, 2u);
+  EXPECT_EQ(without->refusals()[1].text, "not today");
 }
 
 TEST(CompiledGraph, ADeviceForgetsTheArenasOfGraphsThatAreGone) {

@@ -247,13 +247,12 @@ Status PlanBuilder::add_host_partition(std::uint32_t index) {
   return {};
 }
 
-Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broken) {
+Status PlanBuilder::gather(std::uint32_t index, Piece& out_piece, BrokenClaim& broken) {
   const partition::Partition& part = cut_.partitions[index];
   Device* device = devices_[part.target];
-  const std::uint32_t place = place_of(device);
-  // The nodes that compute, and the views between them.
+  out_piece.device = device;
+  out_piece.place = place_of(device);
   std::set<ir::NodeId> nodes;
-  std::vector<ir::ValueId> inputs, outputs;
   std::set<ir::ValueId> seen;
   for (const ir::NodeId n : part.nodes) {
     if (is_view(n)) continue;
@@ -263,7 +262,7 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
       const ir::ValueId root = ir::view_root(graph_, operand);
       const bool inside =
           graph_.values[root].kind == ir::ValueKind::kConstant || produced_in(root, index);
-      const ir::ValueId entry = inside ? root : entry_of(operand, *device, place);
+      const ir::ValueId entry = inside ? root : entry_of(operand, *device, out_piece.place);
       for (ir::ValueId v = operand; v != entry;) {
         const ir::NodeId view = graph_.values[v].producer;
         if (!is_claimed(part.target, view)) {
@@ -277,21 +276,27 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
         nodes.insert(view);
         v = graph_.nodes[view].operands[0];
       }
-      if (!inside && seen.insert(entry).second) inputs.push_back(entry);
+      if (!inside && seen.insert(entry).second) out_piece.inputs.push_back(entry);
     }
     for (const ir::ValueId result : graph_.nodes[n].results)
-      if (result != ir::kNone && needed_.contains(result)) outputs.push_back(result);
+      if (result != ir::kNone && needed_.contains(result)) out_piece.outputs.push_back(result);
   }
-  const auto has_effects = [&](ir::NodeId n) { return ir::has_effects(graph_.nodes[n]); };
-  if (outputs.empty() && std::ranges::none_of(nodes, has_effects)) return {};
-  const std::vector<ir::NodeId> ordered(nodes.begin(), nodes.end());
-  const GraphArrays arrays(graph_, ordered, inputs, outputs);
+  out_piece.nodes.assign(nodes.begin(), nodes.end());
+  out_piece.has_effects =
+      std::ranges::any_of(nodes, [&](ir::NodeId n) { return ir::has_effects(graph_.nodes[n]); });
+  return {};
+}
 
-  const bool packs = options_.pack_weights && device->api().layout_convert != nullptr;
-  std::vector<bp_io_request> input_wishes(inputs.size()), output_wishes(outputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
+Result<std::unique_ptr<Executable>> PlanBuilder::compile(const Piece& piece, std::uint32_t index,
+                                                         BrokenClaim& broken) {
+  const GraphArrays arrays(graph_, piece.nodes, piece.inputs, piece.outputs);
+  const bool packs = options_.pack_weights && piece.device->api().layout_convert != nullptr;
+  std::vector<bp_io_request> input_wishes(piece.inputs.size());
+  std::vector<bp_io_request> output_wishes(piece.outputs.size());
+  for (std::size_t i = 0; i < piece.inputs.size(); ++i) {
     input_wishes[i].layout.kind = BP_LAYOUT_STRIDED;
-    if (graph_.values[inputs[i]].is_static && packs) input_wishes[i].layout.kind = BP_LAYOUT_ANY;
+    if (graph_.values[piece.inputs[i]].is_static && packs)
+      input_wishes[i].layout.kind = BP_LAYOUT_ANY;
   }
   for (bp_io_request& wish : output_wishes) wish.layout.kind = BP_LAYOUT_STRIDED;
 
@@ -301,37 +306,65 @@ Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broke
   request.role = options_.role == Role::kInference ? BP_ROLE_SINGLE
                  : options_.role == Role::kForward ? BP_ROLE_FORWARD
                                                    : BP_ROLE_BACKWARD;
-  request.graph_text = content_text(ordered, inputs, outputs);
+  request.graph_text = content_text(piece.nodes, piece.inputs, piece.outputs);
+  request.out_faulty_nodes = &broken.named;
 
-  auto compiled = Executable::compile(*device, arrays, request);
-  if (!compiled.ok()) {
-    broken.target = part.target;
-    broken.nodes = ordered;
-    const Status status = compiled.take_status();
-    const std::string kept =
-        keep_for_replay({graph_, ordered, inputs, outputs, ir::hint_values(graph_), device->label(),
-                         status.message()});
-    broken.status = Status(status.code(), status.message() + kept);
-    return broken.status;
-  }
+  broken.named.clear();
+  auto compiled = Executable::compile(*piece.device, arrays, request);
+  if (compiled.ok()) return compiled;
+  broken.target = cut_.partitions[index].target;
+  broken.partition = index;
+  broken.nodes = piece.nodes;
+  broken.is_compiled = true;
+  broken.status = compiled.take_status();
+  std::erase_if(broken.named, [&](ir::NodeId n) {
+    return !std::ranges::binary_search(piece.nodes, n) || is_view(n);
+  });
+  return broken.status;
+}
 
+Status PlanBuilder::try_partition(std::uint32_t index, BrokenClaim& broken) {
+  find_needed_roots();
+  for (const ir::ValueId output : graph_.outputs) needed_.insert(ir::view_root(graph_, output));
+  Piece piece;
+  BrokenClaim unbindable;  // says nothing of the whole, where no such view is an input
+  if (!gather(index, piece, unbindable).ok() || !piece.is_needed()) return {};
+  return compile(piece, index, broken).take_status();
+}
+
+std::string PlanBuilder::keep_for_replay(std::uint32_t index, const std::string& message) {
+  find_needed_roots();
+  for (const ir::ValueId output : graph_.outputs) needed_.insert(ir::view_root(graph_, output));
+  Piece piece;
+  BrokenClaim unbindable;
+  if (!gather(index, piece, unbindable).ok()) return {};
+  return runtime::keep_for_replay({graph_, piece.nodes, piece.inputs, piece.outputs,
+                                   ir::hint_values(graph_), piece.device->label(), message});
+}
+
+Status PlanBuilder::add_plugin_partition(std::uint32_t index, BrokenClaim& broken) {
+  Piece piece;
+  BP_RETURN_IF_ERROR(gather(index, piece, broken));
+  if (!piece.is_needed()) return {};
+  Device* const device = piece.device;
   CompiledGraph::CompiledPartition made;
   made.device = device;
-  made.place = place;
-  made.executable = std::move(*compiled);
-  for (std::size_t i = 0; i < inputs.size(); ++i)
+  made.place = piece.place;
+  BP_ASSIGN_OR_RETURN(made.executable, compile(piece, index, broken));
+  for (std::size_t i = 0; i < piece.inputs.size(); ++i)
     made.inputs.push_back(
-        {input_slot(inputs[i], device, place, made.executable->input(i).layout), inputs[i]});
+        {input_slot(piece.inputs[i], device, piece.place, made.executable->input(i).layout),
+         piece.inputs[i]});
   out_.steps_.push_back({CompiledGraph::StepKind::kExecute,
                          static_cast<std::uint32_t>(out_.partitions_.size()), 0, CopyCause::kOther,
                          false});
-  for (const ir::ValueId v : outputs)
+  for (const ir::ValueId v : piece.outputs)
     made.outputs.push_back({new_result_slot(v, made.place, false), v});
   made.report = static_cast<std::uint32_t>(out_.reports_.size());
   auto report = std::make_unique<PartitionReport>();
   report->device = device->label();
-  report->nodes = ordered;
-  report->predicted_ns = part.predicted_ns;
+  report->nodes = piece.nodes;
+  report->predicted_ns = cut_.partitions[index].predicted_ns;
   report->from_cache = made.executable->from_cache();
   out_.reports_.push_back(std::move(report));
   out_.partitions_.push_back(std::move(made));

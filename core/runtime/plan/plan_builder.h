@@ -15,8 +15,10 @@ namespace backplane::runtime {
 
 // A partition's plugin failed to compile what it claimed: the nodes go back to the host.
 struct BrokenClaim {
-  std::uint32_t target = 0;
+  std::uint32_t target = 0, partition = 0;
   std::vector<ir::NodeId> nodes;
+  std::vector<ir::NodeId> named;  // of these, those that the plugin's error is about
+  bool is_compiled = false;       // the plugin was asked, and failed
   Status status;
 };
 
@@ -37,8 +39,24 @@ class PlanBuilder {
 
   // On a failure of a plugin's compile, `broken` says which nodes it was about.
   Status build(BrokenClaim& broken);
+  // Of one partition alone whether it compiles. Leaves nothing that could run.
+  Status try_partition(std::uint32_t index, BrokenClaim& broken);
+  // Of one that failed so; what to add to the message (replay.h).
+  std::string keep_for_replay(std::uint32_t index, const std::string& message);
 
  private:
+  // A partition as its plugin sees it.
+  struct Piece {
+    Device* device = nullptr;
+    std::uint32_t place = 0;
+    std::vector<ir::NodeId> nodes;  // those that compute, and the views between them; ascending
+    std::vector<ir::ValueId> inputs, outputs;
+    bool has_effects = false;
+    bool is_needed() const { return !outputs.empty() || has_effects; }
+  };
+  Status gather(std::uint32_t index, Piece& out_piece, BrokenClaim& broken);
+  Result<std::unique_ptr<Executable>> compile(const Piece& piece, std::uint32_t index,
+                                              BrokenClaim& broken);
   bool is_view(ir::NodeId node) const;
   bool is_claimed(partition::TargetId target, ir::NodeId node) const;
   bool produced_in(ir::ValueId root, std::uint32_t partition) const;

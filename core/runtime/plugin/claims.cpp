@@ -108,14 +108,28 @@ void keep_on_host(const ir::Graph& graph, partition::Target& target) {
   std::vector<std::string> reasons;
   reasons.reserve(graph.nodes.size());
   for (const ir::Node& node : graph.nodes) reasons.push_back(host_reason(graph, node));
+  take_back(target, std::move(reasons));
+}
+
+}  // namespace
+
+void take_back(partition::Target& target, std::vector<std::string> reasons) {
   const auto is_host = [&](ir::NodeId n) { return !reasons[n].empty(); };
-  for (partition::Claim& claim : target.claims)
-    if (!claim.divisible && std::ranges::any_of(claim.nodes, is_host))
-      claim.nodes.clear();
-    else
+  for (partition::Claim& claim : target.claims) {
+    const auto first = std::ranges::find_if(claim.nodes, is_host);
+    if (first == claim.nodes.end()) continue;
+    if (claim.divisible) {
       std::erase_if(claim.nodes, is_host);
+      continue;
+    }
+    const std::string cause =
+        "claimed as a whole with node " + std::to_string(*first) + ": " + reasons[*first];
+    for (const ir::NodeId n : claim.nodes)
+      if (!is_host(n)) target.refusals.push_back({n, BP_REFUSED_OTHER, cause});
+    claim.nodes.clear();
+  }
   std::erase_if(target.claims, [](const partition::Claim& claim) { return claim.nodes.empty(); });
-  for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
+  for (ir::NodeId n = 0; n < reasons.size(); ++n) {
     if (!is_host(n)) continue;
     std::erase_if(target.refusals,
                   [&](const partition::Refusal& given) { return given.node == n; });
@@ -123,7 +137,13 @@ void keep_on_host(const ir::Graph& graph, partition::Target& target) {
   }
 }
 
-}  // namespace
+void take_back_faulty(const Device& device, const ir::Graph& graph, partition::Target& target) {
+  if (device.compile_faults().is_empty()) return;
+  std::vector<std::string> reasons(graph.nodes.size());
+  for (const partition::Claim& claim : target.claims)
+    for (const ir::NodeId n : claim.nodes) reasons[n] = device.compile_faults().find(graph, n);
+  take_back(target, std::move(reasons));
+}
 
 Result<partition::Target> query_claims(Device& device, const ir::Graph& graph,
                                        const GraphArrays& arrays) {
@@ -165,6 +185,7 @@ Result<partition::Target> query_claims(Device& device, const ir::Graph& graph,
     if (in.node_id < node_count)
       target.refusals.push_back({in.node_id, in.reason, std::move(in.text)});
   keep_on_host(graph, target);
+  take_back_faulty(device, graph, target);
   return target;
 }
 

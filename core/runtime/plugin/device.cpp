@@ -289,7 +289,13 @@ Status Device::noted(Status status) {
     log(LogLevel::kError, label_ + " was lost; what can, runs with PyTorch" +
                               (plugin_->is_isolated() ? "" : " from now on") + ": " +
                               status.message());
-  return status;
+  if (status.code() != Code::kOutOfMemory) [[likely]]
+    return status;
+  std::string text = status.message() + "; " + label_ + " has " +
+                     std::to_string(counters_.live_bytes.load(std::memory_order_relaxed)) +
+                     " bytes in use";
+  if (info_.memory_bytes != 0) text += " of " + std::to_string(info_.memory_bytes);
+  return {Code::kOutOfMemory, std::move(text)};
 }
 
 template <class Entry>

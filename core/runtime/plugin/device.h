@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/runtime/plugin/compile_faults.h"
 #include "core/runtime/plugin/device_queue.h"
 
 namespace backplane::runtime {
@@ -130,9 +131,14 @@ class Device {
   // How many objects of the device are alive: buffers, executables, and who else says so.
   void begin_use() { users_.fetch_add(1, std::memory_order_relaxed); }
   void end_use() { users_.fetch_sub(1, std::memory_order_relaxed); }
-  // Tells a loss of the device, once. Gives back what it is given.
+  // Tells a loss of the device, once. Gives back what it is given; where memory lacks, with what is
+  // in use.
   Status noted(Status status);
   bool is_used() const { return users_.load(std::memory_order_relaxed) != 0 || is_given_up(); }
+
+  // What it claimed and failed to compile.
+  CompileFaults& compile_faults() { return compile_faults_; }
+  const CompileFaults& compile_faults() const { return compile_faults_; }
 
   CopyCounters& counters() { return counters_; }
   // What PyTorch copied between the host and its own device that this one is.
@@ -175,6 +181,7 @@ class Device {
   pid_t process_;  // the one that opened it
   bool has_streams_ = false;
   CopyCounters counters_;
+  CompileFaults compile_faults_;
   std::atomic<std::int64_t> users_{0};
   std::atomic<bool> is_lost_{false}, is_given_up_{false}, is_distrusted_{false};
   std::mutex queue_mutex_;  // guards what follows; not held over a plugin call

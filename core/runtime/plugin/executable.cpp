@@ -106,8 +106,20 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   {
     const std::string call = call_name(device, "compile");
     const ProcessStateGuard process(call);
-    Status status = guarded(device, "compile", nodes,
-                            [&] { return api.compile(device.plugin().handle(), &args, &handle); });
+    const auto call_compile = [&] {
+      return guarded(device, "compile", nodes, [&] {
+        bp_error* const error = api.compile(device.plugin().handle(), &args, &handle);
+        if (error != nullptr && request.out_faulty_nodes != nullptr)
+          *request.out_faulty_nodes = read_error(error).node_ids;
+        return error;
+      });
+    };
+    Status status = call_compile();
+    if (status.code() == Code::kOutOfMemory) {
+      device.trim();
+      handle = nullptr;
+      status = call_compile();
+    }
     // The program's wish counts, whatever became of the call.
     if (cancel.was_cancelled()) {
       if (status.ok() && handle != nullptr) Executable(&device, handle, graph);

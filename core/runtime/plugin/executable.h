@@ -19,6 +19,8 @@ struct ExecutableRequest {
   std::span<const bp_io_request> inputs, outputs;
   std::uint32_t role = BP_ROLE_SINGLE;
   std::string graph_text;  // everything that the graph handed over says, for the cache key
+  // What the plugin's error is about, where compile fails; may be null.
+  std::vector<std::uint32_t>* out_faulty_nodes = nullptr;
 };
 
 class Executable {

@@ -368,7 +368,10 @@ inline Device* scripted_device(const char* name = "scripted") {
 class Script {
  public:
   explicit Script(const char* words) { ::setenv("BACKPLANE_SCRIPTED", words, 1); }
-  ~Script() { ::unsetenv("BACKPLANE_SCRIPTED"); }
+  ~Script() {
+    ::unsetenv("BACKPLANE_SCRIPTED");
+    if (Device* const device = scripted_device()) device->compile_faults().clear();
+  }
   Script(const Script&) = delete;
   Script& operator=(const Script&) = delete;
 };

@@ -5,8 +5,14 @@
 //
 //   no_views        claims no view ops
 //   no_relu         compile of aten.relu fails, though it is claimed
+//   no_pair         compile of aten.relu and aten.neg in one graph fails
+//   names_it        such an error names the node
+//   whole           the claim is one, to be taken whole
+//   full_compile    compile finds no memory while buffers of more than 1024 bytes are allocated
+//   not_now         execute answers that it cannot do this
 //   execute_fails   execute fails
 //   full            execute finds no memory while buffers of more than 1024 bytes are allocated
+//   no_room         what execute queued finds no memory
 //   event_fails     event_create fails
 //   opaque_output   compile answers an opaque layout for its outputs
 //   host_memory     (at load) binds host memory
@@ -210,6 +216,7 @@ class ScriptedExecutable final : public sdk::Executable {
     const Alone one_call(inside_);
     BP_SDK_RETURN_IF_ERROR(one_call.check());
     if (asked("execute_fails")) return {BP_INTERNAL, "asked to fail"};
+    if (asked("not_now")) return {BP_UNSUPPORTED, "not at these sizes"};
     if (asked("full") && allocated_bytes > 1024) return {BP_OUT_OF_MEMORY, "the device is full"};
     auto kept = std::make_shared<sdk::KeptExecution>(call, inputs.size(), outputs.size(),
                                                      program_->graph().dim_class_count());
@@ -221,6 +228,7 @@ class ScriptedExecutable final : public sdk::Executable {
       for (std::uint32_t i = 0; i < inputs.size(); ++i) lending->input_done(lending->user, i);
     if (lending != nullptr) BP_SDK_RETURN_IF_ERROR(misuse(*lending));
     return submit(call.order(), false, [kept, program = program_]() -> Status {
+      if (asked("no_room")) return {BP_OUT_OF_MEMORY, "no room for the work"};
       return program->execute(kept->call());
     });
   }
@@ -257,6 +265,18 @@ class ScriptedExecutable final : public sdk::Executable {
   std::atomic<int> inside_{0};
 };
 
+Status fault(std::string_view message, const sdk::NodeView& node) {
+  auto args = sdk::make<bp_error_args>();
+  args.code = BP_INTERNAL;
+  args.message = sdk::raw(message);
+  const std::uint32_t id = node.id();
+  if (asked("names_it")) {
+    args.node_ids = &id;
+    args.node_count = 1;
+  }
+  return Status::adopt(sdk::host().error_create(sdk::host().host, &args));
+}
+
 class ScriptedDevice final : public sdk::Device {
  public:
   sdk::DeviceInfo info() const override {
@@ -290,19 +310,28 @@ class ScriptedDevice final : public sdk::Device {
     const Alone alone(device_calls);
     if (!alone.check().ok()) return {};
 #endif
-    return sdk::claim_where(graph, [](const sdk::NodeView& node) -> std::optional<sdk::Refusal> {
+    const auto decide = [](const sdk::NodeView& node) -> std::optional<sdk::Refusal> {
       if (takes(node)) return std::nullopt;
       return sdk::Refusal{0, BP_REFUSED_OP, "no kernel for " + std::string(node.op())};
-    });
+    };
+    sdk::Claims claims = sdk::claim_where(graph, decide);
+    for (sdk::Claims::Set& set : claims.sets) set.divisible = !asked("whole");
+    return claims;
   }
   sdk::Result<std::unique_ptr<sdk::Executable>> compile(const sdk::Subgraph& graph,
                                                         const sdk::CompileOptions&) override {
     SCRIPTED_ENTER();
     if (graph.outputs().empty()) return Status(BP_INVALID_ARGUMENT, "a graph without outputs");
+    if (asked("full_compile") && allocated_bytes > 1024)
+      return Status(BP_OUT_OF_MEMORY, "no room for code");
+    bool has_relu = false;
     for (std::size_t i = 0; i < graph.size(); ++i) {
       const std::string op(graph[i].op());
       if (!takes(graph[i])) return Status(BP_INVALID_ARGUMENT, op + " was not claimed");
-      if (op == "aten.relu" && asked("no_relu")) return Status(BP_INTERNAL, "relu is broken today");
+      if (op == "aten.relu" && asked("no_relu")) return fault("relu is broken today", graph[i]);
+      has_relu = has_relu || op == "aten.relu";
+      if (op == "aten.neg" && has_relu && asked("no_pair"))
+        return fault("no neg beside a relu", graph[i]);
     }
     const auto factory =
         [](const sdk::StepContext& step) -> sdk::Result<std::unique_ptr<sdk::Kernel>> {

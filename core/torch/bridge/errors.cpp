@@ -10,13 +10,16 @@ namespace py = pybind11;
 namespace backplane::bridge {
 
 void set_error(std::string_view code, const Status& status) {
+  const bool is_full = status.code() == Code::kOutOfMemory;
+  if (is_full) code = "BP-0115";
   std::string text = status.message();
   if (status.code() != Code::kCancelled) text += " (" + std::string(code_name(status.code())) + ")";
   try {
     const py::object kind = py::module_::import("torch_backplane.errors")
-                                .attr(refuses_data(status)  ? "BackplaneDataError"
-                                      : lost_device(status) ? "BackplaneDeviceLostError"
-                                                            : "BackplaneError");
+                                .attr(is_full                ? "BackplaneOutOfMemoryError"
+                                      : refuses_data(status) ? "BackplaneDataError"
+                                      : lost_device(status)  ? "BackplaneDeviceLostError"
+                                                             : "BackplaneError");
     const py::object error = kind(py::str(code.data(), code.size()), py::str(text));
     PyErr_SetObject(kind.ptr(), error.ptr());
   } catch (py::error_already_set& failed) {

@@ -15,7 +15,8 @@ inline bool refuses_data(const Status& status) { return status.code() == Code::k
 inline bool lost_device(const Status& status) { return status.code() == Code::kDeviceLost; }
 
 // Sets the Python error torch_backplane.BackplaneError, or where the data was refused its
-// BackplaneDataError, which is an IndexError as well. With the GIL.
+// BackplaneDataError, which is an IndexError as well. Without memory it is
+// BackplaneOutOfMemoryError BP-0115, whatever `code` says. With the GIL.
 void set_error(std::string_view code, const Status& status);
 // Throws the same, with or without the GIL.
 [[noreturn]] void raise_error(std::string_view code, const Status& status);

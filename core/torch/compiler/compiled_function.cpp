@@ -1,5 +1,6 @@
 #include "core/torch/compiler/compiled_function.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/intrusive_ptr.h>
 
@@ -13,6 +14,7 @@
 #include "core/passes/pass.h"
 #include "core/torch/bridge/dtype.h"
 #include "core/torch/bridge/errors.h"
+#include "core/torch/compiler/draws.h"
 #include "core/torch/compiler/verification.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/generator.h"
@@ -21,6 +23,8 @@
 namespace backplane::compiler {
 
 namespace {
+
+constexpr std::size_t kMostPlans = 1024;
 
 using Root = Argument;
 using Roots = std::vector<Root>;
@@ -161,8 +165,9 @@ class CompiledFunction::Runner final : public runtime::FallbackRunner {
 // Outputs on the host as they are first written; inputs only as long as they are read.
 class CompiledFunction::Lender final : public runtime::MemoryLender {
  public:
-  Lender(const CompiledFunction& function, Roots& roots, const FunctionPlan& plan)
-      : graph_(*function.graph_), roots_(roots), plan_(plan) {}
+  // `keeps`: inputs stay to the end of the call.
+  Lender(const CompiledFunction& function, Roots& roots, const FunctionPlan& plan, bool keeps)
+      : graph_(*function.graph_), roots_(roots), plan_(plan), keeps_(keeps) {}
 
   Result<void*> lend_output(std::size_t position) override {
     // On the way from a plugin, which no exception may cross.
@@ -173,7 +178,7 @@ class CompiledFunction::Lender final : public runtime::MemoryLender {
     }
   }
   void release_input(std::size_t position) override {
-    roots_[graph_.graph().inputs[position]] = Root();
+    if (!keeps_) roots_[graph_.graph().inputs[position]] = Root();
   }
   // Also where no step writes it: an output without elements.
   const at::Tensor& output(std::size_t position) {
@@ -186,6 +191,7 @@ class CompiledFunction::Lender final : public runtime::MemoryLender {
   const runtime::CompiledGraph& graph_;
   Roots& roots_;
   const FunctionPlan& plan_;
+  const bool keeps_;
 };
 
 void CompiledFunction::find_kept_outputs(const runtime::Residence& residence) {
@@ -224,8 +230,18 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
   }
   // Without a plugin the results are eager's, bit by bit.
   BP_RETURN_IF_ERROR(passes::run_pipeline(given, devices.empty() ? "canonicalize" : "optimize"));
-  std::unique_ptr<CompiledFunction> made(new CompiledFunction);
+  BP_ASSIGN_OR_RETURN(std::unique_ptr<CompiledFunction> made,
+                      build(std::move(given), placement, devices, options));
   made->verification_ = std::move(verification);
+  return made;
+}
+
+Result<std::unique_ptr<CompiledFunction>> CompiledFunction::build(
+    ir::Graph given, const record::Placement& placement,
+    const std::vector<runtime::Device*>& devices, const FunctionOptions& options) {
+  std::unique_ptr<CompiledFunction> made(new CompiledFunction);
+  made->devices_ = devices;
+  made->options_ = options;
   FunctionOptions chosen = options;
   if (placement.device) {
     made->torch_device_ = &device::owner_at(*placement.device);
@@ -262,6 +278,9 @@ Result<std::unique_ptr<CompiledFunction>> CompiledFunction::compile(
     for (const ir::NodeId n : report->nodes) on_plugin[n] = true;
   for (ir::NodeId n = 0; n < graph.nodes.size(); ++n) {
     if (on_plugin[n] || graph.nodes[n].op->op_class == ir::OpClass::kView) continue;
+    if (graph.nodes[n].op->op_class == ir::OpClass::kRandom)
+      made->drawn_from_ =
+          generator.defined() ? generator : at::globalContext().defaultGenerator(at::kCPU);
     BP_ASSIGN_OR_RETURN(bridge::AtenNode node,
                         bridge::AtenNode::prepare(graph.nodes[n], generator));
     made->fallback_[n] = std::make_unique<bridge::AtenNode>(std::move(node));
@@ -384,7 +403,6 @@ bool fits(const FunctionPlan& plan, std::span<const Argument> arguments) {
 
 Result<std::shared_ptr<const FunctionPlan>> CompiledFunction::plan(
     std::span<const Argument> arguments, std::span<const std::int64_t> sizes) {
-  constexpr std::size_t kMostPlans = 1024;
   {
     const std::lock_guard lock(mutex_);
     for (auto it = plans_.begin(); it != plans_.end(); ++it) {
@@ -444,6 +462,9 @@ Result<std::vector<at::Tensor>> CompiledFunction::call(std::span<Argument> argum
 Result<std::vector<at::Tensor>> CompiledFunction::run(std::span<Argument> arguments,
                                                       std::span<const std::int64_t> sizes) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!substitutes_.is_empty()) [[unlikely]]
+    if (const auto instead = substitutes_.find(sizes))
+      return run_substitute(*instead, arguments, sizes);
   calls_.fetch_add(1, std::memory_order_relaxed);
   BP_RETURN_IF_ERROR(check(arguments, sizes));
   BP_ASSIGN_OR_RETURN(const std::shared_ptr<const FunctionPlan> plan, this->plan(arguments, sizes));
@@ -460,8 +481,14 @@ Result<std::vector<at::Tensor>> CompiledFunction::run(std::span<Argument> argume
   }
   bind_outputs_on_device(*plan, scratch);
 
+  // The first time at these sizes a plugin may find that it cannot do it; then all starts again.
+  const bool is_new = !plan->has_run.load(std::memory_order_relaxed);
+  const bool has_parts = is_new && graph_->partition_count() + graph_->fallback_node_count() > 1;
+  std::optional<Draws> draws;
+  if (is_new && drawn_from_.defined()) draws.emplace(drawn_from_);
+  std::optional<std::uint32_t> refused;
   Runner runner(*this, scratch.roots);
-  Lender lender(*this, scratch.roots, *plan);
+  Lender lender(*this, scratch.roots, *plan, has_parts);
   runtime::CompiledGraph::Call call;
   call.lender = &lender;
   call.inputs = scratch.inputs;
@@ -471,18 +498,30 @@ Result<std::vector<at::Tensor>> CompiledFunction::run(std::span<Argument> argume
   if (torch_device_ != nullptr && torch_device_->is_adopted()) call.queue = &torch_device_->queue();
   call.packs = packs.get();
   call.fallback = &runner;
+  call.out_refused = &refused;
   if (Status status = graph_->run(*plan->graph, call); !status.ok()) {
     if (graph_->was_given_up())
       for (const Root& root : scratch.roots)
         if (root->defined())
           static_cast<void>(new at::Tensor(*root));  // for good: a device may write to it
     runner.rethrow();
+    if (refused && !options_.verify.strict) {
+      std::vector<Argument> again;
+      for (const ir::ValueId input : graph.inputs) again.push_back(std::move(scratch.roots[input]));
+      if (std::ranges::all_of(again, [](const Argument& one) { return one->defined(); })) {
+        BP_ASSIGN_OR_RETURN(const auto instead, substitute(*refused, status, sizes));
+        if (draws) draws->go_back();
+        calls_.fetch_sub(1, std::memory_order_relaxed);
+        return run_substitute(*instead, again, sizes);
+      }
+    }
     // Whoever has the program run again loses the device: PyTorch's kernels there end its context
     // over such data.
     if (torch_device_ != nullptr && torch_device_->is_adopted() && bridge::refuses_data(status))
       bridge::raise_error("BP-0108", status);
     return status;
   }
+  if (is_new) plan->has_run.store(true, std::memory_order_relaxed);
   for (auto& [root, tensor] : scratch.brought) scratch.roots[root] = Root::owned(std::move(tensor));
   const auto& exports = graph_->exports();
   for (std::size_t i = 0; i < exports.size(); ++i)

@@ -16,6 +16,7 @@
 #include "core/runtime/plan/compiled_graph.h"
 #include "core/torch/bridge/aten_node.h"
 #include "core/torch/compiler/function_plan.h"
+#include "core/torch/compiler/substitutes.h"
 #include "core/torch/device/devices.h"
 #include "core/torch/record/recorder.h"
 
@@ -81,6 +82,16 @@ class CompiledFunction {
   struct Scratch;
   class ScratchLease;
   CompiledFunction();
+  // Of a graph that passes have been over.
+  static Result<std::unique_ptr<CompiledFunction>> build(
+      ir::Graph graph, const record::Placement& placement,
+      const std::vector<runtime::Device*>& devices, const FunctionOptions& options);
+  // See substitutes.h. The same graph without that partition on its device. `why` is the plugin's.
+  Result<std::shared_ptr<CompiledFunction>> substitute(std::uint32_t partition, const Status& why,
+                                                       std::span<const std::int64_t> sizes);
+  static Result<std::vector<at::Tensor>> run_substitute(CompiledFunction& substitute,
+                                                        std::span<Argument> arguments,
+                                                        std::span<const std::int64_t> sizes);
   Status check(std::span<const Argument> arguments, std::span<const std::int64_t> sizes) const;
   Result<std::shared_ptr<const FunctionPlan>> plan(std::span<const Argument> arguments,
                                                    std::span<const std::int64_t> sizes);
@@ -104,6 +115,11 @@ class CompiledFunction {
   std::vector<at::Tensor> constants_;                        // by value; undefined elsewhere
   std::vector<at::Tensor> numbers_;                          // those of FunctionOptions, likewise
   std::size_t size_count_ = 0;
+  // For substitutes.
+  std::vector<runtime::Device*> devices_;
+  FunctionOptions options_;
+  at::Generator drawn_from_;  // by nodes that ATen runs; undefined where none draws
+  Substitutes substitutes_;
   std::atomic<std::uint64_t> calls_{0}, restrided_{0};
   mutable std::mutex mutex_;  // guards:
   std::vector<std::shared_ptr<const CompiledFunction>> parts_;

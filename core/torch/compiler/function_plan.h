@@ -1,10 +1,11 @@
 // A compiled function at one set of sizes: its graph's plan, and the layouts of what goes in and
-// out. All of a call that does not depend on its tensors. Immutable.
+// out. All of a call that does not depend on its tensors. Immutable but for what is atomic.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -53,6 +54,7 @@ struct FunctionPlan {
   std::unique_ptr<const runtime::Plan> graph;
   std::vector<Layout> inputs, exports;  // exports: of the roots
   std::vector<View> outputs;
+  mutable std::atomic<bool> has_run{false};  // to the end, once
 };
 
 }  // namespace backplane::compiler

@@ -14,6 +14,7 @@
 
 #include "core/base/log.h"
 #include "core/torch/bridge/dtype.h"
+#include "core/torch/compiler/draws.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/memory.h"
 
@@ -44,30 +45,6 @@ double tolerance_of(at::ScalarType type) {
       return 1e-3;
   }
 }
-
-// Where PyTorch's own generator stands; the same numbers are drawn once more from there.
-class Draws {
- public:
-  Draws() : generator_(at::globalContext().defaultGenerator(at::kCPU)), before_(state()) {}
-  void repeat() {
-    after_ = state();
-    go_back();
-  }
-  void go_back() { set(before_); }
-  void go_on() { set(after_); }
-
- private:
-  at::Tensor state() {
-    const std::lock_guard lock(generator_.mutex());
-    return generator_.get_state();
-  }
-  void set(const at::Tensor& state) {
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(state);
-  }
-  at::Generator generator_;
-  at::Tensor before_, after_;
-};
 
 // The unit of rounding of the shortest type that the graph computes in.
 double rounding_of(const ir::Graph& graph) {
@@ -239,7 +216,7 @@ Result<std::vector<at::Tensor>> Verification::call(CompiledFunction& function,
     return at_home(function, std::move(results));
   }
   g_calls.fetch_add(1, std::memory_order_relaxed);
-  Draws numbers;
+  Draws numbers(at::globalContext().defaultGenerator(at::kCPU));
   BP_ASSIGN_OR_RETURN(const auto plan, function.plan(arguments, sizes));
   BP_ASSIGN_OR_RETURN(std::vector<at::Tensor> results, function.run(arguments, sizes));
   numbers.repeat();

@@ -232,7 +232,6 @@ void check_process() {
 void check(const Status& status) {
   if (status.ok()) [[likely]]
     return;
-  TORCH_CHECK_WITH(OutOfMemoryError, status.code() != Code::kOutOfMemory, status.message());
   bridge::raise_error("BP-0113", status);
 }
 

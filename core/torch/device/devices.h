@@ -85,7 +85,7 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex index) noexcept;
 // A c10::Error in a bad fork.
 void check_process();
 
-// Raises `status`: torch.OutOfMemoryError, or BackplaneError BP-0113.
+// Raises `status`: BackplaneError BP-0113, or its kind for memory (bridge/errors.h).
 void check(const Status& status);
 template <class T>
 T unwrap(Result<T> result) {

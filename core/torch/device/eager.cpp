@@ -503,10 +503,11 @@ class EagerKernel final : public c10::OperatorKernel {
     out_reason = reason;
     return false;
   }
-  // PyTorch has its own error for data that a plugin refuses; other failures are raised.
+  // PyTorch has its own error for data that a plugin refuses, and kernels for what it cannot do
+  // after all; other failures are raised.
   static bool refuses(const Status& status, std::string& out_reason) {
     if (status.ok()) return false;
-    if (!bridge::refuses_data(status)) check(status);
+    if (!bridge::refuses_data(status) && status.code() != Code::kUnsupported) check(status);
     out_reason = status.message();
     return true;
   }

@@ -52,8 +52,8 @@ Result<std::unique_ptr<Entry>> Entry::make(std::unique_ptr<capture::Captured> ca
   return entry;
 }
 
-bool raise_wrong_device(const Status& status) {
-  if (status.code() != Code::kWrongDevice) return false;
+bool raise_at_once(const Status& status) {
+  if (status.code() != Code::kWrongDevice && status.code() != Code::kOutOfMemory) return false;
   bridge::set_error("BP-0110", status);
   return true;
 }

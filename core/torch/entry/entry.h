@@ -32,9 +32,9 @@ inline Entry& entry_of(Entry& entry) { return entry; }
 // one serves all sizes of a structure.
 std::string find_limit(const std::vector<const Entry*>& entries, std::size_t program_limit);
 
-// Where the program's tensors are on another device than the one that was asked for, plain Python
-// is no answer: sets the Python error.
-bool raise_wrong_device(const Status& status);
+// Where plain Python is no answer sets the Python error: the program's tensors are on another
+// device than the one that was asked for, or a device has no memory to compile it.
+bool raise_at_once(const Status& status);
 
 class Entry {
  public:

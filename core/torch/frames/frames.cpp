@@ -254,7 +254,7 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
     if ((*made)->entry->check(call, out_registers)) return *made;
     return plainly("arguments share memory, and one of them is changed");
   }
-  if (made.status().code() == Code::kCancelled || raise_wrong_device(made.status())) return nullptr;
+  if (made.status().code() == Code::kCancelled || raise_at_once(made.status())) return nullptr;
   const std::string& reason = made.status().message();
   options_.dump->note("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
   code.entries.count_failure(reason, options_.limits);

@@ -165,6 +165,7 @@ void register_recorded(py::module_& module) {
       .def("add", add)
       .def("counts", counts);
   module.def("second_differentiations", autograd::second_differentiations);
+  module.def("refused_calls", compiler::refused_calls);
   // (calls, differences) of the option verify, since the process started.
   module.def("verification_counts", [] {
     const compiler::VerificationCounts counts = compiler::verification_counts();

@@ -1,0 +1,35 @@
+// Nodes that a device claimed and then failed to compile. Kept as long as the device, so that the
+// next graph with such a node does not fail over it again.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "core/ir/graph.h"
+
+namespace backplane::runtime {
+
+// Any thread.
+class CompileFaults {
+ public:
+  // `words`: what its plugin said.
+  void add(const ir::Graph& graph, ir::NodeId node, const std::string& words);
+  // Why such a node is not to be compiled: one with the same operator, attributes and types, or,
+  // once a second one of that operator and those dtypes failed, any of these. Empty: nothing is
+  // known against it.
+  std::string find(const ir::Graph& graph, ir::NodeId node) const;
+  bool is_empty() const;
+  void clear();
+
+ private:
+  struct Kind {
+    std::set<std::string> members;
+    std::string text;  // of the first
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, Kind> by_kind_;
+};
+
+}  // namespace backplane::runtime
