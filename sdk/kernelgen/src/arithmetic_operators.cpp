@@ -232,6 +232,29 @@ Results bitwise_not(Expressions& e, OperatorSource& s) {
   const Expr x = m.in(0, m.type());
   return {m.type() == Type::kBool ? e.unary(Op::kNot, x) : m.wrap(e.unary(Op::kBitNot, x))};
 }
+// A count below zero, or of all bits and more, leaves nothing but the sign to the right.
+template <bool kLeft>
+Expr shifted(Emitter& m, Expr a, Expr count) {
+  Expressions& e = m.e;
+  const Type t = m.type();
+  const Expr width = e.integer(t, 8 * storage_bytes(m.s.result_storage(0)));
+  const Expr zero = e.integer(t, 0);
+  const Expr fits = e.both(e.binary(Op::kLe, zero, count), e.binary(Op::kLt, count, width));
+  if (kLeft)
+    return e.select(fits, m.wrap(e.binary(Op::kShl, a, e.select(fits, count, zero))), zero);
+  const Expr all = e.integer(t, t == Type::kI64 ? 63 : 31);
+  return e.binary(Op::kShr, a, e.select(fits, count, all));
+}
+template <bool kLeft>
+Results shift(Expressions& e, OperatorSource& s) {
+  Emitter m{e, s};
+  return {shifted<kLeft>(m, m.in(0, m.type()), m.in(1, m.type(), "other"))};
+}
+template <bool kLeft>
+Results shift_of_number(Expressions& e, OperatorSource& s) {
+  Emitter m{e, s};
+  return {shifted<kLeft>(m, m.attribute("self", 0, m.type()), m.in(0, m.type()))};
+}
 Results isnan(Expressions& e, OperatorSource& s) {
   const Expr x = s.operand(0);
   return {e.binary(Op::kNe, x, x)};
@@ -476,6 +499,16 @@ constexpr Operator kOps[] = {
     {"aten.bitwise_xor.Scalar", K::kPointwise, bits<Op::kXor, Op::kXor>},
     {"aten.bitwise_xor.Scalar_Tensor", K::kPointwise, reversed<Op::kXor>},
     {"aten.bitwise_not", K::kPointwise, bitwise_not},
+    {"aten.bitwise_left_shift.Tensor", K::kPointwise, shift<true>},
+    {"aten.bitwise_left_shift.Tensor_Scalar", K::kPointwise, shift<true>},
+    {"aten.bitwise_left_shift.Scalar_Tensor", K::kPointwise, shift_of_number<true>},
+    {"aten.bitwise_right_shift.Tensor", K::kPointwise, shift<false>},
+    {"aten.bitwise_right_shift.Tensor_Scalar", K::kPointwise, shift<false>},
+    {"aten.bitwise_right_shift.Scalar_Tensor", K::kPointwise, shift_of_number<false>},
+    {"aten.__lshift__.Tensor", K::kPointwise, shift<true>},
+    {"aten.__lshift__.Scalar", K::kPointwise, shift<true>},
+    {"aten.__rshift__.Tensor", K::kPointwise, shift<false>},
+    {"aten.__rshift__.Scalar", K::kPointwise, shift<false>},
     {"aten.isnan", K::kPointwise, isnan},
     {"aten.isinf", K::kPointwise, isinf},
     {"aten.isfinite", K::kPointwise, isfinite},

@@ -206,7 +206,13 @@ constexpr ProgramOp kOps[] = {
     {"aten.bitwise_left_shift.Tensor", two<Opcode::kShiftLeft>, K::kPointwise},
     {"aten.bitwise_left_shift.Tensor_Scalar", two<Opcode::kShiftLeft>, K::kPointwise},
     {"aten.bitwise_right_shift.Tensor", two<Opcode::kShiftRight>, K::kPointwise},
+    {"aten.bitwise_left_shift.Scalar_Tensor", reversed<Opcode::kShiftLeft>, K::kPointwise},
     {"aten.bitwise_right_shift.Tensor_Scalar", two<Opcode::kShiftRight>, K::kPointwise},
+    {"aten.bitwise_right_shift.Scalar_Tensor", reversed<Opcode::kShiftRight>, K::kPointwise},
+    {"aten.__lshift__.Tensor", two<Opcode::kShiftLeft>, K::kPointwise},
+    {"aten.__lshift__.Scalar", two<Opcode::kShiftLeft>, K::kPointwise},
+    {"aten.__rshift__.Tensor", two<Opcode::kShiftRight>, K::kPointwise},
+    {"aten.__rshift__.Scalar", two<Opcode::kShiftRight>, K::kPointwise},
 };
 
 }  // namespace

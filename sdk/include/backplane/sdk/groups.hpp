@@ -74,7 +74,7 @@ inline std::optional<Refusal> refuse_points(const NodeView& node, bool floats_on
   }
   const std::string_view op = node.op();
   if (op.starts_with("aten.bitwise") || op.starts_with("aten.gcd") ||
-      op.find("_shift") != std::string_view::npos)
+      op.find("shift__.") != std::string_view::npos)
     for (std::size_t i = 0; i < node.operand_count(); ++i)
       if (node.has_operand(i) && is_float(node.operand(i)))
         return no(BP_REFUSED_DTYPE, "bit operations on integers only");
