@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import json
 import os
 import pathlib
 import runpy
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -121,13 +123,17 @@ def _ops(arguments: argparse.Namespace) -> int:
 def _explain(arguments: argparse.Namespace) -> int:
     from torch_backplane import plugin_search, reports
     from torch_backplane.errors import BackplaneError
+    from torch_backplane.options import Options
 
     try:
         plugin_search.find_plugin(
             arguments.plugin
         )  # before the model is built, which may take long
         model, args, kwargs = load_model(arguments.file)
-        explanation = reports.explain(model, arguments.plugin)(*args, **kwargs)
+        options = _options(arguments.option)
+        Options.parse(options)
+        with _mode(model, arguments.inference):
+            explanation = reports.explain(model, arguments.plugin, **options)(*args, **kwargs)
         training = _explain_training(model, args, kwargs, arguments) if arguments.train else None
     except (BackplaneError, UsageError) as error:
         print(f"backplane: {error}", file=sys.stderr)
@@ -144,6 +150,34 @@ def _explain(arguments: argparse.Namespace) -> int:
         if training is not None:
             print(f"{training}\nas a picture: {arguments.svg}")
     return 0
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    """NAME=VALUE of the command line, as options of a plugin's back end."""
+    options = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals:
+            raise UsageError(f"--option {one}: expected NAME=VALUE")
+        try:
+            options[name] = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            options[name] = text
+    return options
+
+
+@contextlib.contextmanager
+def _mode(model: Any, is_inference: bool) -> Iterator[None]:
+    """As a program that only infers runs it: in eval mode, without gradients."""
+    import torch
+
+    if not is_inference:
+        yield
+        return
+    if isinstance(model, torch.nn.Module):
+        model.eval()
+    with torch.no_grad():
+        yield
 
 
 def _explain_node(explanation: Any, arguments: argparse.Namespace) -> int:
@@ -272,7 +306,21 @@ def main(argv: list[str] | None = None) -> int:
         "are one tensor, a tuple, or a dictionary of keyword arguments",
     )
     three.add_argument("--plugin", default="cpu_onednn", help="the name after 'plugin:'")
+    modes = three.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--inference",
+        action="store_true",
+        help="without gradients and in eval mode; else as the file left it, with the forward of a "
+        "training step where parameters want gradients",
+    )
     three.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of torch_backplane.Options, such as strict=True; may be given several times",
+    )
+    modes.add_argument(
         "--train",
         action="store_true",
         help="also run training steps and compare their memory with eager's and PyTorch's own cut",

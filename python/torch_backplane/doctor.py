@@ -89,7 +89,7 @@ def _policy() -> Iterator[Finding]:
 def _probed() -> dict[str, dict[str, Any]]:
     from torch_backplane import plugin_search, probe
 
-    return probe.probe([e["name"] for e in plugin_search.plugins() if not e["error"]])
+    return probe.probe([e["name"] for e in plugin_search.plugins() if not e["error"]], "touch")
 
 
 def _plugins() -> Iterator[Finding]:
@@ -124,6 +124,21 @@ def _plugins() -> Iterator[Finding]:
             yield Finding("plugin", text)
         else:
             yield Finding("plugin", text, "warning", "check the vendor's driver")
+        yield from _devices(info["devices"])
+
+
+def _devices(devices: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What came of work with each of them."""
+    for device in devices:
+        touched = _probed().get(device["label"])
+        if touched is None:
+            remedy = "it was not tried, since the one before ended the process"
+            yield Finding("device", device["label"], "warning", remedy)
+        elif "error" in touched:
+            remedy = "try the vendor's own tools; with another build of the plugin or its driver run this again"
+            yield Finding("device", f"{device['label']}: {touched['error']}", "error", remedy)
+        else:
+            yield Finding("device", f"{device['label']}: {touched['text']}")
 
 
 def _quarantine() -> Iterator[Finding]:

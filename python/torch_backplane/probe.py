@@ -1,6 +1,7 @@
 """Loads plugins in a process of its own, which may crash or hang in their place.
 
-``python -m torch_backplane.probe NAME...`` prints a line of JSON before and after each.
+``python -m torch_backplane.probe load NAME...`` prints a line of JSON before and after each; ``touch``
+also works with each of their devices.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,7 +34,7 @@ def openmp_runtimes() -> list[str]:
     return sorted(paths)
 
 
-def _lines(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _lines(what: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     from torch_backplane import _C, plugin_search
 
     plugin_search.plugins()
@@ -43,6 +45,40 @@ def _lines(names: Sequence[str]) -> Iterator[dict[str, Any]]:
         except _C.StatusError as error:
             answer = {"error": error.args[1]}
         yield {"name": name, "openmp": openmp_runtimes(), **answer}
+        for index, device in enumerate(answer.get("info", {}).get("devices", [])):
+            if what != "touch":
+                break
+            yield {"begins": device["label"]}
+            yield {"name": device["label"], "openmp": [], **_touch(name, index)}
+
+
+def _touch(plugin: str, index: int) -> dict[str, Any]:
+    """Allocates on a device, copies there and back, and runs a graph of two nodes."""
+    import torch
+
+    from torch_backplane import frames, torch_device
+    from torch_backplane.account import FrameAccount
+    from torch_backplane.options import Options
+
+    begin = time.perf_counter()
+    x = torch.arange(1024.0)
+    try:
+        there = x.to(torch_device.device(plugin, index))
+        if not torch.equal(there.cpu(), x):
+            return {"error": "4096 bytes that were copied there came back as others"}
+        graph = torch.fx.symbolic_trace(lambda a, b: (a + b) * a)
+        account = FrameAccount(plugin, Options.parse({"device": index, "report": False}))
+        recorded = frames.RecordedFrame(account, graph, [x, x])
+        found = recorded(x, x)
+        found = found[0] if isinstance(found, (tuple, list)) else found
+        if not torch.equal(found, (x + x) * x):
+            return {"error": "a graph of a sum and a product gave a wrong result"}
+        nodes = sum(stage.report()["plugin_nodes"] for stage in recorded.stages)
+    except Exception as error:  # whatever the plugin makes of it is what is asked for
+        return {"error": str(error).splitlines()[0]}
+    ms = (time.perf_counter() - begin) * 1e3
+    ran = "a graph of two nodes ran there" if nodes == 2 else f"of two nodes it took {nodes}"
+    return {"text": f"4096 bytes went there and back, {ran}, {ms:.0f} ms"}
 
 
 def _ended(process: subprocess.Popen[str], said: str) -> str:
@@ -55,10 +91,10 @@ def _ended(process: subprocess.Popen[str], said: str) -> str:
     return f"the process that loaded it ended: {how}"
 
 
-def _some(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _some(what: str, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """What a process says of them, up to the first that ends it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "torch_backplane.probe", *names],
+        [sys.executable, "-m", "torch_backplane.probe", what, *names],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -91,7 +127,8 @@ def _some(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     except queue.Empty:
         process.kill()
         process.wait()
-        yield current, _failed(f"it did not answer within {SILENT_SECONDS:.0f} s; still loading")
+        doing = "still loading" if current in names else "still at work"
+        yield current, _failed(f"it did not answer within {SILENT_SECONDS:.0f} s; {doing}")
         return
     process.wait()
     readers[1].join(timeout=5)
@@ -103,18 +140,20 @@ def _failed(why: str) -> dict[str, Any]:
     return {"error": why, "openmp": []}
 
 
-def probe(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def probe(names: Sequence[str], what: str = "load") -> dict[str, dict[str, Any]]:
     """By name: ``info`` as ``_C.plugin_info`` gives it, or the ``error`` why not; and the runtime
-    libraries of OpenMP (``openmp``) that its process had loaded then."""
+    libraries of OpenMP (``openmp``) that its process had loaded then. With ``what`` "touch" also by
+    device ("acme:0"): ``text``, or the ``error``; devices behind one that ended the process are left
+    out."""
     found: dict[str, dict[str, Any]] = {}
     while left := [name for name in names if name not in found]:
         before = len(found)
-        found.update(_some(left))
+        found.update(_some(what, left))
         if len(found) == before:  # the process itself does not start
             found.update(dict.fromkeys(left, _failed("the process that loads it does not start")))
     return found
 
 
 if __name__ == "__main__":
-    for answer in _lines(sys.argv[1:]):
+    for answer in _lines(sys.argv[1], sys.argv[2:]):
         print(json.dumps(answer), flush=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch_backplane
 from compiling import PLUGINS, compile_for, mlp
-from torch_backplane import cli, doctor, plugin_search, reports
+from torch_backplane import cli, doctor, plugin_search, probe, reports
 
 
 def test_stats_keys_are_documented() -> None:
@@ -114,6 +114,24 @@ def test_command_explain(
     assert data["plugin"] == "reference" and data["graphs"][0]["fallback_nodes"] == 0
 
 
+def test_command_explain_of_inference(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))\n"
+        "example_inputs = torch.ones(2, 4)\n"
+    )
+    for more, roles in (([], ["forward", "backward"]), (["--inference"], ["inference"])):
+        assert cli.main(["explain", str(file), "--plugin", "reference", "--json", *more]) == 0
+        graphs = json.loads(capsys.readouterr().out)["graphs"]
+        assert [graph["role"] for graph in graphs] == roles
+        assert (graphs[0]["nodes"] > 1) == (not more)  # dropout
+    assert cli.main(["explain", str(file), "--option", "no_such=1"]) == 2
+    assert "BP-0101" in capsys.readouterr().err
+    assert cli.main(["explain", str(file), "--option", "strict"]) == 2
+
+
 def test_command_explain_with_main(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,6 +183,7 @@ def test_command_doctor(capsys: pytest.CaptureFixture[str]) -> None:
         "OpenMP",
         "cache",
         "waiting policy",
+        "reference:0: 4096 bytes went there and back, a graph of two nodes ran there",
     ):
         assert word in text
     assert cli.main(["doctor", "--json"]) == 0
@@ -206,3 +225,23 @@ def test_doctor_survives_its_own_faults(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(doctor, "cache_directory", fail)
     assert any("disk on fire" in f.text and f.state == "error" for f in doctor.examine())
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ({"BACKPLANE_REFERENCE_FAILS_AT": "1"}, "a simulated parity error"),
+        ({"BACKPLANE_REFERENCE_HANGS_AT": "1"}, "it did not answer within 20 s; still at work"),
+    ],
+)
+def test_doctor_tells_of_a_device_that_does_not_work(
+    fault: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in fault.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(probe, "SILENT_SECONDS", 20.0)
+    entry = {"name": "reference", "path": "", "error": "", "origin": "package"}
+    monkeypatch.setattr(plugin_search, "plugins", lambda: [entry])
+    (finding,) = [f for f in doctor.examine() if f.topic == "device"]
+    assert finding.state == "error" and finding.remedy
+    assert finding.text.startswith("reference:0: ") and said in finding.text
