@@ -51,8 +51,12 @@ def test_shifts_of_tensors(plugin: str, name: str, dtype: torch.dtype) -> None:
     shift = SHIFTS[name]
     a = torch.tensor(numbers(dtype), dtype=dtype).unsqueeze(1)
     b = torch.tensor(counts(dtype), dtype=dtype)
-    compiled = compile_for(plugin, lambda a, b: shift(a, b), options={"strict": True})
-    assert torch.equal(compiled(a, b), shift(a, b))
+
+    def program(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return shift(a, b)
+
+    compiled = compile_for(plugin, program, options={"strict": True})
+    assert torch.equal(compiled(a, b), program(a, b))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

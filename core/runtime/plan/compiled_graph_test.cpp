@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "core/runtime/testing/checked_graph.h"
 #include "core/runtime/testing/run_graph.h"
 
 namespace backplane::runtime {
@@ -17,34 +18,13 @@ using testing_graph::Classes;
 using testing_graph::compile;
 using testing_graph::copies;
 using testing_graph::evaluate;
+using testing_graph::expect_right;
 using testing_graph::Floats;
 using testing_graph::Inputs;
+using testing_graph::must_compile;
 using testing_graph::reference_device;
 using testing_graph::Script;
 using testing_graph::scripted_device;
-
-std::unique_ptr<CompiledGraph> must_compile(std::string_view text,
-                                            const std::vector<Device*>& devices,
-                                            const CompileOptions& options = {}) {
-  for (const Device* device : devices) {
-    if (device == nullptr) {
-      ADD_FAILURE() << "a device is missing";
-      return nullptr;
-    }
-  }
-  auto compiled = compile(text, devices, options);
-  EXPECT_TRUE(compiled.ok()) << compiled.status().message();
-  return compiled.ok() ? std::move(*compiled) : nullptr;
-}
-
-void expect_right(CompiledGraph& compiled, const Classes& classes = {}, unsigned seed = 1) {
-  Inputs inputs = Inputs::random(compiled.graph(), classes, seed);
-  const auto expected = evaluate(compiled.graph(), inputs, classes);
-  ASSERT_TRUE(expected.ok()) << expected.status().message();
-  const auto found = call(compiled, inputs, classes);
-  ASSERT_TRUE(found.ok()) << found.status().message();
-  EXPECT_EQ(*found, *expected);
-}
 
 constexpr std::string_view kChain = R"(
 graph @chain(%x: f32[4], %y: f32[4]) -> (f32[4]) {
@@ -514,96 +494,6 @@ graph @two(%x: f32[4, 4], %w: f32[4, 4] static) -> (f32[4, 4], f32[4, 4]) {
   EXPECT_EQ(compiled->plugin_node_count(), 3u);
   EXPECT_EQ(compiled->refusals().size(), 2u);  // of test.twice, by both
   for (unsigned seed = 1; seed < 4; ++seed) expect_right(*compiled, {}, seed);
-}
-
-TEST(CompiledGraph, ANodeThatFailsToCompileGoesBackToTheHostAndNoOther) {
-  for (const char* words : {"no_relu", "no_relu names_it"}) {
-    const Script script(words);
-    const auto compiled = must_compile(kChain, {scripted_device()});
-    ASSERT_NE(compiled, nullptr);
-    EXPECT_EQ(compiled->plugin_node_count(), 2u);
-    ASSERT_EQ(compiled->refusals().size(), 1u);
-    EXPECT_EQ(compiled->refusals()[0].node, 1u);
-    EXPECT_THAT(compiled->refusals()[0].text,
-                AllOf(HasSubstr("compile failed"), HasSubstr("relu is broken today")));
-    expect_right(*compiled);
-    // Another device may take it.
-    const auto rescued = must_compile(kChain, {scripted_device(), reference_device()});
-    ASSERT_NE(rescued, nullptr);
-    EXPECT_EQ(rescued->plugin_node_count(), 3u);
-    expect_right(*rescued);
-  }
-}
-
-TEST(CompiledGraph, WhatFailedToCompileIsNotTriedAgain) {
-  const Script script("no_relu");
-  ASSERT_NE(must_compile(kChain, {scripted_device()}), nullptr);
-  ::setenv("BACKPLANE_SCRIPTED", "", 1);  // it would compile now
-  const auto again = must_compile(kChain, {scripted_device()});
-  ASSERT_NE(again, nullptr);
-  EXPECT_EQ(again->plugin_node_count(), 2u);
-  ASSERT_EQ(again->refusals().size(), 1u);
-  EXPECT_THAT(again->refusals()[0].text,
-              AllOf(HasSubstr("compile failed over aten.relu (node 1 of chain)"),
-                    HasSubstr("relu is broken today")));
-  // One of other sizes may be better; a second failure says that none is.
-  constexpr std::string_view kOther = R"(
-graph @other(%x: f32[5]) -> (f32[5]) {
-  %0 = aten.relu(%x) : f32[5]
-  return %0
-})";
-  EXPECT_EQ(must_compile(kOther, {scripted_device()})->plugin_node_count(), 1u);
-  ::setenv("BACKPLANE_SCRIPTED", "no_relu", 1);
-  EXPECT_EQ(must_compile(kOther, {scripted_device()})->plugin_node_count(), 0u);
-  ::setenv("BACKPLANE_SCRIPTED", "", 1);
-  constexpr std::string_view kThird = R"(
-graph @third(%x: f32[6]) -> (f32[6]) {
-  %0 = aten.relu(%x) : f32[6]
-  return %0
-})";
-  EXPECT_EQ(must_compile(kThird, {scripted_device()})->plugin_node_count(), 0u);
-}
-
-TEST(CompiledGraph, NodesThatFailTogetherAreParted) {
-  const Script script("no_pair");
-  const auto compiled = must_compile(kChain, {scripted_device()});
-  ASSERT_NE(compiled, nullptr);
-  EXPECT_EQ(compiled->plugin_node_count(), 2u);
-  ASSERT_EQ(compiled->refusals().size(), 1u);
-  EXPECT_EQ(compiled->refusals()[0].node, 2u);
-  EXPECT_THAT(compiled->refusals()[0].text,
-              AllOf(HasSubstr("no neg beside a relu"), HasSubstr("by itself the node compiles")));
-  expect_right(*compiled);
-  EXPECT_TRUE(scripted_device()->compile_faults().is_empty());
-}
-
-TEST(CompiledGraph, AClaimOfAllOrNothingGoesAsAWhole) {
-  for (const char* words : {"no_relu whole", "no_relu whole names_it"}) {
-    const Script script(words);
-    const auto compiled = must_compile(kChain, {scripted_device()});
-    ASSERT_NE(compiled, nullptr);
-    EXPECT_EQ(compiled->plugin_node_count(), 0u);
-    ASSERT_EQ(compiled->refusals().size(), 3u);
-    for (const RefusalReport& refusal : compiled->refusals())
-      EXPECT_THAT(refusal.text, HasSubstr("relu is broken today"));
-    expect_right(*compiled);
-  }
-}
-
-TEST(CompiledGraph, OneBadNodeOfManyIsFoundInFewCompiles) {
-  std::string text = "graph @long(%x: f32[4]) -> (f32[4]) {\n";
-  constexpr int kNodes = 300;
-  for (int i = 0; i < kNodes; ++i)
-    text += "  %" + std::to_string(i) + " = " + (i == 211 ? "aten.relu" : "aten.neg") + "(" +
-            (i == 0 ? "%x" : "%" + std::to_string(i - 1)) + ") : f32[4]\n";
-  text += "  return %" + std::to_string(kNodes - 1) + "\n}";
-  const Script script("no_relu");
-  const auto compiled = must_compile(text, {scripted_device()});
-  ASSERT_NE(compiled, nullptr);
-  EXPECT_EQ(compiled->plugin_node_count(), 299u);
-  ASSERT_EQ(compiled->refusals().size(), 1u);
-  EXPECT_EQ(compiled->refusals()[0].node, 211u);
-  expect_right(*compiled);
 }
 
 TEST(CompiledGraph, AnAnswerAgainstTheContractGoesBackToTheHost) {
