@@ -72,10 +72,13 @@ OperationResult find_operation(const std::string& key,
                                const std::function<OperationResult()>& make);
 std::size_t operation_count();
 
-// A key, piece by piece.
+// A key, piece by piece. It begins with the default dtype, which results of integers have.
 class KeyWriter {
  public:
-  explicit KeyWriter(std::string& out) : out_(out) { out_.clear(); }
+  explicit KeyWriter(std::string& out) : out_(out) {
+    out_.clear();
+    add(c10::get_default_dtype_as_scalartype());
+  }
   template <class T>
   void add(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
