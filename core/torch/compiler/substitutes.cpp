@@ -36,7 +36,8 @@ Substitutes::Function Substitutes::find_for(std::uint32_t partition) const {
 Substitutes::Function Substitutes::add(std::uint32_t partition, Function made,
                                        std::span<const std::int64_t> sizes) {
   const std::lock_guard lock(mutex_);
-  Function kept = by_partition_.try_emplace(partition, std::move(made)).first->second;
+  Function& kept = by_partition_[partition];
+  if (kept == nullptr) kept = std::move(made);
   if (by_sizes_.size() >= kMostRefusedSizes)
     by_sizes_.clear();  // each is found again by a refused call
   by_sizes_[{sizes.begin(), sizes.end()}] = kept;
