@@ -55,10 +55,20 @@ void check_bucketize(Arguments in) {  // self, boundaries
               boundaries.dim(), ")");
 }
 
+void check_expands(const at::Tensor& self, at::IntArrayRef sizes) {
+  TORCH_CHECK(at::is_expandable_to(self.sizes(), sizes), "The expanded size of the tensor ", sizes,
+              " must match the existing size ", self.sizes());
+}
+
 void check_addr(Arguments in) {  // self, vec1, vec2, ...
   const at::Tensor &self = in[0].toTensor(), &rows = in[1].toTensor(), &columns = in[2].toTensor();
   TORCH_CHECK(rows.dim() == 1 && columns.dim() == 1, "addr: Expected 1-D argument vec1 and vec2");
-  at::inferExpandGeometry(self.sizes(), self.strides(), {rows.numel(), columns.numel()});
+  check_expands(self, {rows.numel(), columns.numel()});
+}
+
+void check_addmm(Arguments in) {  // self, mat1, mat2, ...
+  const at::Tensor &self = in[0].toTensor(), &left = in[1].toTensor(), &right = in[2].toTensor();
+  if (left.dim() == 2 && right.dim() == 2) check_expands(self, {left.size(0), right.size(1)});
 }
 
 void check_copy(Arguments in) {  // self, src
@@ -179,6 +189,7 @@ ArgumentCheck find_argument_check(std::string_view name) {
       {"aten.native_group_norm", check_group_norm},
       {"aten.bucketize.Tensor", check_bucketize},
       {"aten.addr", check_addr},
+      {"aten.addmm", check_addmm},
       {"aten.copy", check_copy},
       {"aten.masked_scatter", check_masked_scatter},
       {"aten.masked_fill.Scalar", check_masked_fill},

@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <exception>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/torch/record/dispatch.h"
+#include "core/torch/record/operand_fit.h"
 #include "core/torch/record/operands.h"
 #include "core/torch/record/operator_info.h"
 #include "core/torch/record/session.h"
@@ -38,6 +40,7 @@ class Recorder {
     }
     if (info_.depends_on_values && !is_plain_index()) return run_on_values();
     check();
+    check_operands();
     if (info_.is_identity) return pass_through();
     convert_arguments();
     const ShapeSource source = run_shape(info_, stack_);
@@ -89,6 +92,24 @@ class Recorder {
     // a graph cannot say.
     if (info_.is_random && session_.in_backward)
       session_.refuse(info_.name + " draws random numbers in the backward");
+  }
+
+  // Gradients that autograd's engine computes have the shapes that its formulas give them. Those
+  // that the program asks for itself may have others, of which plugins know nothing.
+  void check_operands() {
+    if (info_.fit) {
+      static const auto& expand = *new c10::OperatorHandle(
+          c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand", ""));
+      Operands operands(info_, stack_, [](const IValue& tensor, c10::IntArrayRef sizes) {
+        torch::jit::Stack call{tensor, sizes, /*implicit=*/false};
+        record_call(expand, {}, &call);
+        return call.back();
+      });
+      return info_.fit(operands);
+    }
+    if (info_.leaves_shapes_to_autograd && !session_.in_backward &&
+        !torch::autograd::get_current_node())
+      session_.refuse(info_.name + " is called by the program itself", Code::kEagerOnly);
   }
 
   // Numbers or shapes that come from values are known where the values are.

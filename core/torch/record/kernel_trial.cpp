@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -172,6 +175,106 @@ bool has_places(std::span<const IValue> arguments, const SmallSizes& sizes) {
          });
 }
 
+// Kernels that are asked for shapes run on no more elements.
+constexpr std::int64_t kMostSmallElements = 1 << 18;
+// Calls that are remembered, before all are forgotten.
+constexpr std::size_t kMostKnownCalls = 8192;
+
+// What decides whether a kernel takes a call, without the values of tensors.
+class CallKey {
+ public:
+  // `small`: null where sizes stay.
+  CallKey(const c10::OperatorHandle& op, std::span<const IValue> arguments, const SmallSizes* small)
+      : small_(small) {
+    const c10::FunctionSchema& schema = op.schema();
+    add(&schema);
+    add(small == nullptr);
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      add_value(arguments[i], is_size(schema.arguments()[i]));
+  }
+
+  const std::string& text() const { return text_; }
+  std::int64_t elements() const { return elements_; }
+  // A number beyond small sizes that is no size of a tensor: a kernel may make that much of it.
+  bool has_large_numbers() const { return has_large_numbers_; }
+
+ private:
+  template <class T>
+  void add(const T& plain) {
+    text_.append(reinterpret_cast<const char*>(&plain), sizeof plain);
+  }
+
+  void add_value(const IValue& value, bool sizes) {
+    text_.push_back(value.isTensor() ? 't' : value.isList() ? 'l' : value.isInt() ? 'i' : 'v');
+    if (value.isTensor()) {
+      add_tensor(value.toTensor());
+    } else if (value.isInt()) {
+      const std::int64_t number = value.toInt();
+      has_large_numbers_ =
+          has_large_numbers_ || (sizes && std::abs(number) > kKeptSize && !small_of_has(number));
+      add(sizes ? small_of(number) : number);
+    } else if (value.isDouble()) {
+      add(value.toDouble());
+    } else if (value.isBool()) {
+      add(value.toBool());
+    } else if (value.isString()) {
+      add(value.toStringRef().size());
+      text_ += value.toStringRef();
+    } else if (value.isList()) {
+      const c10::ArrayRef<IValue> items = value.toListRef();
+      add(items.size());
+      for (const IValue& item : items) add_value(item, sizes);
+    } else {
+      text_ += value.tagKind();
+    }
+  }
+
+  void add_tensor(const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    add(tensor.scalar_type());
+    add(tensor.dim());
+    std::int64_t count = 1;
+    for (const std::int64_t size : tensor.sizes()) {
+      add(small_of(size));
+      count *= std::max<std::int64_t>(small_of(size), 1);
+    }
+    elements_ += count;
+  }
+
+  bool small_of_has(std::int64_t size) const { return small_ && small_->has(size); }
+  std::int64_t small_of(std::int64_t size) const { return small_ ? small_->of(size) : size; }
+
+  const SmallSizes* small_;
+  std::string text_;
+  std::int64_t elements_ = 0;
+  bool has_large_numbers_ = false;
+};
+
+// Whether kernels took calls. Process-wide, as PyTorch's kernels are.
+class KnownCalls {
+ public:
+  std::optional<bool> find(const CallKey& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(key.text());
+    return found == known_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void add(const CallKey& key, bool taken) {
+    const std::lock_guard lock(mutex_);
+    if (known_.size() >= kMostKnownCalls) known_.clear();
+    known_[key.text()] = taken;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, bool> known_;
+};
+
+// Never destroyed: threads may record while the process ends.
+KnownCalls& known_calls() {
+  static auto& known = *new KnownCalls;
+  return known;
+}
+
 // The exception of the first try, null where one went well.
 std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IValue> arguments,
                               const Trial& trial, const SmallSizes* small) {
@@ -206,6 +309,29 @@ std::exception_ptr find_refusal(const c10::OperatorHandle& op, std::span<const I
 std::exception_ptr find_refusal_as_it_lies(const c10::OperatorHandle& op,
                                            std::span<const IValue> arguments, const Trial& trial) {
   return try_on_cpu(op, arguments, trial, nullptr);
+}
+
+std::exception_ptr find_refusal_of_shapes(const c10::OperatorHandle& op,
+                                          std::span<const IValue> arguments, const Trial& trial,
+                                          bool is_small) {
+  const SmallSizes small(arguments);
+  const CallKey alike(op, arguments, &small);
+  if (!has_places(arguments, small) && !alike.has_large_numbers() &&
+      alike.elements() <= kMostSmallElements) {
+    std::optional<bool> taken = known_calls().find(alike);
+    if (!taken) {
+      const std::exception_ptr error = try_on_cpu(op, arguments, trial, &small);
+      if (error && !small.differ()) return error;
+      known_calls().add(alike, *(taken = !error));
+    }
+    if (*taken) return nullptr;
+  }
+  if (!is_small) return nullptr;
+  const CallKey itself(op, arguments, nullptr);
+  if (known_calls().find(itself)) return nullptr;
+  std::exception_ptr error = try_on_cpu(op, arguments, trial, nullptr);
+  if (!error) known_calls().add(itself, true);
+  return error;
 }
 
 std::string text_of(const std::exception_ptr& error) {

@@ -25,6 +25,12 @@ struct Trial {
 std::exception_ptr find_refusal(const c10::OperatorHandle& op,
                                 std::span<const c10::IValue> arguments, const Trial& trial);
 
+// The same, asked once in the process for calls that are alike: of equal dtypes, numbers and small
+// sizes. `is_small`: the tensors may run with their own sizes. Null where only larger ones tell.
+std::exception_ptr find_refusal_of_shapes(const c10::OperatorHandle& op,
+                                          std::span<const c10::IValue> arguments,
+                                          const Trial& trial, bool is_small);
+
 // The same of tensors with their own sizes alone.
 std::exception_ptr find_refusal_as_it_lies(const c10::OperatorHandle& op,
                                            std::span<const c10::IValue> arguments,

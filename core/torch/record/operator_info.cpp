@@ -148,6 +148,20 @@ RefusedValues refused_values_of(const OperatorInfo& info) {
   }
 }
 
+// A structured kernel's shape function is its own check. Elementwise operators broadcast, and what
+// has a row in the table of operands has no other.
+bool asks_kernel_for_shapes(const OperatorInfo& info) {
+  const auto has = [&](c10::DispatchKey key) { return info.handle.hasKernelForDispatchKey(key); };
+  const bool is_checked = info.fit || info.route == ShapeRoute::kRunOnZeros ||
+                          has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  const bool runs_on_cpu =
+      has(c10::DispatchKey::CPU) || has(c10::DispatchKey::CompositeExplicitAutograd);
+  if (is_checked || !runs_on_cpu || !info.gives_new_values || info.depends_on_values) return false;
+  const ir::OpClass kind = info.op->op_class;
+  return info.op->known && kind != ir::OpClass::kPointwise && kind != ir::OpClass::kView &&
+         kind != ir::OpClass::kFactory;
+}
+
 }  // namespace
 
 DeviceMix device_mix(std::string_view schema_name) {
@@ -206,6 +220,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
                  name == "aten.storage_offset";
   substitute = find_substitute(name);
   check = find_argument_check(name);
+  fit = find_operand_fit(name);
   rule = find_shape_rule(name);
   if (rule)
     route = ShapeRoute::kRule;
@@ -215,6 +230,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
     route = ShapeRoute::kStructured;
   else if (has(c10::DispatchKey::CompositeExplicitAutograd) && !writes)
     route = ShapeRoute::kComposite;
+  leaves_shapes_to_autograd = op->is_gradient && !fit && route != ShapeRoute::kStructured &&
+                              op->op_class != ir::OpClass::kPointwise;
+  asks_for_shapes = asks_kernel_for_shapes(*this);
   if (route != ShapeRoute::kStructured) meta_is_python = has_python_meta(handle);
 }
 

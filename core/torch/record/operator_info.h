@@ -12,6 +12,7 @@
 
 #include "core/ir/op_table.h"
 #include "core/torch/record/argument_checks.h"
+#include "core/torch/record/operand_fit.h"
 
 namespace backplane::record {
 
@@ -67,6 +68,9 @@ struct OperatorInfo {
   RefusedValues refused_values = RefusedValues::kNone;
   bool meta_is_python = false;  // the Meta key's kernel
   ArgumentCheck check = nullptr;
+  OperandFit fit = nullptr;
+  bool leaves_shapes_to_autograd = false;  // a gradient whose operands nothing checks
+  bool asks_for_shapes = false;  // of the CPU's kernel: nothing else looks at all operands
   ShapeRule rule = nullptr;
   ShapeRoute route = ShapeRoute::kMeta;
   // A kComposite kernel that turned out not to run on meta tensors.

@@ -208,10 +208,7 @@ KnownDtypes& known_dtypes() {
   return known;
 }
 
-// Throws what the CPU's kernel throws of operands of such dtypes, once asked for each of them.
-void check_dtypes(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  const std::optional<std::uint64_t> dtypes = unusual_dtypes(info, stack);
-  if (!dtypes || known_dtypes().has(info, *dtypes)) return;
+const Trial& trial_on_metas() {
   static const Trial& trial = *new Trial{
       [](const at::Tensor& tensor) { return tensor.is_meta(); },
       [](int fill) {
@@ -220,14 +217,30 @@ void check_dtypes(const OperatorInfo& info, const torch::jit::Stack& stack) {
               .fill_(fill);
         };
       }};
+  return trial;
+}
+
+// Throws what the CPU's kernel throws of operands of such dtypes, once asked for each of them, and
+// of such shapes, where the operator's shape function is not the kernel's own.
+void check_by_kernel(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const std::optional<std::uint64_t> dtypes = unusual_dtypes(info, stack);
+  const bool asks_for_dtypes = dtypes && !known_dtypes().has(info, *dtypes);
+  if (!asks_for_dtypes && !info.asks_for_shapes) return;
   const BelowRecording below;
   const std::span<const c10::IValue> arguments = std::span(stack).last(info.argument_count());
-  if (const std::exception_ptr error = find_refusal(info.handle, arguments, trial)) try {
-      std::rethrow_exception(error);
-    } catch (const c10::LinAlgError&) {
-      return;  // of the values
-    }
-  known_dtypes().add(info, *dtypes);
+  const auto raise = [](const std::exception_ptr& error) {
+    if (error) try {
+        std::rethrow_exception(error);
+      } catch (const c10::LinAlgError&) {  // of the values
+      }
+  };
+  if (info.asks_for_shapes)
+    raise(find_refusal_of_shapes(info.handle, arguments, trial_on_metas(),
+                                 extent_of(arguments).is_small));
+  if (!asks_for_dtypes) return;
+  const std::exception_ptr error = find_refusal(info.handle, arguments, trial_on_metas());
+  raise(error);
+  if (!error) known_dtypes().add(info, *dtypes);
 }
 
 // False where values decide whether the kernel takes them.
@@ -263,7 +276,7 @@ ShapeSource find_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (info.gives_new_values && is_of_nothing(info, stack) && try_on_zeros(info, stack))
     return ShapeSource::kRunOnZeros;
   if (info.gives_new_values && !info.depends_on_values && info.schema_name.starts_with("aten::"))
-    check_dtypes(info, stack);
+    check_by_kernel(info, stack);
   switch (info.route) {
     case ShapeRoute::kRule:
       if (info.rule(stack)) return ShapeSource::kCompiled;
