@@ -23,9 +23,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CLASSES = ("normalization", "pooling", "indexing", "convolution")
-SAMPLES = 3  # of each entry
+SAMPLES = 2  # of each entry
 LARGEST = 2000  # elements of an operand
 LEAST_OPERATORS = 60
+LEFT = ("' of sizes [", "is called by the program itself")  # in reasons of the recorder
 # What decides there are values: ties, lengths that add up, offsets in order; or the kernel draws.
 BY_VALUES = (
     "aten.kthvalue",
@@ -37,6 +38,10 @@ BY_VALUES = (
     "aten._embedding_bag_per_sample_weights_backward",
     "aten.rrelu_with_noise",
 )
+
+
+# Of these operand 1 stays: its size says where indices may point, and PyTorch writes outside of it.
+POINTED_INTO = ("max_pool",)
 
 
 class Given(NamedTuple):
@@ -110,7 +115,7 @@ def collect() -> dict[str, Given]:
                     ]
                     if outputs:
                         torch.autograd.backward(outputs, [torch.ones_like(o) for o in outputs])
-            except RuntimeError:  # of samples that have no such gradient
+            except (RuntimeError, AssertionError):  # no such gradient, or for another device alone
                 continue
     return dict(sorted(collection.found.items()))
 
@@ -154,10 +159,20 @@ def disturb() -> None:
     del [torch.full((count,), 7.25) for count in (4, 16, 64, 256, 1024) * 3][:]
 
 
+def is_left_to_pytorch(program: Callable[..., Any], inputs: list[torch.Tensor]) -> bool:
+    """Then there is nothing to compare: PyTorch may read beyond its operands, too, and die."""
+    from torch_backplane import _C
+
+    recording = _C.record(program, inputs)
+    return not recording.ok and any(words in recording.reason for words in LEFT)
+
+
 def judge(program: Callable[..., Any], inputs: list[torch.Tensor], plugin: str) -> str:
     """Empty where the compiled function does what PyTorch does."""
     import torch_backplane
 
+    if is_left_to_pytorch(program, inputs):
+        return ""
     expected = outcome(program, inputs)
     disturb()
     again = outcome(program, inputs)
@@ -172,10 +187,12 @@ def judge(program: Callable[..., Any], inputs: list[torch.Tensor], plugin: str) 
     return "" if not are_same(expected, outcome(program, inputs)) else "wrong"
 
 
-def try_operator(given: Given, plugin: str, at: Any) -> list[str]:
+def try_operator(name: str, given: Given, plugin: str, at: Any) -> list[str]:
     found = []
     places = given.places()
     for i, place in enumerate(places):
+        if i == 1 and any(part in name for part in POINTED_INTO):
+            continue
         for variant in variants(given.leaves[place]):
             inputs = [variant if p == place else given.leaves[p] for p in places]
             where = f"operand {i} of {[tuple(t.shape) for t in inputs]}"
@@ -193,7 +210,7 @@ def in_process(name: str, given: Given, plugin: str) -> list[str]:
         child = os.fork()
         if child == 0:
             try:
-                findings.write("\n".join(try_operator(given, plugin, at)))
+                findings.write("\n".join(try_operator(name, given, plugin, at)))
                 findings.flush()
             finally:
                 os._exit(0)

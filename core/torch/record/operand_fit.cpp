@@ -85,6 +85,7 @@ void log_sigmoid_backward(Operands& in) {  // grad, self, buffer
 }
 
 void glu_backward(Operands& in) {  // grad, self, dim
+  if (in.rank(1) == 0) in.refuse(1, "has no halves");
   Dims sizes = in.sizes(1).vec();
   sizes[static_cast<std::size_t>(at::maybe_wrap_dim(in.at(2).toInt(), in.rank(1)))] /= 2;
   in.need(0, sizes);
@@ -103,6 +104,11 @@ void loss_backward(Operands& in) {
     in.like(0, 1);
   else
     in.need(0, in.sizes(1), in.rank(0) == 0);
+}
+
+void soft_margin_loss_backward(Operands& in) {  // grad, self, target, reduction
+  in.like(2, 1);
+  in.need(0, in.sizes(1), at::is_expandable_to(in.sizes(0), in.sizes(1)));
 }
 
 // self, target, weight, reduction, ...
@@ -463,10 +469,12 @@ OperandFit find_operand_fit(std::string_view name) {
       {"aten.replication_pad2d_backward", pad_backward},
       {"aten.replication_pad3d_backward", pad_backward},
       {"aten.gelu_backward", alike<1>},
+      {"aten.native_dropout_backward", alike<1>},
       {"aten.log_sigmoid_backward", log_sigmoid_backward},
       {"aten.glu_backward", glu_backward},
       {"aten.binary_cross_entropy", cross_entropy_of_bits},
       {"aten.binary_cross_entropy_backward", loss_backward<3, 4>},
+      {"aten.soft_margin_loss_backward", soft_margin_loss_backward},
       {"aten.nll_loss2d_forward", nll_loss2d<false>},
       {"aten.nll_loss2d_backward", nll_loss2d<true>},
       {"aten._softmax_backward_data", alike<1>},
