@@ -109,7 +109,7 @@ class Recorder {
     }
     if (info_.leaves_shapes_to_autograd && !session_.in_backward &&
         !torch::autograd::get_current_node())
-      session_.refuse(info_.name + " is called by the program itself", Code::kEagerOnly);
+      session_.refuse(info_.name + " is called by the program itself");
   }
 
   // Numbers or shapes that come from values are known where the values are.
