@@ -266,7 +266,7 @@ Status Device::check_usable(std::string_view call) const {
 Status Device::check_process(std::string_view call) const {
   if (process_id() == process_) [[likely]]
     return {};
-  return {Code::kDeviceLost,
+  return {Code::kUnsupported,
           call_text(call) +
               " in a child of fork(), which did not open the device itself; start the "
               "child with spawn, or load plugins after the fork."};
