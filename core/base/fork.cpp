@@ -35,7 +35,9 @@ void give_all_in_child() {
   forks.fetch_add(1, std::memory_order_relaxed);
   for (const detail::ForkEntry* one = held; one != nullptr; one = one->next)
     if (one->in_child != nullptr) one->in_child(one->user);
-  give_all();
+  for (const detail::ForkEntry* one = held; one != nullptr; one = one->next) one->renew(one->mutex);
+  held = nullptr;
+  ::pthread_mutex_unlock(&one_fork);
 }
 
 [[maybe_unused]] const int registered = ::pthread_atfork(take_all, give_all, give_all_in_child);

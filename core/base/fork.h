@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string_view>
 
@@ -23,6 +24,7 @@ struct ForkEntry {
   void* mutex;
   void (*lock)(void*);
   void (*unlock)(void*);
+  void (*renew)(void*);  // in the child: some locks know their owner by its number, which differs
   ForkRank rank;
   void (*in_child)(void* user);
   void* user;
@@ -38,8 +40,9 @@ template <class Mutex>
 void hold_over_fork(Mutex& mutex, ForkRank rank, void (*in_child)(void* user) = nullptr,
                     void* user = nullptr) {
   detail::add_fork_entry({&mutex, [](void* one) { static_cast<Mutex*>(one)->lock(); },
-                          [](void* one) { static_cast<Mutex*>(one)->unlock(); }, rank, in_child,
-                          user});
+                          [](void* one) { static_cast<Mutex*>(one)->unlock(); },
+                          [](void* one) { std::construct_at(static_cast<Mutex*>(one)); }, rank,
+                          in_child, user});
 }
 
 // A new one, never destroyed: threads outlive static objects.

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <future>
+#include <mutex>
+#include <shared_mutex>
 #include <thread>
 
 namespace backplane {
@@ -50,6 +52,17 @@ TEST(Fork, WaitsForItsLocksAndTellsTheChild) {
   writer.join();
   EXPECT_FALSE(was_told);
   EXPECT_EQ(fork_count(), 0u);
+}
+
+TEST(Fork, ALockThatKnowsItsOwnerIsFreeInTheChild) {
+  auto& mutex = fork_mutex<std::shared_mutex>();
+  EXPECT_TRUE(child_says([&] {
+    { const std::shared_lock reader(mutex); }
+    const std::unique_lock writer(mutex);
+    return true;
+  }));
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
 }
 
 TEST(Fork, ALongLockThatAThreadOfTheParentHoldsIsAnErrorInTheChild) {
