@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/fork.h"
+
 namespace backplane::record {
 
 namespace {
@@ -265,7 +267,7 @@ class KnownCalls {
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex& mutex_ = fork_mutex();
   std::unordered_map<std::string, bool> known_;
 };
 
