@@ -323,21 +323,22 @@ Result<std::unique_ptr<Executable>> PlanBuilder::compile(const Piece& piece, std
   return broken.status;
 }
 
-Status PlanBuilder::try_partition(std::uint32_t index, BrokenClaim& broken) {
+Status PlanBuilder::gather_alone(std::uint32_t index, Piece& out_piece) {
   find_needed_roots();
   for (const ir::ValueId output : graph_.outputs) needed_.insert(ir::view_root(graph_, output));
-  Piece piece;
   BrokenClaim unbindable;  // says nothing of the whole, where no such view is an input
-  if (!gather(index, piece, unbindable).ok() || !piece.is_needed()) return {};
+  return gather(index, out_piece, unbindable);
+}
+
+Status PlanBuilder::try_partition(std::uint32_t index, BrokenClaim& broken) {
+  Piece piece;
+  if (!gather_alone(index, piece).ok() || !piece.is_needed()) return {};
   return compile(piece, index, broken).take_status();
 }
 
 std::string PlanBuilder::keep_for_replay(std::uint32_t index, const std::string& message) {
-  find_needed_roots();
-  for (const ir::ValueId output : graph_.outputs) needed_.insert(ir::view_root(graph_, output));
   Piece piece;
-  BrokenClaim unbindable;
-  if (!gather(index, piece, unbindable).ok()) return {};
+  if (!gather_alone(index, piece).ok()) return {};
   return runtime::keep_for_replay({graph_, piece.nodes, piece.inputs, piece.outputs,
                                    ir::hint_values(graph_), piece.device->label(), message});
 }

@@ -55,6 +55,8 @@ class PlanBuilder {
     bool is_needed() const { return !outputs.empty() || has_effects; }
   };
   Status gather(std::uint32_t index, Piece& out_piece, BrokenClaim& broken);
+  // Of a builder that plans nothing else.
+  Status gather_alone(std::uint32_t index, Piece& out_piece);
   Result<std::unique_ptr<Executable>> compile(const Piece& piece, std::uint32_t index,
                                               BrokenClaim& broken);
   bool is_view(ir::NodeId node) const;

@@ -1,5 +1,6 @@
 #include "core/torch/compiler/substitutes.h"
 
+#include <c10/util/ScopeExit.h>
 #include <pybind11/pybind11.h>
 
 #include <string>
@@ -80,18 +81,11 @@ Result<std::vector<at::Tensor>> CompiledFunction::run_substitute(
     for (const Argument& argument : arguments)
       if (argument.unsafeIsBorrowed()) held.push_back(*argument);
   }
-  const auto let_go = [&] {
+  const auto let_go = c10::make_scope_exit([&] {
     const pybind11::gil_scoped_acquire gil;
     held.clear();
-  };
-  try {
-    Result<std::vector<at::Tensor>> results = substitute.run(arguments, sizes);
-    let_go();
-    return results;
-  } catch (...) {
-    let_go();
-    throw;
-  }
+  });
+  return substitute.run(arguments, sizes);
 }
 
 }  // namespace backplane::compiler
