@@ -5,6 +5,9 @@
 #include <backplane/sdk/testing/graph_builder.hpp>
 #include <backplane/sdk/testing/host.hpp>
 
+#include <cmath>
+#include <limits>
+
 namespace backplane::sdk {
 namespace {
 
@@ -77,6 +80,68 @@ TEST_F(HostKernelsTest, SizesComeWithTheCall) {
   Floats a{1, 2, 3, 4, 5, 6};
   EXPECT_EQ(run({a.data()}, 2, {3}), (Floats{9, 12}));
   EXPECT_EQ(run({a.data()}, 2, {2}), (Floats{4, 6}));
+}
+
+// One head, two rows of queries, three keys; the second row may look at the first two alone.
+TEST_F(HostKernelsTest, AttentionLooksAtWhatIsNotMasked) {
+  const auto q = builder_.input(kFloat32, {1, 1, 2, 2}), k = builder_.input(kFloat32, {1, 1, 3, 2});
+  const auto v = builder_.input(kFloat32, {1, 1, 3, 1}), mask = builder_.input(kFloat32, {2, 3});
+  const auto y = builder_.value(kFloat32, {1, 1, 2, 1}), sums = builder_.value(kFloat32, {1, 1, 2});
+  builder_.real("scale", 1);
+  builder_.node("aten._scaled_dot_product_flash_attention_for_cpu", {q, k, v, mask}, {y, sums});
+  builder_.output(y);
+  const float none = -std::numeric_limits<float>::infinity();
+  Floats queries{0, 0, 1, 0}, keys{std::log(1.0F), 5, std::log(3.0F), 5, 100, 5};
+  Floats values{2, 4, 6}, masks{0, 0, 0, 0, 0, none};
+  const Floats got = run({queries.data(), keys.data(), values.data(), masks.data()}, 2);
+  EXPECT_NEAR(got[0], 4, 1e-6);                      // all alike: the mean
+  EXPECT_NEAR(got[1], (1 * 2 + 3 * 4) / 4.0, 1e-6);  // one to three
+}
+
+// Against differences of the forward.
+TEST_F(HostKernelsTest, AttentionsGradientsAreItsSlopes) {
+  constexpr std::size_t kSize = 6;  // [1, 2, 3, 1]
+  const std::vector<bp_dim> dims{1, 2, 3, 1};
+  Floats operands[] = {
+      {.1F, -.4F, .7F, .3F, .9F, -.2F}, {.5F, .2F, -.6F, -.1F, .8F, .4F}, {1, -2, 3, .5F, 2, -1}};
+  Floats weights{1, 2, -1, .5F, 1, 3};
+  const auto forward = [&](std::size_t which) {
+    builder_ = testing::GraphBuilder();
+    const auto q = builder_.input(kFloat32, dims), k = builder_.input(kFloat32, dims);
+    const auto v = builder_.input(kFloat32, dims);
+    const auto y = builder_.value(kFloat32, dims), sums = builder_.value(kFloat32, {1, 2, 3});
+    builder_.boolean("is_causal", true);
+    builder_.node("aten._scaled_dot_product_flash_attention_for_cpu", {q, k, v}, {y, sums});
+    builder_.output(which == 0 ? y : sums);
+    return run({operands[0].data(), operands[1].data(), operands[2].data()}, kSize);
+  };
+  Floats output = forward(0), sums = forward(1);
+  for (std::size_t which = 0; which < 3; ++which) {
+    builder_ = testing::GraphBuilder();
+    std::vector<std::uint32_t> in;
+    for (int i = 0; i < 5; ++i) in.push_back(builder_.input(kFloat32, dims));
+    in.push_back(builder_.input(kFloat32, {1, 2, 3}));
+    std::vector<std::uint32_t> gradients;
+    for (int i = 0; i < 3; ++i) gradients.push_back(builder_.value(kFloat32, dims));
+    builder_.boolean("is_causal", true);
+    builder_.node("aten._scaled_dot_product_flash_attention_for_cpu_backward", in, gradients);
+    builder_.output(gradients[which]);
+    const Floats got = run({weights.data(), operands[0].data(), operands[1].data(),
+                            operands[2].data(), output.data(), sums.data()},
+                           kSize);
+    for (std::size_t e = 0; e < kSize; ++e) {
+      const float kept = operands[which][e], step = 1e-2F;
+      double slope = 0;
+      for (const float sign : {1.0F, -1.0F}) {
+        operands[which][e] = kept + sign * step;
+        const Floats moved = forward(0);
+        for (std::size_t i = 0; i < kSize; ++i)
+          slope += static_cast<double>(sign * weights[i] * moved[i] / (2 * step));
+      }
+      operands[which][e] = kept;
+      EXPECT_NEAR(got[e], slope, 2e-3) << "operand " << which << ", element " << e;
+    }
+  }
 }
 
 TEST_F(HostKernelsTest, TheTableSaysWhyItRefuses) {

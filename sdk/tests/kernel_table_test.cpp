@@ -68,5 +68,57 @@ TEST(KernelTable, KernelsOfTurnedTensorsHaveTheCallsContext) {
   EXPECT_EQ(out, (std::array<float, 6>{0, 1, 0, 2, 0, 3}));
 }
 
+// The nodes that a failure names, as the host hears it.
+std::vector<std::uint32_t> nodes_of(Status status) {
+  bp_error* const error = status.take();
+  std::vector<std::uint32_t> nodes = testing::host_error(error)->node_ids;
+  testing::host_api().error_release(nullptr, error);
+  return nodes;
+}
+
+struct TwoNodes {
+  TwoNodes() {
+    detail::g_host = &testing::host_api();
+    const auto x = builder.input(kFloat32, {2}, {1});
+    const auto y = builder.value(kFloat32, {2}, {1});
+    const auto z = builder.value(kFloat32, {2}, {1});
+    builder.node("aten.relu", {x}, {y});
+    builder.node("aten.neg", {y}, {z});
+    builder.output(z);
+    graph = builder.graph();
+  }
+  testing::GraphBuilder builder;
+  bp_graph graph{};
+};
+
+TEST(KernelTable, AKernelThatCannotBeMadeNamesItsNode) {
+  const TwoNodes nodes;
+  const GraphView view(nodes.graph);
+  const KernelTable table{{{"aten.relu",
+                            [](const StepContext& step) -> Result<std::unique_ptr<Kernel>> {
+                              return std::make_unique<Launched>(step);
+                            }},
+                           {"aten.neg", [](const StepContext&) -> Result<std::unique_ptr<Kernel>> {
+                              return Status(BP_UNSUPPORTED, "not at this size");
+                            }}}};
+  ProgramExecutable program(view, step_per_node(view), table.factory());
+  auto bytes = program.workspace_bytes({});
+  ASSERT_FALSE(bytes.ok());
+  const Status status = bytes.status();
+  EXPECT_EQ(status.code(), BP_UNSUPPORTED);
+  EXPECT_EQ(status.message(), "aten.neg: not at this size");
+  EXPECT_EQ(nodes_of(status), (std::vector<std::uint32_t>{view[1].id()}));
+}
+
+TEST(Status, WhatNamesNodesKeepsThem) {
+  detail::g_host = &testing::host_api();
+  const std::array<std::uint32_t, 2> inner{7, 8};
+  const std::array<std::uint32_t, 1> outer{9};
+  const Status status(BP_INTERNAL, "broken", inner);
+  EXPECT_EQ(nodes_of(status.about(outer, "aten.neg")), (std::vector<std::uint32_t>{7, 8}));
+  EXPECT_EQ(status.about(outer, "aten.neg").message(), "broken");
+  EXPECT_TRUE(Status().about(outer, "aten.neg").ok());
+}
+
 }  // namespace
 }  // namespace backplane::sdk

@@ -10,6 +10,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -78,13 +79,21 @@ struct SourcePlace {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(bp_code code, std::string_view message, SourcePlace where = SourcePlace::current()) {
+  Status(bp_code code, std::string_view message, SourcePlace where = SourcePlace::current())
+      : Status(code, message, {}, where) {}
+  // A failure that is about nodes, by their ids: the host tells them to the user, and where
+  // `compile` fails it takes these nodes from the plugin and keeps the others there.
+  Status(bp_code code, std::string_view message, std::span<const std::uint32_t> node_ids,
+         SourcePlace where = SourcePlace::current())
+      : where_(where), names_nodes_(!node_ids.empty()) {
     auto args = make<bp_error_args>();
     args.code = code;
     args.message = raw(message);
     args.file = raw(where.file);
     args.function = raw(where.function);
     args.line = where.line;
+    args.node_ids = node_ids.data();
+    args.node_count = node_ids.size();
     error_ = host().error_create(host().host, &args);
   }
   // Takes over `error`, which may be null.
@@ -93,12 +102,18 @@ class [[nodiscard]] Status {
     status.error_ = error;
     return status;
   }
-  Status(Status&& other) noexcept : error_(std::exchange(other.error_, nullptr)) {}
+  Status(Status&& other) noexcept
+      : error_(std::exchange(other.error_, nullptr)),
+        where_(other.where_),
+        names_nodes_(other.names_nodes_) {}
   Status& operator=(Status&& other) noexcept {
     std::swap(error_, other.error_);
+    where_ = other.where_;
+    names_nodes_ = other.names_nodes_;
     return *this;
   }
-  Status(const Status& other) : error_(other.error_) {
+  Status(const Status& other)
+      : error_(other.error_), where_(other.where_), names_nodes_(other.names_nodes_) {
     if (error_) host().error_retain(host().host, error_);
   }
   Status& operator=(const Status& other) { return *this = Status(other); }
@@ -113,8 +128,19 @@ class [[nodiscard]] Status {
   }
   bp_error* take() { return std::exchange(error_, nullptr); }  // owned by the receiver
 
+  // The failure as one about these nodes, its message behind `label` where that is not in it; as it
+  // is where it names nodes already.
+  Status about(std::span<const std::uint32_t> node_ids, std::string_view label) const {
+    const std::string_view text = message();
+    if (ok() || names_nodes_) return *this;
+    if (text.find(label) != text.npos) return {code(), text, node_ids, where_};
+    return {code(), std::string(label) + ": " + std::string(text), node_ids, where_};
+  }
+
  private:
   bp_error* error_ = nullptr;
+  SourcePlace where_{};  // of what was made here
+  bool names_nodes_ = false;
 };
 
 // INVALID_ARGUMENT where a peer's struct cannot be read or answered into.

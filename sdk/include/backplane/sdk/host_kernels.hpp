@@ -4,35 +4,13 @@
 // fast.
 #pragma once
 
-#include <backplane/sdk/kernel_table.hpp>
+#include <backplane/sdk/host_attention.hpp>
 
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 namespace backplane::sdk::host_kernels {
-
-// A kernel from a function of the call: everything else has been worked out before.
-class Function final : public Kernel {
- public:
-  explicit Function(std::function<void(const KernelCall&)> run) : run_(std::move(run)) {}
-  Status run(const KernelCall& call) const override {
-    run_(call);
-    return {};
-  }
-
- private:
-  std::function<void(const KernelCall&)> run_;
-};
-inline Result<std::unique_ptr<Kernel>> made(std::function<void(const KernelCall&)> run) {
-  return std::make_unique<Function>(std::move(run));
-}
-inline float* in(const KernelCall& call, std::size_t i) {
-  return reinterpret_cast<float*>(call.operands[i]);
-}
-inline float* out(const KernelCall& call, std::size_t i = 0) {
-  return reinterpret_cast<float*>(call.results[i]);
-}
 
 // ---- Element by element ---------------------------------------------------------------------
 
@@ -442,6 +420,7 @@ inline std::vector<KernelRow> rows() {
       {"aten.select_backward", select_backward},
       {"aten.clone", unary([](float a) { return a; })},
   };
+  for (KernelRow& row : attention_rows()) rows.push_back(std::move(row));
   for (KernelRow& row : rows) {
     if (row.op == "aten.embedding_dense_backward") row.refuse = without("scale_grad_by_freq");
     if (row.op == "aten.add.Tensor" || row.op == "aten.sub.Tensor")

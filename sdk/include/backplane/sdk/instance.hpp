@@ -77,7 +77,7 @@ class Instance {
       const std::uint64_t span = host().span_begin(host().host, raw(p.name));
       const Status status = p.kernel->run({first, first + p.operand_count, scratch, context});
       if (span != 0) host().span_end(host().host, span);
-      if (!status.ok()) return named(p, status);
+      if (!status.ok()) return status.about(p.node_ids, p.name);
       if (!lending) continue;
       for (const std::uint32_t input : p.last_read) lending.input_done(input);
       if (!workspace) lent.give_after(p);
@@ -104,16 +104,12 @@ class Instance {
     std::unique_ptr<Kernel> kernel;
     std::size_t first = 0, operand_count = 0;  // into bound_
     std::string name;                          // of its span: the ops, "aten.linear+aten.gelu"
+    std::vector<std::uint32_t> node_ids;
     std::vector<std::uint32_t> first_written;  // outputs
     std::vector<std::uint32_t> last_read;      // inputs
     std::vector<std::uint32_t> begins, ends;   // storages in the workspace
     std::uint64_t scratch_bytes = 0;
   };
-  // A failure with the operators that it is about, where its text does not begin with them.
-  static Status named(const Prepared& p, const Status& status) {
-    if (status.message().starts_with(p.name)) return status;
-    return {status.code(), p.name + ": " + std::string(status.message())};
-  }
   // Memory of intermediates during one call, given back also when the call fails.
   class Lent {
    public:
@@ -306,9 +302,14 @@ class Instance {
 
   Status add_step(const GraphView& graph, const Step& step, const Dims& dims,
                   const KernelFactory& factory) {
-    auto kernel = factory(StepContext(graph, step, specs_, dims));
-    if (!kernel.ok()) return kernel.status();
     Prepared p;
+    for (std::size_t i = 0; i < step.nodes.size(); ++i) {
+      (p.name += i ? "+" : "") += graph[step.nodes[i]].op();
+      p.node_ids.push_back(graph[step.nodes[i]].id());
+    }
+    if (step.is_copy()) p.name = "copy";
+    auto kernel = factory(StepContext(graph, step, specs_, dims));
+    if (!kernel.ok()) return kernel.status().about(p.node_ids, p.name);
     p.first = bound_.size();
     p.operand_count = step.operands.size();
     for (std::uint32_t v : step.operands) bind(v);
@@ -316,9 +317,6 @@ class Instance {
     p.scratch_bytes = (*kernel)->scratch_bytes();
     scratch_bytes_ = std::max(scratch_bytes_, p.scratch_bytes);
     p.kernel = std::move(*kernel);
-    for (std::size_t i = 0; i < step.nodes.size(); ++i)
-      (p.name += i ? "+" : "") += graph[step.nodes[i]].op();
-    if (step.is_copy()) p.name = "copy";
     prepared_.push_back(std::move(p));
     return {};
   }

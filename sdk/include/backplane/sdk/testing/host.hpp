@@ -17,6 +17,7 @@ namespace backplane::sdk::testing {
 struct HostError {
   bp_code code;
   std::string message;
+  std::vector<std::uint32_t> node_ids{};
   int count = 1;
 };
 inline HostError* host_error(bp_error* e) { return reinterpret_cast<HostError*>(e); }
@@ -55,7 +56,9 @@ inline const bp_host_api& host_api() {
     h.error_create = [](bp_host*, const bp_error_args* a) {
       __atomic_add_fetch(&live_errors(), 1, 5);
       return reinterpret_cast<bp_error*>(
-          new HostError{a->code, std::string(a->message.data, a->message.size)});
+          new HostError{a->code,
+                        std::string(a->message.data, a->message.size),
+                        {a->node_ids, a->node_ids + a->node_count}});
     };
     h.error_retain = [](bp_host*, bp_error* e) { __atomic_add_fetch(&host_error(e)->count, 1, 5); };
     h.error_release = [](bp_host*, bp_error* e) {
