@@ -46,7 +46,7 @@ template <class Forwarded, class Handle>
 Forwarded& of(Handle* handle) {
   return *reinterpret_cast<Forwarded*>(handle);
 }
-ForwardedDevice& device_of(bp_device* handle) { return of<ForwardedDevice>(handle); }
+inline ForwardedDevice& device_of(bp_device* handle) { return of<ForwardedDevice>(handle); }
 template <class Handle, class Forwarded>
 Handle* handle_of(Forwarded* object) {
   return reinterpret_cast<Handle*>(object);
