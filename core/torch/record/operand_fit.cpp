@@ -111,6 +111,28 @@ void soft_margin_loss_backward(Operands& in) {  // grad, self, target, reduction
   in.need(0, in.sizes(1), at::is_expandable_to(in.sizes(0), in.sizes(1)));
 }
 
+// grad, self [samples, classes] or [classes], target, ...: a class of each sample, or marks of all
+// classes with the operand behind the reduction.
+template <std::size_t kReduction, bool kOfAllClasses>
+void margin_loss_backward(Operands& in) {
+  const Dims samples = in.rank(1) > 1 ? Dims{in.size(1, 0)} : Dims{};
+  if (kOfAllClasses) {
+    in.like(2, 1);
+    in.like(kReduction + 1, 1);
+  } else {
+    in.need(2, samples, c10::multiply_integers(in.sizes(2)) == c10::multiply_integers(samples));
+    in.need(kReduction - 1, {in.size(1, -1)});  // weights
+  }
+  if (in.at(kReduction).toInt() == at::Reduction::None)
+    in.need(0, samples);
+  else
+    in.need(0, {}, in.rank(0) == 0);
+}
+
+void masked_scatter_backward(Operands& in) {  // grad, mask, sizes
+  in.need(1, in.sizes(0), at::is_expandable_to(in.sizes(1), in.sizes(0)));
+}
+
 // self, target, weight, reduction, ...
 template <bool kBackward>
 void nll_loss2d(Operands& in) {
@@ -475,6 +497,9 @@ OperandFit find_operand_fit(std::string_view name) {
       {"aten.binary_cross_entropy", cross_entropy_of_bits},
       {"aten.binary_cross_entropy_backward", loss_backward<3, 4>},
       {"aten.soft_margin_loss_backward", soft_margin_loss_backward},
+      {"aten.multi_margin_loss_backward", margin_loss_backward<6, false>},
+      {"aten.multilabel_margin_loss_backward", margin_loss_backward<3, true>},
+      {"aten.masked_scatter_backward", masked_scatter_backward},
       {"aten.nll_loss2d_forward", nll_loss2d<false>},
       {"aten.nll_loss2d_backward", nll_loss2d<true>},
       {"aten._softmax_backward_data", alike<1>},
