@@ -21,7 +21,12 @@ SAMPLES = 4  # of each entry of a database
 STEPS = 3
 
 # (atol, rtol): kernels may sum in another order than eager's.
-TOLERANCES = {torch.float32: (1e-4, 1e-4), torch.float64: (1e-8, 1e-8)}
+TOLERANCES = {
+    torch.float32: (1e-4, 1e-4),
+    torch.complex64: (1e-4, 1e-4),
+    torch.float64: (1e-8, 1e-8),
+    torch.complex128: (1e-8, 1e-8),
+}
 
 
 @dataclasses.dataclass(frozen=True)
