@@ -121,7 +121,7 @@ void margin_loss_backward(Operands& in) {
     in.like(kReduction + 1, 1);
   } else {
     in.need(2, samples, c10::multiply_integers(in.sizes(2)) == c10::multiply_integers(samples));
-    in.need(kReduction - 1, {in.size(1, -1)});  // weights
+    in.need(kReduction - 1, {in.rank(1) == 0 ? 1 : in.size(1, -1)});  // weights
   }
   if (in.at(kReduction).toInt() == at::Reduction::None)
     in.need(0, samples);
