@@ -31,6 +31,13 @@ def find_plugin(plugin: str, isolation: str = "") -> dict[str, Any]:
         account.raise_error("BP-0103", error)
 
 
+def check_plugin(plugin: str) -> None:
+    """Raises BP-0103 as ``find_plugin`` does, but loads none that is there: options that come later may
+    ask for a process of its own."""
+    if not any(entry["name"] == plugin and not entry["error"] for entry in plugins()):
+        find_plugin(plugin)
+
+
 def describe_choice() -> str:
     """Lines of an error about an unknown name: libraries that were refused, and what to type."""
     found = plugins()

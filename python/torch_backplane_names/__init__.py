@@ -89,7 +89,7 @@ class _Unknown:
         """Raises BackplaneError BP-0103 with what was found, unless the plugin has come since."""
         from torch_backplane import _backends, plugin_search
 
-        plugin_search.find_plugin(self.plugin)
+        plugin_search.check_plugin(self.plugin)
         return getattr(_backends, self.plugin)
 
 

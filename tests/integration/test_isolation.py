@@ -107,6 +107,23 @@ def test_strict_raises_and_names_plugin_and_nodes() -> None:
     assert "ended by SIGKILL" in lost and "0 aten.mul.Tensor, 1 aten.relu" in lost
 
 
+DYNAMO_FIRST = """
+import torch
+import torch._functorch.aot_autograd  # and TorchDynamo, whose table of back ends is made before
+import torch_backplane
+compiled = torch.compile(
+    lambda x: x.relu(), backend="plugin:cpu_onednn", options={"isolation": "process"})
+from torch_backplane import _C
+print(compiled(torch.ones(2)).tolist(), _C.plugin_info("cpu_onednn")["isolated"])
+"""
+
+
+def test_the_option_counts_where_torch_dynamo_was_imported_first() -> None:
+    ended = run(DYNAMO_FIRST)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["[1.0,", "1.0]", "True"]
+
+
 GONE = """
 import os, signal, torch, torch_backplane
 from pathlib import Path
