@@ -3,12 +3,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/util/DimVector.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -66,7 +68,7 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
   const bool is_whole =
       info.storage_offset == 0 && from.sizes() == info.sizes && from.strides() == info.strides;
   at::Tensor view =
-      is_whole ? from.view_as(from)
+      is_whole ? at::alias(from)
                : at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
   return differentiated || info.is_view ? view : view.detach();
 }
@@ -79,10 +81,21 @@ at::Tensor with_pending(at::Tensor content, record::Pending pending) {
   return content;
 }
 
+// A program that serves several sizes has another one's strides where they say nothing: at a dim of
+// one element. What is shown has those that were recorded at its own sizes.
+at::Tensor laid_as_recorded(at::Tensor content, const OutputInfo& info) {
+  if (content.strides() == info.strides) return content;
+  c10::DimVector strides(content.strides());
+  for (std::size_t d = 0; d < strides.size(); ++d)
+    if (content.numel() == 0 || info.sizes[d] == 1) strides[d] = info.strides[d];
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return at::as_strided(content, content.sizes(), strides, content.storage_offset());
+}
+
 // Shares the memory of another output, with a gradient of its own. A write through it would have
 // to change the other's history as well, so PyTorch refuses that one.
 at::Tensor view_with_own_gradient(const at::Tensor& content) {
-  at::Tensor view = content.view_as(content);
+  at::Tensor view = at::alias(content);
   impl::get_view_autograd_meta(view)->set_creation_meta(
       torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
   return view;
@@ -170,10 +183,11 @@ class Call {
           outputs_[i] = outputs_[i].clone();
         }
         if (info.pending) outputs_[i] = with_pending(outputs_[i], info.pending);
+        outputs_[i] = laid_as_recorded(std::move(outputs_[i]), info);
       } else if (info.kind == OutputKind::kViewOfOutput) {
         outputs_[i] = view_of(outputs_[info.base], info);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
-        outputs_[i] = values_[info.graph_output];
+        outputs_[i] = laid_as_recorded(values_[info.graph_output], info);
         if (node_ && shares_with_differentiated(i))
           outputs_[i] = view_with_own_gradient(outputs_[i]);
         else if (node_ && info.tangent == kAbsent)

@@ -62,10 +62,9 @@ bool group_norm_backward(Stack& stack) {  // grad, input, mean, rstd, weight, N,
 
 // Of one picture, the stride of the first dim says nothing to the kernel that takes what is dense.
 at::Tensor normalized(const at::Tensor& input, std::initializer_list<at::Tensor> channels) {
-  const bool is_dense =
-      !input.is_contiguous() && std::ranges::all_of(channels, [](const at::Tensor& one) {
-        return !one.defined() || one.is_contiguous();
-      });
+  const bool is_dense = std::ranges::all_of(
+      channels, [](const at::Tensor& one) { return !one.defined() || one.is_contiguous(); });
+  if (is_dense && input.is_contiguous()) return dense_like(input);
   for (const auto format : {at::MemoryFormat::ChannelsLast3d, at::MemoryFormat::ChannelsLast})
     if (is_dense && input.is_contiguous(format))
       return dense(input.sizes(), input.scalar_type(), format);

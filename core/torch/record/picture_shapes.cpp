@@ -24,6 +24,18 @@ bool pixel_unshuffle(Stack& stack) {  // self, factor
       self.scalar_type(), format));
 }
 
+bool pixel_shuffle(Stack& stack) {  // self, factor
+  Arguments in(stack, 2);
+  const at::Tensor self = in.tensor(0);
+  const std::int64_t factor = in.at(1).toInt();
+  const at::MemoryFormat format = self.suggest_memory_format();
+  if (self.dim() != 4 || format != at::MemoryFormat::ChannelsLast || factor <= 0) return false;
+  if (self.size(1) % (factor * factor) != 0) return false;
+  return in.reply(dense({self.size(0), self.size(1) / (factor * factor), self.size(2) * factor,
+                         self.size(3) * factor},
+                        self.scalar_type(), format));
+}
+
 bool max_unpool2d(Stack& stack) {  // self, indices, output_size
   Arguments in(stack, 3);
   const at::Tensor self = in.tensor(0);
@@ -189,6 +201,7 @@ bool convolution_backward(Stack& stack) {
 constexpr std::pair<std::string_view, ShapeRule> kPictureRows[] = {
     {"aten.channel_shuffle", channel_shuffle},
     {"aten.native_channel_shuffle", channel_shuffle},
+    {"aten.pixel_shuffle", pixel_shuffle},
     {"aten.pixel_unshuffle", pixel_unshuffle},
     {"aten.reflection_pad2d", pad_pictures<true, 4>},
     {"aten.replication_pad2d", pad_pictures<false, 4>},

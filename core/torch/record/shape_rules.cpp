@@ -18,20 +18,24 @@ namespace backplane::record {
 
 namespace {
 
-bool same_as_first(Stack& stack, std::size_t count) {
-  Arguments in(stack, count);
-  return in.reply(like(in.tensor(0)));
+template <std::size_t kCount>
+bool elementwise_of_first(Stack& stack) {
+  Arguments in(stack, kCount);
+  return in.reply(elementwise(std::array{in.tensor(0)}, in.tensor(0).scalar_type()));
 }
-
-bool relu(Stack& stack) { return same_as_first(stack, 1); }
-bool hardswish(Stack& stack) { return same_as_first(stack, 1); }
-bool hardtanh(Stack& stack) { return same_as_first(stack, 3); }  // self, min, max
 
 template <std::size_t kCount>
 bool gradient_of_elements(Stack& stack) {  // grad, self, ...
   Arguments in(stack, kCount);
   if (in.tensor(0).scalar_type() != in.tensor(1).scalar_type()) return false;
   return in.reply(elementwise(std::array{in.tensor(0), in.tensor(1)}, in.tensor(0).scalar_type()));
+}
+
+// Into memory that lies as the first operand does, to the strides of single elements.
+template <std::size_t kCount>
+bool like_first(Stack& stack) {
+  Arguments in(stack, kCount);
+  return in.reply(like(in.tensor(0)));
 }
 
 bool test_of_elements(Stack& stack) {
@@ -266,9 +270,10 @@ bool flash_attention_for_cpu_backward(Stack& stack) {
 }
 
 constexpr std::pair<std::string_view, ShapeRule> kShapeRows[] = {
-    {"aten.relu", relu},
-    {"aten.hardswish", hardswish},
-    {"aten.hardtanh", hardtanh},
+    {"aten.relu", elementwise_of_first<1>},
+    {"aten.hardswish", elementwise_of_first<1>},
+    {"aten.hardtanh", like_first<3>},  // self, min, max
+    {"aten.flip", like_first<2>},      // self, dims
     {"aten.hardswish_backward", gradient_of_elements<2>},
     {"aten.hardtanh_backward", gradient_of_elements<4>},
     {"aten.isnan", test_of_elements},
