@@ -161,3 +161,78 @@ def test_a_copy_of_an_inference_tensor_is_saved_for_backward(door):
     for _ in range(2):
         (gradient,) = torch.autograd.grad(compiled(x, weights), x)
         assert torch.equal(gradient, weights)
+
+
+PARTS = {
+    "halves": lambda h: (h[:2], h[2:]),
+    "columns": lambda h: (h[:, :2], h[:, 2:]),
+    "overlapping": lambda h: (h[:3], h[1:]),
+    "before their whole": lambda h: (h[:2], h[2:], h),
+    "after their whole": lambda h: (h, h[:2], h[2:]),
+    "before another look at the whole": lambda h: (h[:2], h.view(-1), h),
+    "beside another look at the whole": lambda h: (h[:2], h.t()),
+    "parts of parts": lambda h: (h[:2], h[:2][1:], h[2:]),
+    "with one that is detached": lambda h: (h[:2], h[2:].detach(), h[2:]),
+    "after one that is detached": lambda h: (h.detach(), h[:2], h[2:]),
+    "chunks": lambda h: h.chunk(2),
+    "a chunk and a slice": lambda h: (h.chunk(2)[0], h[2:]),
+    "parts of chunks": lambda h: (h.chunk(2)[0][1:], h.chunk(2)[1]),
+    "the whole and chunks": lambda h: (h, *h.chunk(2)),
+    "chunks and the whole": lambda h: (*h.split([1, 3]), h),
+    "rows": lambda h: h.unbind(0),
+}
+WHOLES = {
+    "product": lambda x: x * 2,
+    "written": lambda x: torch.zeros(4, 4).copy_(x),
+    "written in a part": lambda x: (h := x * 2, h[:, :2].mul_(3))[0],
+    "argument": lambda x: x,
+}
+
+
+def _after_writes(program: Any, positions: tuple[int, ...]) -> list[Any]:
+    leaf = torch.arange(16.0).view(4, 4).requires_grad_()
+    results = program(leaf * 1)
+    facts: list[Any] = [(r.requires_grad, r._is_view()) for r in results]
+    for position in positions:
+        try:
+            results[position].mul_(3)
+            facts.append("written")
+        except RuntimeError as error:
+            facts.append("in place" if "modified inplace" in str(error) else str(error))
+    try:
+        sum((r * (k + 1)).sum() for k, r in enumerate(results)).backward()
+        assert leaf.grad is not None
+        facts.append(leaf.grad.tolist())
+    except RuntimeError as error:
+        facts.append("in place" if "modified inplace" in str(error) else str(error))
+    return [*facts, *(r.tolist() for r in results)]
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("whole", WHOLES)
+@pytest.mark.parametrize("door", DOORS)
+def test_differentiated_parts_may_be_written_where_eager_mode_lets_them(
+    parts: str, whole: str, door: str
+) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return PARTS[parts](WHOLES[whole](x))
+
+    compiled = compile_for("reference", program, door)
+    for positions in [(), (0,), (1,), (-1,), (0, 1)]:
+        assert _after_writes(compiled, positions) == _after_writes(program, positions)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_parts_are_differentiated_twice(door: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        h = x.sin()
+        return h[:2], h[2:]
+
+    def second(run: Any) -> torch.Tensor:
+        x = torch.arange(8.0).view(4, 2).requires_grad_()
+        a, b = run(x)
+        (first,) = torch.autograd.grad((a * b).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        return second
+
+    torch.testing.assert_close(second(compile_for("reference", program, door)), second(program))

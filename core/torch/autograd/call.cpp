@@ -35,6 +35,12 @@ namespace impl = torch::autograd::impl;
 using record::OutputInfo;
 using record::OutputKind;
 
+// As autograd does with views that come several at a time.
+void let_nobody_write(const at::Tensor& view) {
+  impl::get_view_autograd_meta(view)->set_creation_meta(
+      torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
+}
+
 // The memory of `base` as an output shows it: a view that autograd knows where both are
 // differentiated, else one that it does not.
 at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
@@ -70,6 +76,7 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
   at::Tensor view =
       is_whole ? at::alias(from)
                : at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
+  if (differentiated && info.is_one_of_many) let_nobody_write(view);
   return differentiated || info.is_view ? view : view.detach();
 }
 
@@ -96,8 +103,7 @@ at::Tensor laid_as_recorded(at::Tensor content, const OutputInfo& info) {
 // to change the other's history as well, so PyTorch refuses that one.
 at::Tensor view_with_own_gradient(const at::Tensor& content) {
   at::Tensor view = at::alias(content);
-  impl::get_view_autograd_meta(view)->set_creation_meta(
-      torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
+  let_nobody_write(view);
   return view;
 }
 
@@ -127,7 +133,7 @@ class Call {
 
     std::vector<c10::IValue> results;
     results.reserve(outputs_.size());
-    for (std::size_t i = 0; i < outputs_.size(); ++i)
+    for (std::size_t i = 0; i < outputs_.size() && !sizes_->outputs[i].is_hidden; ++i)
       results.push_back(sizes_->outputs[i].kind == OutputKind::kPlain
                             ? sizes_->outputs[i].plain
                             : c10::IValue(std::move(outputs_[i])));
@@ -184,8 +190,6 @@ class Call {
         }
         if (info.pending) outputs_[i] = with_pending(outputs_[i], info.pending);
         outputs_[i] = laid_as_recorded(std::move(outputs_[i]), info);
-      } else if (info.kind == OutputKind::kViewOfOutput) {
-        outputs_[i] = view_of(outputs_[info.base], info);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
         outputs_[i] = laid_as_recorded(values_[info.graph_output], info);
         if (node_ && shares_with_differentiated(i))
@@ -197,6 +201,9 @@ class Call {
       }
       if (node_ && info.tangent != kAbsent) torch::autograd::set_history(outputs_[i], pointer_);
     }
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+      if (const OutputInfo& info = sizes_->outputs[i]; info.kind == OutputKind::kViewOfOutput)
+        outputs_[i] = view_of(outputs_[info.base], info);
   }
 
   // Whether this output and another one over its memory are both differentiated.

@@ -221,8 +221,19 @@ variable_list JointNode::outputs_again(const std::vector<at::Tensor>& inputs) co
     arguments[i] = inputs[input];
   }
   const std::vector<c10::IValue> results = program_->run_eagerly(arguments);
-  for (std::size_t i = 0; i < results.size(); ++i)
-    if (sizes_->outputs[i].tangent != kAbsent) outputs.push_back(results[i].toTensor());
+  const std::vector<record::OutputInfo>& infos = sizes_->outputs;
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    if (infos[i].tangent == kAbsent) continue;
+    if (!infos[i].is_hidden) {
+      outputs.push_back(results[i].toTensor());
+      continue;
+    }
+    const auto part = std::ranges::find_if(infos, [&](const record::OutputInfo& info) {
+      return info.kind == record::OutputKind::kViewOfOutput && info.base == i && !info.is_detached;
+    });
+    outputs.emplace_back(
+        results[static_cast<std::size_t>(part - infos.begin())].toTensor()._base());
+  }
   return outputs;
 }
 

@@ -271,6 +271,7 @@ class Recording {
       if (program)
         program->add_output(output_tensors_.back(), recorded_.outputs.back().requires_grad);
     }
+    BP_RETURN_IF_ERROR(find_whole_of_parts(program.get()));
     if (program) program->finish();
     recorded_.program = program;
     forward_call_count_ = session_->tape.calls.size();
@@ -302,9 +303,9 @@ class Recording {
   }
 
   // It, or what it is a view of.
-  static bool is_behind_bare_view(const at::Tensor& tensor) {
+  static bool is_made_by(torch::autograd::CreationMeta creation, const at::Tensor& tensor) {
     const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
-    return view && view->get_creation_meta() == torch::autograd::CreationMeta::NO_GRAD_MODE;
+    return view && view->get_creation_meta() == creation;
   }
 
   Status add_output(const c10::IValue& result) {
@@ -328,6 +329,7 @@ class Recording {
     info.storage_offset = lies.storage_offset();
     info.requires_grad = tensor.requires_grad();
     info.is_view = tensor.is_view();
+    info.is_one_of_many = is_made_by(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE, tensor);
     // A call makes no history where gradients are off.
     const bool is_bare = !is_handed(tensor) && is_bare_view(tensor);
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor) &&
@@ -338,7 +340,8 @@ class Recording {
     info.is_bare = is_bare && had_grad_;
     const bool shows_base =
         info.kind == OutputKind::kViewOfArgument || info.kind == OutputKind::kViewOfOutput;
-    if (had_grad_ && info.requires_grad && is_behind_bare_view(tensor) &&
+    if (had_grad_ && info.requires_grad &&
+        is_made_by(torch::autograd::CreationMeta::NO_GRAD_MODE, tensor) &&
         !(info.is_bare && shows_base))
       return {Code::kEagerOnly, "a result is a view that was made where gradients are off"};
     recorded_.outputs.push_back(std::move(info));
@@ -432,6 +435,68 @@ class Recording {
     if (base.kind != OutputKind::kFresh) return {};
     base.kind = OutputKind::kSharedWithOutput;
     base.base = info.base;
+    return {};
+  }
+
+  // Of parts that share memory, from `first` on: the tensor that autograd knows all of them as
+  // views of. Undefined where there is none, or where nothing is to be gained by it.
+  at::Tensor whole_of_parts(std::uint32_t first) {
+    at::Tensor whole;
+    std::size_t differentiated = 0;
+    bool may_be_written = false;
+    for (std::size_t i = first; i < recorded_.outputs.size(); ++i) {
+      const OutputInfo& info = recorded_.outputs[i];
+      if (info.kind != OutputKind::kSharedWithOutput || info.base != first || !info.requires_grad)
+        continue;
+      const at::Tensor& part = output_tensors_[i];
+      if (!whole.defined()) whole = part.is_view() ? at::Tensor(part._base()) : part;
+      ++differentiated;
+      may_be_written = may_be_written || !info.is_one_of_many;
+    }
+    if (differentiated < 2 || !may_be_written || !whole.requires_grad() || find_pending(whole))
+      return {};
+    const ValueNumber value = value_of(whole, "an output");
+    for (std::size_t i = first; i < recorded_.outputs.size(); ++i) {
+      const OutputInfo& info = recorded_.outputs[i];
+      if (info.kind != OutputKind::kSharedWithOutput || info.base != first) continue;
+      if (info.pending || !contains(session_->tape.values[value].meta, meta_of(i)) ||
+          reads_memory_otherwise(output_values_[i], {value, kNoValue}) ||
+          (info.requires_grad && !share_history(output_tensors_[i], whole)))
+        return {};
+    }
+    return whole;
+  }
+
+  // The caller may write differentiated parts of one tensor, and what that means for the others
+  // autograd knows where all are views of one output. Where that is no result, it becomes one that
+  // nobody is given.
+  Status find_whole_of_parts(ProgramTape* program) {
+    if (!had_grad_) return {};
+    const std::size_t count = recorded_.outputs.size();
+    for (std::uint32_t first = 0; first < count; ++first) {
+      if (recorded_.outputs[first].kind != OutputKind::kSharedWithOutput ||
+          recorded_.outputs[first].base != first)
+        continue;
+      const at::Tensor whole = whole_of_parts(first);
+      if (!whole.defined()) continue;
+      const auto known = std::ranges::find_if(
+          output_tensors_, [&](const at::Tensor& one) { return one.is_same(whole); });
+      const auto base = static_cast<std::uint32_t>(known - output_tensors_.begin());
+      if (known == output_tensors_.end()) {
+        BP_RETURN_IF_ERROR(add_output(whole));
+        recorded_.outputs.back().is_hidden = true;
+        if (program) program->add_output(whole, /*is_differentiable=*/true);
+      }
+      recorded_.outputs[base].kind = OutputKind::kFresh;
+      recorded_.outputs[base].base = kAbsent;
+      for (std::uint32_t i = first; i < recorded_.outputs.size(); ++i) {
+        OutputInfo& info = recorded_.outputs[i];
+        if (info.kind != OutputKind::kSharedWithOutput || info.base != first) continue;
+        info.kind = OutputKind::kViewOfOutput;
+        info.base = base;
+        info.is_detached = !share_history(output_tensors_[i], whole);
+      }
+    }
     return {};
   }
 

@@ -43,7 +43,7 @@ enum class OutputKind : std::uint8_t {
   kFresh,           // memory of its own
   kArgument,        // the argument `base` itself
   kViewOfArgument,  // shares the memory of argument `base`
-  kViewOfOutput,    // a part of the earlier output `base`, whose autograd differentiates it
+  kViewOfOutput,    // a part of the output `base`, whose autograd differentiates it
   // Shares memory with the output `base` (itself for the first of them), but neither is a part of
   // the other, or only one is differentiated: each has a tangent of its own.
   kSharedWithOutput,
@@ -58,10 +58,12 @@ struct OutputInfo {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t storage_offset = 0;  // as the program sees it: from the start of the storage
   bool requires_grad = false;
-  bool is_view = false;      // as autograd sees it
-  bool is_detached = false;  // shares memory with its base, of which autograd knows nothing
-  bool is_bare = false;      // a view made where gradients are off: no gradient goes through it
-  Pending pending;           // kFresh: what the caller is to find pending on it
+  bool is_view = false;         // as autograd sees it
+  bool is_detached = false;     // shares memory with its base, of which autograd knows nothing
+  bool is_bare = false;         // a view made where gradients are off: no gradient goes through it
+  bool is_one_of_many = false;  // a view that autograd lets nobody write, as those of chunk
+  bool is_hidden = false;       // no result, but what some are parts of; comes behind all results
+  Pending pending;              // kFresh: what the caller is to find pending on it
   std::uint32_t tangent = kAbsent;  // requires_grad: position in graph.inputs
 };
 
