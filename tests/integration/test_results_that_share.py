@@ -236,3 +236,102 @@ def test_parts_are_differentiated_twice(door: str) -> None:
         return second
 
     torch.testing.assert_close(second(compile_for("reference", program, door)), second(program))
+
+
+def written_after(h: torch.Tensor, view: torch.Tensor) -> Any:
+    h.mul_(3)
+    return (view * 2).sum()
+
+
+def written_where_gradients_are_off(h: torch.Tensor, view: torch.Tensor) -> Any:
+    with torch.no_grad():
+        h.mul_(3)
+    return (view * 2).sum()
+
+
+def written_through_another_view(h: torch.Tensor, view: torch.Tensor) -> Any:
+    h[:1].mul_(3)
+    return (view * 2).sum()
+
+
+def written_over_a_break(h: torch.Tensor, view: torch.Tensor) -> Any:
+    _breaks()
+    h.mul_(3)
+    _breaks()
+    return (view * 2).sum()
+
+
+WRITERS = [
+    written_after,
+    written_where_gradients_are_off,
+    written_through_another_view,
+    written_over_a_break,
+    lambda h, view: (h.mul_(3), view)[1],
+    lambda h, view: view.mul_(3),
+    lambda h, view: view[:1].mul_(3),
+    lambda h, view: (h.mul_(3), view.detach(), h)[1:],
+    lambda h, view: view,
+    lambda h, view: view[1:],
+]
+VIEWERS = {
+    "chunk": lambda h: h.chunk(2)[0],
+    "split": lambda h: h.split([3, 1])[0],
+    "unbind": lambda h: h.unbind(0)[2],
+    "slice": lambda h: h[:2],
+}
+BASES = {
+    "product": lambda x: x * 2,
+    "argument": lambda x: x,
+    "without a gradient at first": lambda x: torch.zeros(4, 4),
+}
+
+
+def _outcome(program: Any) -> list[Any]:
+    """What the call gives, then what is known of it, a write to it and the gradient."""
+    leaf = torch.arange(16.0).view(4, 4).requires_grad_()
+
+    def run() -> Any:
+        results = program(leaf * 1)
+        return results if isinstance(results, tuple) else (results,)
+
+    steps: list[Any] = []
+
+    def attempt(step: Any) -> Any:
+        try:
+            out = step()
+        except RuntimeError as error:
+            assert "is a view and" in str(error), error
+            steps.append("refused")
+            return None
+        steps.append("done")
+        return out
+
+    results = attempt(run)
+    if results is None:
+        return steps
+    attempt(lambda: [(r.requires_grad, r.grad_fn is None) for r in results])
+    attempt(lambda: results[0].mul_(5))
+    if any(r.requires_grad for r in results):
+        attempt(lambda: sum(r.sum() for r in results).backward())
+    return [
+        *steps,
+        *(r.tolist() for r in results),
+        leaf.grad if leaf.grad is None else leaf.grad.tolist(),
+    ]
+
+
+@pytest.mark.parametrize("writer", range(len(WRITERS)))
+@pytest.mark.parametrize("viewer", VIEWERS)
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("door", DOORS)
+def test_views_that_come_several_at_a_time_are_refused_where_eager_mode_refuses_them(
+    base: str, viewer: str, writer: int, door: str
+) -> None:
+    def program(x: torch.Tensor) -> Any:
+        h = BASES[base](x)
+        return WRITERS[writer](h, VIEWERS[viewer](h))
+
+    compiled = compile_for("reference", program, door)
+    expected = _outcome(program)
+    for _ in range(2):
+        assert _outcome(compiled) == expected

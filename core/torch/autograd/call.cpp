@@ -76,7 +76,7 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
   at::Tensor view =
       is_whole ? at::alias(from)
                : at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
-  if (differentiated && info.is_one_of_many) let_nobody_write(view);
+  if (info.is_one_of_many && info.is_view && view.is_view()) let_nobody_write(view);
   return differentiated || info.is_view ? view : view.detach();
 }
 
@@ -190,6 +190,8 @@ class Call {
         }
         if (info.pending) outputs_[i] = with_pending(outputs_[i], info.pending);
         outputs_[i] = laid_as_recorded(std::move(outputs_[i]), info);
+        if (node_ && info.is_one_of_many && info.tangent != kAbsent)
+          outputs_[i] = view_with_own_gradient(outputs_[i]);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
         outputs_[i] = laid_as_recorded(values_[info.graph_output], info);
         if (node_ && shares_with_differentiated(i))

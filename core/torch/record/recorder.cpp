@@ -308,6 +308,14 @@ class Recording {
     return view && view->get_creation_meta() == creation;
   }
 
+  // One that autograd does not make anew where its base was written: its history is an error.
+  static bool is_stale_view(const at::Tensor& tensor) {
+    const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
+    return view && view->has_bw_view() && tensor.requires_grad() && !tensor.is_inference() &&
+           view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT &&
+           view->get_attr_version() != tensor._version();
+  }
+
   Status add_output(const c10::IValue& result) {
     OutputInfo info;
     const auto index = static_cast<std::uint32_t>(recorded_.outputs.size());
@@ -335,6 +343,9 @@ class Recording {
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor) &&
         !(is_bare && is_handed(at::Tensor(tensor._base()))))
       return unsupported("the program turns gradients on where its caller has turned them off");
+    if (is_stale_view(tensor))
+      return {Code::kEagerOnly,
+              "a result is a view whose base was written since, which autograd refuses"};
     BP_RETURN_IF_ERROR(find_base(tensor, index, info));
     info.pending = find_pending(tensor);
     info.is_bare = is_bare && had_grad_;
