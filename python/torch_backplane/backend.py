@@ -40,12 +40,16 @@ def compile_frame(
         raise BackplaneError("BP-0101", f"{names}: plugin back ends take options={{...}} only")
     parsed = Options.parse(options)
     info = find_plugin(plugin, parsed.isolation)
+    account = FrameAccount(plugin, parsed)
+    if info["is_of_parent"]:
+        reason = f"{plugin} was loaded before fork(), and its devices are its parent's"
+        account.note_eager("frame's", _C.StatusError("unsupported", reason))
+        return graph_module.forward
     if not 0 <= parsed.device < len(info["devices"]):
         raise BackplaneError(
             "BP-0104",
             f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
         )
-    account = FrameAccount(plugin, parsed)
     if _makes_nested_tensors(graph_module):
         # Their sizes would be symbols of TorchDynamo's that come from nowhere.
         account.note_eager("frame's", _C.StatusError("unsupported", "it makes nested tensors"))

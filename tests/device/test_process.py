@@ -191,11 +191,12 @@ if child == 0:
     attempt("draw", lambda: torch.rand(3, device=npu))
     attempt("synchronize", lambda: torch.accelerator.synchronize())
     attempt("event", lambda: torch.Event(device=npu).record())
-    attempt("compiled", lambda: compiled(host))
+    attempt("compiled", lambda: compiled(there.view(8, 8)))
     attempt("device", lambda: torch_backplane.device("{plugin}"))
     torch.manual_seed(1)          # what data loaders' workers do
     del kept, there, picked, pinned
     assert torch.ones(2).sum().item() == 2
+    assert torch.equal(compiled(host), (host @ host).sin())  # with PyTorch
     assert torch.backplane._is_in_bad_fork()
     print(outcomes, flush=True)
     os._exit(0 if not outcomes else 1)

@@ -238,15 +238,17 @@ Plugin::~Plugin() {
     log_topic("plugins", "backplane: plugin '" + name() + "' was shut down");
 }
 
+bool Plugin::is_of_parent() const { return process_id() != process_; }
+
 bool Plugin::is_used() {
-  if (process_id() != process_) return true;  // by the parent
+  if (is_of_parent()) return true;  // by the parent
   const std::lock_guard lock(mutex_);
   return std::ranges::any_of(
       devices_, [](const auto& device) { return device != nullptr && device->is_used(); });
 }
 
 std::uint32_t Plugin::device_count() const {
-  if (process_id() != process_) return 0;
+  if (is_of_parent()) return 0;
   std::uint32_t count = 0;
   call_plugin_void(
       {name(), "device_count", {}}, [&] { count = api_.device_count(handle_); },
@@ -258,7 +260,7 @@ std::uint32_t Plugin::device_count() const {
 }
 
 Result<Device*> Plugin::device(std::uint32_t index) {
-  if (process_id() != process_) {
+  if (is_of_parent()) {
     return Status(Code::kUnsupported,
                   "Plugin '" + name() +
                       "' was loaded before fork(); its devices cannot be used in the child; start "

@@ -56,6 +56,8 @@ class Plugin {
   // Opens the device at its first use; the Plugin owns it. In a forked child that did not open it
   // itself the answer is an error, never a hang.
   Result<Device*> device(std::uint32_t index);
+  // Whether this is a child of fork() whose parent loaded it.
+  bool is_of_parent() const;
   // Whether an object of one of its devices is alive.
   bool is_used();
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "core/base/fork.h"
+#include "core/base/log.h"
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
 #include "core/torch/bridge/dtype.h"
@@ -447,9 +449,23 @@ Status CompiledFunction::check(std::span<const Argument> arguments,
   return {};
 }
 
+Status check_process(std::span<runtime::Device* const> devices) {
+  for (const runtime::Device* const device : devices) {
+    const Status status = device->check_process("a compiled program");
+    if (status.ok()) [[likely]]
+      continue;
+    static std::atomic<std::uint32_t> told{0};
+    if (told.exchange(fork_count()) != fork_count())
+      log(LogLevel::kWarning, status.message() + " PyTorch runs such programs here.");
+    return Status(Code::kDeviceLost, status.message());
+  }
+  return {};
+}
+
 // A device that has no memory left is the plugin's failure, wherever in the call it was asked.
 Result<std::vector<at::Tensor>> CompiledFunction::call(std::span<Argument> arguments,
                                                        std::span<const std::int64_t> sizes) {
+  BP_RETURN_IF_ERROR(check_process(devices_));
   try {
     if (verification_) [[unlikely]]
       return verification_->call(*this, arguments, sizes);

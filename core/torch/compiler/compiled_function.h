@@ -43,6 +43,11 @@ using Argument = c10::MaybeOwned<at::Tensor>;
 
 class Verification;
 
+// kDeviceLost in a child of fork() that has not opened the devices itself: PyTorch is to run the
+// program there. Asked before a lock of the program is taken, which a thread of the parent may have
+// held at that moment. Told once.
+Status check_process(std::span<runtime::Device* const> devices);
+
 class CompiledFunction {
  public:
   ~CompiledFunction();

@@ -41,6 +41,7 @@ Result<std::shared_ptr<StagedProgram>> ProgramStore::compile(
 Result<Program> ProgramStore::add(record::Recorded recorded, const SizeChoice& sizes,
                                   const std::vector<at::Tensor>& examples,
                                   const CutEntry::Eager& eager, const Accept& accept) {
+  BP_RETURN_IF_ERROR(check_process(options_.devices));
   if (adding_.load(std::memory_order_relaxed) == std::this_thread::get_id())
     return Status(Code::kUnsupported, "called while its program is being compiled");
   BP_ASSIGN_OR_RETURN(const LongMutex::Lock lock,

@@ -140,6 +140,8 @@ void RecordedFunction::remember(std::shared_ptr<const Hit> hit) {
 
 std::optional<Result<std::vector<c10::IValue>>> RecordedFunction::try_call(
     std::span<const c10::IValue> arguments) {
+  if (Status status = check_process(options_.cut.devices); !status.ok()) [[unlikely]]
+    return Result<std::vector<c10::IValue>>(std::move(status));
   static thread_local Key key;
   make_key(arguments, key);
   const std::shared_ptr<const Hit> hit = find(key);
@@ -211,6 +213,7 @@ SizeChoice RecordedFunction::choose_sizes(std::span<const c10::IValue> arguments
 
 Status RecordedFunction::add(std::span<const c10::IValue> arguments,
                              const ProgramStore::Accept& accept) {
+  BP_RETURN_IF_ERROR(check_process(options_.cut.devices));
   BP_ASSIGN_OR_RETURN(const LongMutex::Lock adding, adding_.hold("Compiling this program"));
   BP_ASSIGN_OR_RETURN(record::Recorded recorded, record(arguments));
   auto hit = std::make_shared<Hit>();

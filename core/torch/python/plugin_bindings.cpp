@@ -121,6 +121,7 @@ py::dict plugin_info(const std::string& name) {
   if (!failure.ok()) raise(failure);
   py::dict out;
   out["name"] = plugin->name();
+  out["is_of_parent"] = plugin->is_of_parent();
   out["vendor"] = plugin->note().vendor;
   out["version"] = plugin->note().version;
   out["path"] = plugin->path();
