@@ -17,8 +17,8 @@ DEVICE = "of an object whose calls ask first whether this process opened the dev
 WORKER = "of backplane-worker, which does not fork"
 TORCH_DEVICE = "of the torch device, which a child is refused before it takes the lock"
 HELD_MUTEX = "waits with a lock that is held over fork(), and is made anew in the child"
-# Held for a few instructions, never over foreign code. A child that calls a program of its parent
-# at that very moment of another thread's call would wait.
+# Held for a few instructions, never over foreign code. Calls ask first whether this process opened
+# the program's devices; a child of a moment like that waits where there are none.
 PROGRAM = "of one compiled program, held for moments"
 
 REASONS = {

@@ -316,7 +316,13 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
-  if (target.sizes() != source.sizes()) target.resize_(source.sizes());
+  if (target.sizes() != source.sizes()) {
+    // As the CPU's kernel has laid it, which need not be dense (linalg.lstsq).
+    const std::size_t span =
+        at::detail::computeStorageNbytes(source.sizes(), source.strides(), /*itemsize=*/1);
+    target.resize_({static_cast<std::int64_t>(span)});
+    target.unsafeGetTensorImpl()->set_sizes_and_strides(source.sizes(), source.strides());
+  }
   return copy_from(source, target, false);
 }
 

@@ -17,6 +17,7 @@
 #include "core/torch/device/factories.h"
 #include "core/torch/device/fallback.h"
 #include "core/torch/device/guard.h"
+#include "core/torch/device/layouts.h"
 #include "core/torch/device/memory.h"
 #include "core/torch/device/nested.h"
 #include "core/torch/device/optimizers.h"
@@ -58,6 +59,7 @@ Status do_register() {
                                                 c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_unknown_on_cpu>());
     register_nested();
+    register_missing_layouts();
     register_autocast();
   } catch (const std::exception& error) {
     return taken(error.what());
