@@ -308,12 +308,10 @@ class Recording {
     return view && view->get_creation_meta() == creation;
   }
 
-  // One that autograd does not make anew where its base was written: its history is an error.
-  static bool is_stale_view(const at::Tensor& tensor) {
-    const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
-    return view && view->has_bw_view() && tensor.requires_grad() && !tensor.is_inference() &&
-           view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT &&
-           view->get_attr_version() != tensor._version();
+  // Of a view: its base was written since it was made.
+  static bool is_written_since(const at::Tensor& view) {
+    const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+    return meta->has_bw_view() && meta->get_attr_version() != view._version();
   }
 
   Status add_output(const c10::IValue& result) {
@@ -343,9 +341,8 @@ class Recording {
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor) &&
         !(is_bare && is_handed(at::Tensor(tensor._base()))))
       return unsupported("the program turns gradients on where its caller has turned them off");
-    if (is_stale_view(tensor))
-      return {Code::kEagerOnly,
-              "a result is a view whose base was written since, which autograd refuses"};
+    if (had_grad_ && info.requires_grad && info.is_one_of_many && is_written_since(tensor))
+      return {Code::kEagerOnly, "a result is one of several views whose base was written since"};
     BP_RETURN_IF_ERROR(find_base(tensor, index, info));
     info.pending = find_pending(tensor);
     info.is_bare = is_bare && had_grad_;
