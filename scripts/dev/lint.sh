@@ -90,6 +90,7 @@ run_lint() {
   check "layers" any_python scripts/check_layers.py
   check "locks" any_python scripts/check_locks.py
   check "ABI surface" any_python scripts/check_abi_surface.py
+  check "documents" any_python scripts/check_docs.py
   check "clang-format" check_format
   check "ruff" "$VENV/bin/ruff" check --quiet --output-format concise .
   check "ruff format" "$VENV/bin/ruff" format --check --quiet --output-format concise .
