@@ -73,6 +73,10 @@ def check_page(root: Path, page: str, files: list[str], read: set[str]) -> Itera
     text = (root / page).read_text()
     spans = re.sub(r"^```.*?^```", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
 
+    # The README of a room or a plugin names the files of its own folder by their bare names.
+    folder, name = page.rpartition("/")[::2]
+    room = folder if name == "README.md" and folder.startswith(READERS) else ""
+
     def where(position: int, of: str = text) -> str:
         return f"{page}:{of.count(chr(10), 0, position) + 1}"
 
@@ -82,7 +86,8 @@ def check_page(root: Path, page: str, files: list[str], read: set[str]) -> Itera
             continue
         if _FILE.fullmatch(name):
             for one in expand(name):
-                if not is_file(one, files):
+                below = "" if "/" in one else room
+                if not is_file(one, [file for file in files if file.startswith(below)]):
                     yield f"{where(span.start(), spans)}: there is no file {one}"
     for link in re.finditer(r"\]\(([^)\s]+)\)", text):
         target, _, anchor = link[1].partition("#")

@@ -22,7 +22,8 @@ HELD_MUTEX = "waits with a lock that is held over fork(), and is made anew in th
 PROGRAM = "of one compiled program, held for moments"
 
 REASONS = {
-    "core/runtime/isolate/forwarding_table.cpp: mutex": DEVICE,
+    "core/runtime/isolate/forwarded.h: mutex": DEVICE,
+    "core/runtime/isolate/forwarded_executables.cpp: mutex": DEVICE,
     "core/runtime/isolate/isolated_plugin.h: mutex_": DEVICE,
     "core/runtime/isolate/isolated_plugin.h: started_": DEVICE,
     "core/runtime/isolate/shared_memory.h: mutex_": DEVICE,

@@ -57,6 +57,11 @@ def test_what_is_found(tree, page, said):
     assert tree(page) == ([said] if said else [])
 
 
+def test_a_readme_names_its_own_files(tree, tmp_path):
+    (tmp_path / "core/ir/README.md").write_text("`graph.h` `base/log.cpp` `log.cpp`")
+    assert tree("`graph.h`") == ["core/ir/README.md:1: there is no file log.cpp"]
+
+
 def test_a_variable_that_no_page_names(tree, tmp_path):
     (tmp_path / "core/base/log.cpp").write_text('std::getenv("BACKPLANE_NEW");  // BACKPLANE_LOG\n')
     assert tree("") == ["core/base/log.cpp: no document names BACKPLANE_NEW"]
