@@ -91,9 +91,14 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     if reason := written_views.find_uneven_write(graph_module, example_inputs):
         raise _C.StatusError("eager only", reason)
 
+    writes = False
+
     def compile_as(role: str) -> Callable[..., Any]:
         def compile(traced: Any, _inputs: list[Any]) -> Any:
+            nonlocal writes
             made = _metadata() if role != "backward" else None
+            if made is not None:
+                writes = any(info.mutates_data for info in made.input_info)
             if reason := written_views.find_shared_tangent(made.traced_tangents if made else []):
                 raise _C.StatusError("eager only", reason)
             static = made.static_input_indices if made else []  # weights and buffers
@@ -118,7 +123,7 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     )
     if account.aot_reason:
         account.note_aot()
-    return TracedFrame(account, graph_module, compiled)
+    return TracedFrame(account, graph_module, compiled, writes=writes)
 
 
 def _metadata() -> Any:

@@ -195,12 +195,17 @@ torch._dynamo.decorators.skip_code(TracedGraph.__call__.__code__)
 class TracedFrame:
     """A captured frame that AOTAutograd traces. Its functions lose the tangents of forward-mode AD
     and read the memory of every tensor: a call that brings dual tensors or tensors without memory
-    runs with PyTorch."""
+    runs with PyTorch. So does one whose arguments share memory in another way than those of the
+    first call did, where the frame writes to some: what each write shows in others is traced."""
 
-    def __init__(self, account: FrameAccount, graph_module: Any, compiled: Any) -> None:
+    def __init__(
+        self, account: FrameAccount, graph_module: Any, compiled: Any, *, writes: bool
+    ) -> None:
         self.account = account
         self.graph_module = graph_module
         self.compiled = compiled
+        self.writes = writes
+        self.shared: list[Any] | None = None  # of the first call
 
     def __call__(self, *arguments: Any) -> Any:
         may_be_dual = forward_ad._current_level >= 0
@@ -211,6 +216,14 @@ class TracedFrame:
             ):
                 what = "a tensor of zeros without memory or a dual tensor of forward-mode AD"
                 reason = _C.StatusError("unsupported", f"an argument is {what}")
+                return self.account.call_eagerly(self.graph_module, arguments, reason)
+        if self.writes:
+            shared = _shared_memory(arguments)
+            if self.shared is None:
+                self.shared = shared
+            elif shared != self.shared:
+                what = "arguments share memory in another way than when the frame was traced"
+                reason = _C.StatusError("unsupported", what)
                 return self.account.call_eagerly(self.graph_module, arguments, reason)
         try:
             return self.compiled(*arguments)
@@ -231,6 +244,22 @@ class _Refused:
 
     def __call__(self, *_: Any) -> Any:
         raise self.refusal
+
+
+def _shared_memory(arguments: tuple[Any, ...]) -> list[Any]:
+    """The arguments that lie in one storage with another: which, with whom, and where in it."""
+    by_storage: dict[int, list[int]] = {}
+    for i, argument in enumerate(arguments):
+        if isinstance(argument, torch.Tensor) and argument.layout is torch.strided:
+            by_storage.setdefault(argument.untyped_storage()._cdata, []).append(i)
+    return [
+        [
+            (i, arguments[i].storage_offset(), arguments[i].shape, arguments[i].stride())
+            for i in group
+        ]
+        for group in by_storage.values()
+        if len(group) > 1
+    ]
 
 
 def _lacks_memory(graph_module: Any, name: str) -> bool:

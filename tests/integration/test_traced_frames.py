@@ -147,3 +147,45 @@ def test_a_nested_tensor_made_inside() -> None:
             y = f(values, offsets)
             results.append([y, *torch.autograd.grad(y.sum(), values)])
         torch.testing.assert_close(*results)
+
+
+SHARING = {
+    "apart": lambda: (torch.arange(4.0), torch.arange(4.0, 8.0)),
+    "views, apart": lambda: (torch.arange(6.0)[:4], torch.arange(6.0)[2:]),
+    "overlap": lambda: _parts(torch.arange(6.0), 0, 2),
+    "overlap the other way": lambda: _parts(torch.arange(6.0), 2, 0),
+    "overlap elsewhere": lambda: _parts(torch.arange(9.0), 1, 4),
+    "beside each other": lambda: _parts(torch.arange(8.0), 0, 4),
+    "one memory": lambda: _parts(torch.arange(4.0), 0, 0),
+}
+
+
+def _parts(whole: torch.Tensor, *starts: int) -> tuple[torch.Tensor, ...]:
+    return tuple(whole[start : start + 4] for start in starts)
+
+
+@pytest.mark.parametrize("recorder", [False, True])
+@pytest.mark.parametrize("first", SHARING)
+def test_arguments_that_share_memory_in_another_way_later(first: str, recorder: bool) -> None:
+    """What the first call's write showed in other arguments is no fact about later calls."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(2)
+        return x + y, y
+
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        program, backend="plugin:reference", options={"recorder": recorder, "report": False}
+    )
+    for name in (first, *SHARING, first):
+        given, expected = SHARING[name](), SHARING[name]()
+        torch.testing.assert_close(compiled(*given), program(*expected), msg=name)
+        torch.testing.assert_close(given, expected, msg=name)
+
+
+def test_frames_that_only_read_stay_compiled_whatever_their_arguments_share() -> None:
+    compiled = compile_traced(lambda x, y: x * 2 + y, "plugin:reference")
+    for name in SHARING:
+        x, y = SHARING[name]()
+        torch.testing.assert_close(compiled(x, y), x * 2 + y)
+    assert torch_backplane.stats()["eager_calls"] == 0
