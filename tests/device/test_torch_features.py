@@ -397,6 +397,19 @@ def test_what_the_device_does_not_hold_is_said(npu: torch.device) -> None:
         torch.ones(2, 2, device=npu).to_sparse()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_histograms_count_integers(npu: torch.device, dtype: torch.dtype) -> None:
+    """As every accelerator's do, by which programs choose (mixtures of experts in transformers); the
+    CPU's do not."""
+    x = torch.tensor([0, 3, 3, 7, 1, 100, 3], dtype=dtype)
+    for bins, low, high in ((8, 0, 7), (3, 1, 10), (4, 0, 0)):
+        counts = torch.histc(x.to(npu), bins, low, high)
+        assert counts.device == npu and counts.dtype == dtype
+        torch.testing.assert_close(counts.cpu(), torch.histc(x.double(), bins, low, high).to(dtype))
+    with pytest.raises(NotImplementedError):
+        torch.histc(x.to(npu).bool(), 2)
+
+
 def test_an_error_of_the_users_is_pytorchs_own(npu: torch.device) -> None:
     there = torch.ones(2, 3, device=npu)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):

@@ -16,6 +16,7 @@ DOORS = {
     "torch.compile": "torch.compile(f, backend='plugin:reference', options={'report': False})",
     "own": "torch_backplane.compile(f, backend='reference', options={'report': False})",
 }
+TORCH_DEVICE = {"torch device": "lambda x: f(x.to(torch_backplane.device('reference')))"}
 # As conftest.py skips tests in this process.
 no_own_door = pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="this Python has no front end of its own"
@@ -35,10 +36,10 @@ except KeyboardInterrupt:
 """
 
 
-@each_door
+@pytest.mark.parametrize("door", [*each_door.args[1], *TORCH_DEVICE])
 def test_ctrl_c_reaches_a_plugin_that_compiles(door: str) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(door=DOORS[door])],
+        [sys.executable, "-c", PROGRAM.format(door=(DOORS | TORCH_DEVICE)[door])],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

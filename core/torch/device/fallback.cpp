@@ -5,6 +5,7 @@
 #include <ATen/native/CPUFallback.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +94,17 @@ void replace_generator(const c10::OperatorHandle& op, Stack& stack) {
   }
 }
 
+// The CPU's histc takes no integers, those of accelerators do, and programs count on that. Counts
+// and borders are exact in doubles up to 2^53. The type of the results, where it was another.
+std::optional<at::ScalarType> widen_counted(const c10::OperatorHandle& op, Stack& stack) {
+  if (name_of(op) != "aten::histc") return std::nullopt;
+  c10::IValue& counted = stack[stack.size() - op.schema().arguments().size()];
+  const at::ScalarType type = counted.toTensor().scalar_type();
+  if (!at::isIntegralType(type, /*includeBool=*/false)) return std::nullopt;
+  counted = counted.toTensor().to(at::kDouble);
+  return type;
+}
+
 // Writes every element of its one tensor and reads none: uniform_, normal_, bernoulli_ with a
 // number.
 bool fills(const c10::OperatorHandle& op) {
@@ -140,8 +152,12 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack* stack, std::string_view re
   replace_generator(op, *stack);
   const CauseScope cause(runtime::CopyCause::kFallback);
   if (fills(op)) return fill_from_cpu(op, *stack);
-  if (!begins_with_number(op, *stack))
-    return at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  const std::optional<at::ScalarType> counted = widen_counted(op, *stack);
+  if (!begins_with_number(op, *stack)) {
+    at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+    if (counted) stack->back() = stack->back().toTensor().to(*counted);
+    return;
+  }
   const at::Device device(kDeviceType,
                           index_of(*stack, stack->size() - op.schema().arguments().size()));
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);

@@ -298,6 +298,8 @@ OperationResult find_operation(const std::string& key,
     }
   }
   OperationResult made = make();
+  // With the interrupt's own error, which nothing that ran in the operation's place would raise.
+  if (!made.ok() && made.status().code() == Code::kCancelled) check(made.status());
   // What the plugin does not take it will never take; other failures may pass.
   if (!made.ok() && !is_unsupported(made.status().code())) return made;
   std::vector<std::shared_ptr<Entry>> gone;  // ends without the lock: plugins are called
