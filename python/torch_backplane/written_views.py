@@ -51,6 +51,31 @@ class _Watch(TorchDispatchMode):
         return result
 
 
+def _fresh(value: Any) -> Any:
+    """A tensor that lies as this one does, in the memory of the mode that is active."""
+    if not isinstance(value, torch.Tensor) or type(value) not in (
+        torch.Tensor,
+        torch.nn.Parameter,
+        torch.nn.Buffer,
+        FakeTensor,
+    ):
+        return value
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+
+
+class _OnFreshTensors(torch.fx.Interpreter):
+    """Weights and the state of optimizers are attributes of a graph: a write to them is the program's."""
+
+    def __init__(self, graph_module: Any) -> None:
+        super().__init__(graph_module)
+        self.attributes: dict[str, Any] = {}
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target not in self.attributes:
+            self.attributes[target] = _fresh(super().get_attr(target, args, kwargs))
+        return self.attributes[target]
+
+
 def find_uneven_write(graph_module: Any, examples: list[Any]) -> str:
     """Why AOTAutograd is not to trace the graph of a frame; empty where nothing is found.
 
@@ -58,22 +83,10 @@ def find_uneven_write(graph_module: Any, examples: list[Any]) -> str:
     """
     watch = _Watch()
     mode = detect_fake_mode(examples) or FakeTensorMode(allow_non_fake_inputs=True)
-
-    def fresh(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or type(value) not in (
-            torch.Tensor,
-            torch.nn.Parameter,
-            FakeTensor,
-        ):
-            return value
-        return torch.empty_strided(
-            value.size(), value.stride(), dtype=value.dtype, device=value.device
-        )
-
     with contextlib.suppress(Exception), mode:
-        inputs = [fresh(example) for example in examples]
+        inputs = [_fresh(example) for example in examples]
         with torch.no_grad(), watch:
-            torch.fx.Interpreter(graph_module).run(*inputs)
+            _OnFreshTensors(graph_module).run(*inputs)
     return watch.found
 
 

@@ -34,3 +34,23 @@ def test_writes(name: str, start: float) -> None:
     torch.testing.assert_close(compiled(x), program(y), equal_nan=True)
     torch.testing.assert_close(x, y, equal_nan=True)
     assert torch_backplane.stats()["eager_graphs"] == (name in UNEVEN)
+
+
+def test_the_state_of_an_optimizer_is_written_once() -> None:
+    """It is no input of the graph, but an attribute: looking for uneven writes wrote to it."""
+
+    def train(wrap) -> list[torch.Tensor]:
+        weight = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([weight], 0.1, momentum=0.9, foreach=False)
+        step = wrap(lambda: optimizer.step())
+        seen = []
+        for i in range(4):
+            weight.grad = torch.full((2,), i + 1.0)
+            step()
+            seen += [weight.detach().clone(), optimizer.state[weight]["momentum_buffer"].clone()]
+        return seen
+
+    torch._dynamo.reset()
+    options = {"recorder": False, "report": False}
+    actual = train(lambda f: torch.compile(f, backend="plugin:reference", options=options))
+    torch.testing.assert_close(actual, train(lambda f: f))
