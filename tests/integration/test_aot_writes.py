@@ -42,11 +42,15 @@ def test_the_state_of_an_optimizer_is_written_once() -> None:
     def train(wrap) -> list[torch.Tensor]:
         weight = torch.nn.Parameter(torch.ones(2))
         optimizer = torch.optim.SGD([weight], 0.1, momentum=0.9, foreach=False)
-        step = wrap(lambda: optimizer.step())
+
+        def step() -> None:
+            optimizer.step()
+
+        compiled = wrap(step)
         seen = []
         for i in range(4):
             weight.grad = torch.full((2,), i + 1.0)
-            step()
+            compiled()
             seen += [weight.detach().clone(), optimizer.state[weight]["momentum_buffer"].clone()]
         return seen
 
