@@ -79,8 +79,12 @@ class _OnFreshTensors(torch.fx.Interpreter):
 def find_uneven_write(graph_module: Any, examples: list[Any]) -> str:
     """Why AOTAutograd is not to trace the graph of a frame; empty where nothing is found.
 
-    Runs it on tensors without memory. A graph that does not run so says nothing.
+    Runs it on tensors without memory. A graph that does not run so says nothing, nor one of
+    forward-mode AD: a run that ends early would leave its level behind.
     """
+    names = [getattr(node.target, "__name__", "") for node in graph_module.graph.nodes]
+    if "_enter_dual_level" in names:
+        return ""
     watch = _Watch()
     mode = detect_fake_mode(examples) or FakeTensorMode(allow_non_fake_inputs=True)
     with contextlib.suppress(Exception), mode:

@@ -58,3 +58,14 @@ def test_the_state_of_an_optimizer_is_written_once() -> None:
     options = {"recorder": False, "report": False}
     actual = train(lambda f: torch.compile(f, backend="plugin:reference", options=options))
     torch.testing.assert_close(actual, train(lambda f: f))
+
+
+def test_looking_leaves_no_level_of_forward_mode_behind() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.hessian(lambda z: z.pow(3).sum())(x)
+
+    torch._dynamo.reset()
+    options = {"recorder": False, "report": False}
+    compiled = torch.compile(program, backend="plugin:reference", options=options)
+    x = torch.randn(3)
+    torch.testing.assert_close(compiled(x), program(x))
