@@ -211,9 +211,13 @@ def test_training_on_opencl(name: str) -> None:
     check_training(name, "opencl")
 
 
-@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.long] * (n != "minilm")) for n in zoo.names()]
+    ("name", "door"),
+    [
+        pytest.param(name, door, marks=[pytest.mark.long] * ((name, door) != ("minilm", "own")))
+        for name in zoo.names()
+        for door in DOORS
+    ],
 )
 def test_training_on_cuda(name: str, door: str) -> None:
     check_training(name, "cuda", door)
