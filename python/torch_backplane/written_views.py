@@ -72,7 +72,10 @@ class _OnFreshTensors(torch.fx.Interpreter):
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target not in self.attributes:
-            self.attributes[target] = _fresh(super().get_attr(target, args, kwargs))
+            value = super().get_attr(target, args, kwargs)
+            self.attributes[target] = _fresh(value)
+            if isinstance(value, torch.Tensor) and self.attributes[target] is value:
+                raise TypeError(f"a {type(value).__name__} would be written")
         return self.attributes[target]
 
 
