@@ -33,11 +33,11 @@ build_core() {
 # Whether the build folder builds the C++ tests.
 has_cpp_tests() { grep -qs '^BACKPLANE_BUILD_TESTS:[A-Z]*=ON$' "$BACKPLANE_BUILD/CMakeCache.txt"; }
 
-# build_with_pip CPP_TESTS install|wheel [arguments]: what pip makes of the checkout in the build folder.
-build_with_pip() {
-  local cpp_tests=$1 verb=$2
+# build_wheel CPP_TESTS FOLDER [arguments]: puts the checkout's wheel there.
+build_wheel() {
+  local cpp_tests=$1 wheels=$2
   shift 2
-  env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip "$verb" --no-build-isolation --no-deps "$@" . \
+  env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m pip wheel --no-build-isolation --no-deps -w "$wheels" "$@" . \
     -C build-dir="$BACKPLANE_BUILD" \
     -C cmake.build-type=RelWithDebInfo \
     -C cmake.define.BACKPLANE_BUILD_TESTS="$cpp_tests" \
@@ -45,8 +45,8 @@ build_with_pip() {
     -C cmake.define.BACKPLANE_ONEDNN_ROOT="${BACKPLANE_ONEDNN_ROOT:-}"
 }
 
-# build_package [--no-cpp-tests] [EXTRA...]: also installs requirements/EXTRA.txt. A folder that has built
-# the C++ tests once goes on to build them.
+# build_package [--no-cpp-tests] [EXTRA...]: also installs requirements/EXTRA.txt, while the compiler works.
+# A folder that has built the C++ tests once goes on to build them.
 build_package() {
   local cpp_tests=ON
   if [ "${1:-}" = --no-cpp-tests ]; then
@@ -55,8 +55,9 @@ build_package() {
   fi
   ensure_debian
   lock
-  ensure_python "$@"
-  local hash log=$BACKPLANE_BUILD-build.log
+  ensure_python
+  install_extras "$@" &
+  local extras=$! hash log=$BACKPLANE_BUILD-build.log wheels=$BACKPLANE_BUILD-wheel
   hash=$(package_hash)
   if stamp_is package "$hash" && installed_package; then
     # Only tests can have changed.
@@ -67,9 +68,13 @@ build_package() {
       fi
       quietly "$log" cmake --build "$BACKPLANE_BUILD"
     fi
+    wait "$extras" || exit
   else
     say "building and installing torch-backplane ($log)"
-    quietly "$log" build_with_pip "$cpp_tests" install --verbose --force-reinstall
+    rm -rf "$wheels"
+    quietly "$log" build_wheel "$cpp_tests" "$wheels" --verbose
+    wait "$extras" || exit # one pip at a time writes to the environment
+    quietly "$BACKPLANE_BUILD-install.log" "$PYTHON" -m pip install --no-deps --force-reinstall "$wheels"/*.whl
     set_stamp package "$hash"
   fi
   unlock

@@ -100,6 +100,10 @@ ensure_python() {
   install_requirements runtime requirements/runtime.txt
   install_requirements build requirements/build.txt
   install_requirements onednn plugins/cpu_onednn/requirements.txt
+  install_extras "$@"
+}
+
+install_extras() {
   local extra
   for extra in "$@"; do
     install_requirements "$extra" "requirements/$extra.txt"

@@ -15,7 +15,7 @@ run_wheel() {
   rm -rf "$out"
   mkdir -p "$out/built"
   say "making the wheel ($out.log)"
-  quietly "$out.log" build_with_pip "$(has_cpp_tests && echo ON || echo OFF)" wheel -w "$out/built" \
+  quietly "$out.log" build_wheel "$(has_cpp_tests && echo ON || echo OFF)" "$out/built" \
     -C install.strip=true
   quietly "$out-audit.log" env "PATH=$PWD/$VENV/bin:$PATH" "$PYTHON" -m auditwheel repair "${exclude[@]}" \
     --wheel-dir "$out" "$out"/built/*.whl
