@@ -15,14 +15,14 @@ namespace backplane::guards {
 
 namespace {
 
-struct Row {
+struct StateRow {
   const char* name;
   std::string value;
 };
 
 std::string on_off(bool on) { return on ? "on" : "off"; }
 
-std::vector<Row> rows(const ThreadState& state) {
+std::vector<StateRow> rows(const ThreadState& state) {
   return {
       {"grad mode", on_off(state.grad)},
       {"inference mode", on_off(state.inference)},
@@ -68,7 +68,7 @@ ThreadState ThreadState::current() {
 }
 
 std::string ThreadState::explain(const ThreadState& now) const {
-  const std::vector<Row> expected = rows(*this), is = rows(now);
+  const std::vector<StateRow> expected = rows(*this), is = rows(now);
   for (std::size_t i = 0; i < expected.size(); ++i)
     if (expected[i].value != is[i].value)
       return std::string(expected[i].name) + " is " + is[i].value + ", expected " +
@@ -78,7 +78,7 @@ std::string ThreadState::explain(const ThreadState& now) const {
 
 std::string ThreadState::text() const {
   std::string out;
-  for (const Row& row : rows(*this))
+  for (const StateRow& row : rows(*this))
     out += (out.empty() ? "" : ", ") + std::string(row.name) + ": " + row.value;
   return out;
 }

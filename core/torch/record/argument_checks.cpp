@@ -12,16 +12,16 @@ namespace backplane::record {
 
 namespace {
 
-using Arguments = std::span<const c10::IValue>;
+using Given = std::span<const c10::IValue>;
 
-void check_gelu(Arguments in) {  // ..., approximate
+void check_gelu(Given in) {  // ..., approximate
   const std::string& approximate = in.back().toStringRef();
   TORCH_CHECK(approximate == "none" || approximate == "tanh",
               "approximate argument must be either none or tanh.");
 }
 
 // input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-void check_convolution(Arguments in) {
+void check_convolution(Given in) {
   const auto check = [](const c10::IValue& list, std::int64_t least, const char* what) {
     for (const std::int64_t item : list.toIntVector()) TORCH_CHECK(item >= least, what);
   };
@@ -33,7 +33,7 @@ void check_convolution(Arguments in) {
 }
 
 // input, weight, bias, N, C, HxW, groups, ...
-void check_group_norm(Arguments in) {
+void check_group_norm(Given in) {
   const at::Tensor& input = in[0].toTensor();
   const std::int64_t n = in[3].toInt(), channels = in[4].toInt(), image = in[5].toInt(),
                      groups = in[6].toInt();
@@ -49,7 +49,7 @@ void check_group_norm(Arguments in) {
   }
 }
 
-void check_bucketize(Arguments in) {  // self, boundaries
+void check_bucketize(Given in) {  // self, boundaries
   const at::Tensor& boundaries = in[1].toTensor();
   TORCH_CHECK(boundaries.dim() == 1, "boundaries tensor must be 1 dimension, but got dim(",
               boundaries.dim(), ")");
@@ -60,24 +60,24 @@ void check_expands(const at::Tensor& self, at::IntArrayRef sizes) {
               " must match the existing size ", self.sizes());
 }
 
-void check_addr(Arguments in) {  // self, vec1, vec2, ...
+void check_addr(Given in) {  // self, vec1, vec2, ...
   const at::Tensor &self = in[0].toTensor(), &rows = in[1].toTensor(), &columns = in[2].toTensor();
   TORCH_CHECK(rows.dim() == 1 && columns.dim() == 1, "addr: Expected 1-D argument vec1 and vec2");
   check_expands(self, {rows.numel(), columns.numel()});
 }
 
-void check_addmm(Arguments in) {  // self, mat1, mat2, ...
+void check_addmm(Given in) {  // self, mat1, mat2, ...
   const at::Tensor &self = in[0].toTensor(), &left = in[1].toTensor(), &right = in[2].toTensor();
   if (left.dim() == 2 && right.dim() == 2) check_expands(self, {left.size(0), right.size(1)});
 }
 
-void check_copy(Arguments in) {  // self, src
+void check_copy(Given in) {  // self, src
   const at::IntArrayRef self = in[0].toTensor().sizes(), source = in[1].toTensor().sizes();
   TORCH_CHECK(at::is_expandable_to(source, self), "output with shape ", self,
               " doesn't match the broadcast shape ", at::infer_size(self, source));
 }
 
-void check_masked_scatter(Arguments in) {  // self, mask, source
+void check_masked_scatter(Given in) {  // self, mask, source
   const at::ScalarType mask = in[1].toTensor().scalar_type();
   TORCH_CHECK(mask == at::kBool,
               "masked_scatter_ only supports boolean masks, but got mask with dtype ", mask);
@@ -86,13 +86,13 @@ void check_masked_scatter(Arguments in) {  // self, mask, source
               in[0].toTensor().scalar_type(), " and ", in[2].toTensor().scalar_type());
 }
 
-void check_masked_fill(Arguments in) {  // self, mask, value
+void check_masked_fill(Given in) {  // self, mask, value
   const at::ScalarType mask = in[1].toTensor().scalar_type();
   TORCH_CHECK(mask == at::kBool,
               "masked_fill_ only supports boolean masks, but got mask with dtype ", mask);
 }
 
-void check_complex(Arguments in) {  // real, imag
+void check_complex(Given in) {  // real, imag
   const at::ScalarType real = in[0].toTensor().scalar_type();
   const at::ScalarType imaginary = in[1].toTensor().scalar_type();
   TORCH_CHECK(real == imaginary, "Expected object of scalar type ", real, " but got scalar type ",
@@ -100,7 +100,7 @@ void check_complex(Arguments in) {  // real, imag
 }
 
 // The loss is made in memory of the target's size.
-void check_logits(Arguments in) {  // self, target, ...
+void check_logits(Given in) {  // self, target, ...
   const at::Tensor &self = in[0].toTensor(), &target = in[1].toTensor();
   TORCH_CHECK(at::is_expandable_to(self.sizes(), target.sizes()), "output with shape ",
               target.sizes(), " doesn't match the broadcast shape ",
@@ -108,7 +108,7 @@ void check_logits(Arguments in) {  // self, target, ...
 }
 
 // The values of index_put fit what is indexed. How much masks choose is not known here.
-void check_index_put(Arguments in) {  // self, indices, values, ...
+void check_index_put(Given in) {  // self, indices, values, ...
   const at::Tensor &self = in[0].toTensor(), &values = in[2].toTensor();
   std::vector<std::int64_t> chosen, before, after;
   std::vector<std::size_t> places;
@@ -139,7 +139,7 @@ void check_index_put(Arguments in) {  // self, indices, values, ...
               " cannot be broadcast to indexing result of shape ", at::IntArrayRef(result));
 }
 
-void check_reduced_dim(Arguments in) {  // self, dim, ...
+void check_reduced_dim(Given in) {  // self, dim, ...
   const at::Tensor& self = in[0].toTensor();
   const std::int64_t dim = in[1].toInt();
   TORCH_CHECK_INDEX(self.dim() == 0 || self.size(dim) != 0, "Expected reduction dim ", dim,
@@ -156,7 +156,7 @@ std::int64_t last_element(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return last;
 }
 
-void check_as_strided(Arguments in) {  // self, size, stride, storage_offset
+void check_as_strided(Given in) {  // self, size, stride, storage_offset
   const at::Tensor& self = in[0].toTensor();
   const auto sizes = in[1].toIntVector(), strides = in[2].toIntVector();
   const std::int64_t first = in[3].isNone() ? self.storage_offset() : in[3].toInt();
@@ -168,7 +168,7 @@ void check_as_strided(Arguments in) {  // self, size, stride, storage_offset
 }
 
 // self, src, size, stride, storage_offset
-void check_as_strided_scatter(Arguments in) {
+void check_as_strided_scatter(Given in) {
   const at::Tensor& self = in[0].toTensor();
   const auto sizes = in[2].toIntVector(), strides = in[3].toIntVector();
   const std::int64_t first = in[4].isNone() ? 0 : in[4].toInt() - self.storage_offset();
