@@ -24,10 +24,13 @@ no_own_door = pytest.mark.skipif(
 each_door = pytest.mark.parametrize(
     "door", ["torch.compile", pytest.param("own", marks=no_own_door)]
 )
-PROGRAM = """
+# A shell's background jobs, and what they start, ignore Ctrl-C.
+HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+PROGRAM = f"""
+{HEED_CTRL_C}
 import torch, torch_backplane
 f = lambda x: (x * 2).relu()
-compiled = {door}
+compiled = {{door}}
 print("begins", flush=True)
 try:
     compiled(torch.ones(3))
@@ -118,10 +121,11 @@ os._exit(0)
     assert done.returncode == 0, done.stderr
 
 
-HANGING = """
+HANGING = f"""
+{HEED_CTRL_C}
 import time, torch, torch_backplane
 f = lambda x: (x * 2).relu()
-compiled = {door}
+compiled = {{door}}
 x = torch.randn(3)
 began = time.monotonic()
 try:
