@@ -133,7 +133,7 @@ class [[nodiscard]] Status {
   Status about(std::span<const std::uint32_t> node_ids, std::string_view label) const {
     const std::string_view text = message();
     if (ok() || names_nodes_) return *this;
-    if (text.find(label) != text.npos) return {code(), text, node_ids, where_};
+    if (text.find(label) != std::string_view::npos) return {code(), text, node_ids, where_};
     return {code(), std::string(label) + ": " + std::string(text), node_ids, where_};
   }
 
