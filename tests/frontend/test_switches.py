@@ -182,3 +182,40 @@ def test_state(name: str) -> None:
         with contexts[name]():
             assert_same(compiled(X), program(X))
     assert_same(compiled(X), program(X))
+
+
+@pytest.fixture
+def repeatable() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+@pytest.mark.parametrize("door", ["own", "torch"])
+def test_new_memory_is_filled_where_results_repeat(door: str, repeatable: None) -> None:
+    def program(x):
+        made = [torch.empty(2, 3), torch.empty_strided((2, 3), (1, 2))]
+        made += [torch.empty_like(x), x.new_empty(4, dtype=torch.int64)]
+        made += [torch.empty(3, dtype=torch.bool), torch.empty_permuted((2, 3), (1, 0))]
+        return x * 2, made
+
+    def check(found: Any) -> None:
+        flat, expected = [found[0], *found[1]], [X * 2, *program(X)[1]]
+        for one, other in zip(flat, expected, strict=True):
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(one, other, equal_nan=True, rtol=0, atol=0)
+
+    if door == "own":
+        compiled = frontend.compile(program, backend="plugin:reference")
+    else:
+        compiled = torch.compile(program, backend="plugin:reference")
+    for _ in range(2):
+        check(compiled(X))
+    if door == "torch":
+        return
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    compiled(X)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    check(compiled(X))
+    assert frontend.counters(compiled)["programs"] == 2

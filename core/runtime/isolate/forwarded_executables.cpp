@@ -145,6 +145,20 @@ bp_error* locate(ForwardedExecutable& executable, IsolatedPlugin::Place& out_pla
   return nullptr;
 }
 
+// How a question about the executable begins, for the worker that `out_place` names.
+bp_error* begin(ForwardedExecutable& executable, IsolatedPlugin::Place& out_place,
+                WireWriter& out_request) {
+  std::uint64_t remote = 0;
+  if (bp_error* const error = locate(executable, out_place, remote)) return error;
+  out_request.put(remote);
+  return nullptr;
+}
+
+bp_error* ask(const ForwardedExecutable& executable, const IsolatedPlugin::Place& place,
+              WorkerEntry entry, const WireWriter& request, std::string& answer) {
+  return executable.device.plugin.ask(place, {entry, executable.node_ids}, request, answer);
+}
+
 bp_error* put_bindings(WireWriter& out, std::uint64_t number, const bp_binding* first,
                        std::size_t stride, std::uint32_t count) {
   out.put(count);
@@ -245,10 +259,8 @@ void executable_release(bp_executable* handle) {
 bp_error* execute(bp_executable* handle, const bp_execute_args* args) {
   auto& executable = of<ForwardedExecutable>(handle);
   IsolatedPlugin::Place place;
-  std::uint64_t remote = 0;
-  if (bp_error* const error = locate(executable, place, remote)) return error;
   WireWriter request;
-  request.put(remote);
+  if (bp_error* const error = begin(executable, place, request)) return error;
   if (bp_error* const error = put_bindings(request, place.number, args->inputs,
                                            args->binding_stride, executable.input_count))
     return error;
@@ -260,22 +272,19 @@ bp_error* execute(bp_executable* handle, const bp_execute_args* args) {
   if (bp_error* const error = put_order(request, place.number, args->order)) return error;
   request.put(args->call_id);
   std::string answer;
-  return executable.device.plugin.ask(place, {WorkerEntry::kExecute, executable.node_ids}, request,
-                                      answer);
+  return ask(executable, place, WorkerEntry::kExecute, request, answer);
 }
 
 bp_error* executable_workspace(bp_executable* handle, const std::int64_t* dims,
                                std::uint64_t* out_bytes) {
   auto& executable = of<ForwardedExecutable>(handle);
   IsolatedPlugin::Place place;
-  std::uint64_t remote = 0;
-  if (bp_error* const error = locate(executable, place, remote)) return error;
   WireWriter request;
-  request.put(remote);
+  if (bp_error* const error = begin(executable, place, request)) return error;
   request.put_array(dims, executable.class_count);
   std::string answer;
-  if (bp_error* const error = executable.device.plugin.ask(
-          place, {WorkerEntry::kExecutableWorkspace, executable.node_ids}, request, answer))
+  if (bp_error* const error =
+          ask(executable, place, WorkerEntry::kExecutableWorkspace, request, answer))
     return error;
   WireReader in(answer);
   *out_bytes = in.get<std::uint64_t>();
@@ -285,13 +294,10 @@ bp_error* executable_workspace(bp_executable* handle, const std::int64_t* dims,
 bp_error* executable_save(bp_executable* handle, bp_byte_sink* sink) {
   auto& executable = of<ForwardedExecutable>(handle);
   IsolatedPlugin::Place place;
-  std::uint64_t remote = 0;
-  if (bp_error* const error = locate(executable, place, remote)) return error;
   WireWriter request;
-  request.put(remote);
+  if (bp_error* const error = begin(executable, place, request)) return error;
   std::string answer;
-  if (bp_error* const error = executable.device.plugin.ask(
-          place, {WorkerEntry::kExecutableSave, executable.node_ids}, request, answer))
+  if (bp_error* const error = ask(executable, place, WorkerEntry::kExecutableSave, request, answer))
     return error;
   WireReader in(answer);
   const std::string_view blob = in.text();

@@ -1,6 +1,5 @@
 #include "core/torch/device/factories.h"
 
-#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -17,6 +16,7 @@
 
 #include <optional>
 
+#include "core/torch/bridge/new_memory.h"
 #include "core/torch/device/copy.h"
 #include "core/torch/device/memory.h"
 
@@ -47,13 +47,8 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pinned)
   TORCH_CHECK(!pinned || !*pinned, "only tensors of the CPU can be pinned");
 }
 
-// Where programs are to give one result for ever, so do those that read what they never wrote.
-bool fills_new_memory() {
-  const at::Context& context = at::globalContext();
-  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
-}
 at::Tensor filled(at::Tensor made) {
-  if (fills_new_memory()) [[unlikely]]
+  if (bridge::fills_new_memory()) [[unlikely]]
     at::native::fill_empty_deterministic_(made);
   return made;
 }
@@ -98,7 +93,7 @@ const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "resize_ takes no preserve_format");
     impl->empty_tensor_restride(*format);
   }
-  if (fills_new_memory()) [[unlikely]]
+  if (bridge::fills_new_memory()) [[unlikely]]
     at::native::fill_resize_deterministic_(self, static_cast<std::int64_t>(bytes_before));
   return self;
 }

@@ -11,6 +11,8 @@
 
 #include <vector>
 
+#include "core/torch/bridge/new_memory.h"
+
 namespace backplane::guards {
 
 namespace {
@@ -29,6 +31,7 @@ std::vector<StateRow> rows(const ThreadState& state) {
       {"__torch_function__", on_off(state.torch_function)},
       {"deterministic algorithms", on_off(state.deterministic)},
       {"deterministic warnings", on_off(state.deterministic_warn_only)},
+      {"filling of new memory", on_off(state.fills_new_memory)},
       {"autocast on the CPU", on_off(state.autocast_cpu)},
       {"autocast dtype of the CPU", c10::toString(state.autocast_cpu_dtype)},
       {"autocast on the accelerator", on_off(state.autocast_accelerator)},
@@ -52,6 +55,7 @@ ThreadState ThreadState::current() {
                          at::impl::TorchFunctionDisabledState::ENABLED;
   state.deterministic = context.deterministicAlgorithms();
   state.deterministic_warn_only = context.deterministicAlgorithmsWarnOnly();
+  state.fills_new_memory = bridge::fills_new_memory();
   state.autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
   state.autocast_accelerator = at::autocast::is_autocast_enabled(at::kCUDA);
   state.autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);

@@ -9,7 +9,7 @@ namespace backplane::guards {
 
 struct ThreadState {
   bool grad = false, inference = false, torch_function = false;
-  bool deterministic = false, deterministic_warn_only = false;
+  bool deterministic = false, deterministic_warn_only = false, fills_new_memory = false;
   bool autocast_cpu = false, autocast_accelerator = false, autocast_device = false;
   bool autocast_cache = false;
   c10::ScalarType autocast_cpu_dtype{}, autocast_accelerator_dtype{}, autocast_device_dtype{};

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/SDPBackend.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 
 #include <algorithm>
@@ -14,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/torch/bridge/new_memory.h"
+#include "core/torch/record/dispatch.h"
 #include "core/torch/record/program_tape.h"
 #include "core/torch/record/value_tensor.h"
 
@@ -102,6 +106,22 @@ void without_library(const c10::OperatorHandle& handle, c10::DispatchKeySet keys
     return note_call(handle, keys, stack);
   const WithoutCudnn scope;
   note_call(handle, keys, stack);
+}
+
+at::Scalar content_of_new_memory(at::ScalarType dtype) {
+  const BelowRecording below;
+  at::Tensor one = at::detail::empty_strided_cpu({}, {}, dtype);
+  at::native::fill_empty_deterministic_(one);
+  return one.item();
+}
+
+void allocate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+              torch::jit::Stack* stack) {
+  note_call(handle, keys, stack);
+  if (!bridge::fills_new_memory()) [[likely]]
+    return;
+  const at::Tensor made = stack->back().toTensor();
+  stack->back() = at::fill(made, content_of_new_memory(made.scalar_type()));
 }
 
 void attention(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
@@ -264,6 +284,9 @@ void register_decompositions(torch::Library& library) {
   for (const char* name : {"batch_norm", "lstm.input", "lstm.data", "gru.input", "gru.data",
                            "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&without_library>());
+  for (const char* name : {"empty.memory_format", "empty_strided", "empty_like", "new_empty",
+                           "new_empty_strided", "empty_permuted"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&allocate>());
   library.impl("expand", torch::CppFunction::makeFromBoxedFunction<&expand>());
   g_draws_as_memory_lies = draws_as_memory_lies();
 }
