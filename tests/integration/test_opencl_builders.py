@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import socket
+import subprocess
 import time
 
 import pytest
@@ -104,6 +106,27 @@ def test_a_number_that_is_none(tmp_path: pathlib.Path) -> None:
 def test_they_end_with_the_process(tmp_path: pathlib.Path) -> None:
     run(tmp_path)
     deadline = time.monotonic() + 30
+    while running(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(tmp_path)
+
+
+def test_one_at_work_ends_with_the_process(tmp_path: pathlib.Path) -> None:
+    lines = "\n".join(f"x = pow(x, y) + sin(x * {n}.5f); y += tan(x);" for n in range(6000))
+    source = (
+        "__kernel void f(__global float* out) {"
+        f"float x = out[0], y = out[1];\n{lines}\nout[0] = x + y; }}"
+    )
+    text = f"\nf\n\n{source}".encode()
+    ours, its = socket.socketpair()
+    environment = {**os.environ, "POCL_CACHE_DIR": str(tmp_path)}
+    with ours, its:
+        subprocess.run([PLUGINS / BUILDER, "0"], stdin=its, env=environment, check=True)
+        its.close()
+        ours.sendall(len(text).to_bytes(8, "little") + text)
+        time.sleep(1)
+        assert running(tmp_path)
+    deadline = time.monotonic() + 10
     while running(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not running(tmp_path)

@@ -1,7 +1,7 @@
 // backplane-opencl-build DEVICE: builds kernels into the driver's own cache (builders.h). Requests
 // come through the socket that is its standard input: eight bytes of size, the build options, the
 // names of kernels, each in a line; an empty line; the source. It answers '1' or '0'. It ends when
-// the other end does, or has been silent for a while.
+// the other end does, at work or not, or has been silent for a while.
 #include <poll.h>
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "facts.h"
@@ -107,6 +108,13 @@ class Builder {
   cl_command_queue queue_ = nullptr;
 };
 
+// A driver can take minutes for a kernel that nobody waits for any more.
+void end_with_the_other_end() {
+  pollfd waiting{STDIN_FILENO, 0, 0};  // nothing but the end is waited for
+  while (poll(&waiting, 1, -1) <= 0) continue;
+  std::_Exit(0);
+}
+
 void serve(const std::string& device) {
   Builder builder;
   if (!builder.open(device)) return;
@@ -126,6 +134,7 @@ int main(int count, char** arguments) {
   // The process that started this one has a child that ends at once.
   if (count != 2 || fork() != 0) std::_Exit(count != 2);
   try {
+    std::thread(backplane::opencl::end_with_the_other_end).detach();
     backplane::opencl::serve(arguments[1]);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "backplane-opencl-build: %s\n", e.what());
