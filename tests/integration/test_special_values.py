@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable
 
 import pytest
@@ -396,3 +397,35 @@ def test_numbers_that_no_integer_holds(dtype: torch.dtype, plugin: str) -> None:
     far = torch.tensor([1e10, -1e10, 1e20, torch.inf, -torch.inf, torch.nan, 300, -300, -1.5])
     x = far.to(dtype).repeat(9)
     assert all(map(torch.equal, compile_for(plugin, program)(x), program(x)))
+
+
+DECOMPOSED = {
+    "eigh": lambda x: torch.linalg.eigh(x).eigenvalues,
+    "eigvalsh": torch.linalg.eigvalsh,
+    "svd": lambda x: torch.linalg.svd(x).S,
+    "svdvals": torch.linalg.svdvals,
+    "cholesky": torch.linalg.cholesky,
+    "cond": torch.linalg.cond,
+    "matrix_norm": lambda x: torch.linalg.matrix_norm(x, 2),
+    "matrix_rank": torch.linalg.matrix_rank,
+    "pinv": torch.linalg.pinv,
+    "slogdet": torch.linalg.slogdet,
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("name", DECOMPOSED)
+def test_decompositions_of_what_is_no_number(name: str, plugin: str) -> None:
+    """Where PyTorch computes values alone it gives some for what has no vectors."""
+    symmetric = torch.tensor([[4.0, 1, 2], [1, 5, 1], [2, 1, 6]])
+    corner = torch.tensor([2])
+    compiled = compile_for(plugin, DECOMPOSED[name])
+    for number in map(torch.tensor, (torch.nan, torch.inf)):
+        for x in (symmetric * number, symmetric.index_put((corner, corner), number)):
+            try:
+                expected = DECOMPOSED[name](x)
+            except torch.linalg.LinAlgError as error:
+                with pytest.raises(torch.linalg.LinAlgError, match=re.escape(str(error)[:60])):
+                    compiled(x)
+                continue
+            torch.testing.assert_close(compiled(x), expected, equal_nan=True)

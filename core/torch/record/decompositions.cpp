@@ -108,6 +108,22 @@ void without_library(const c10::OperatorHandle& handle, c10::DispatchKeySet keys
   note_call(handle, keys, stack);
 }
 
+// As PyTorch, which asks whether a gradient is wanted, and takes every tensor of a recording for
+// one that may want it: values alone are cheaper, and exist where vectors do not.
+bool wants_vectors(const at::Tensor& matrix) {
+  return c10::GradMode::is_enabled() && matrix.requires_grad();
+}
+at::Tensor eigenvalues(const at::Tensor& matrix, c10::string_view triangle) {
+  return std::get<0>(at::_linalg_eigh(matrix, triangle, wants_vectors(matrix)));
+}
+at::Tensor general_eigenvalues(const at::Tensor& matrix) {
+  return wants_vectors(matrix) ? std::get<0>(at::linalg_eig(matrix)) : at::_linalg_eigvals(matrix);
+}
+at::Tensor singular_values(const at::Tensor& matrix, std::optional<c10::string_view> driver) {
+  return std::get<1>(
+      at::_linalg_svd(matrix, /*full_matrices=*/false, wants_vectors(matrix), driver));
+}
+
 at::Scalar content_of_new_memory(at::ScalarType dtype) {
   const BelowRecording below;
   at::Tensor one = at::detail::empty_strided_cpu({}, {}, dtype);
@@ -284,6 +300,9 @@ void register_decompositions(torch::Library& library) {
   for (const char* name : {"batch_norm", "lstm.input", "lstm.data", "gru.input", "gru.data",
                            "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&without_library>());
+  library.impl("linalg_eigvalsh", TORCH_FN(eigenvalues));
+  library.impl("linalg_eigvals", TORCH_FN(general_eigenvalues));
+  library.impl("linalg_svdvals", TORCH_FN(singular_values));
   for (const char* name : {"empty.memory_format", "empty_strided", "empty_like", "new_empty",
                            "new_empty_strided", "empty_permuted"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&allocate>());

@@ -103,6 +103,10 @@ void run_lu_unpack(const Frame& f) {
   });
 }
 
+// As torch.sgn: of a real number that is none 0, of an infinite one 1.
+double sign_of(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+Complex sign_of(const Complex& x) { return x == Complex(0) ? Complex(0) : x / std::abs(x); }
+
 // det: result, LU, pivots; slogdet: sign, log, LU, pivots.
 template <bool kLog>
 void run_det(const Frame& f) {
@@ -122,7 +126,7 @@ void run_det(const Frame& f) {
         const T d = one.lu(k, k);
         const double sign_of_swap = one.pivots[k] != k + 1 ? -1 : 1;
         value *= d * sign_of_swap;
-        sign *= d == T(0) ? T(0) : d / std::abs(d) * sign_of_swap;
+        sign *= sign_of(d) * sign_of_swap;
         log += std::log(std::abs(d));
       }
       det.v.push_back(kLog ? sign : value);
@@ -196,6 +200,8 @@ int64_t cholesky(Matrix<T>& a) {
     double d = real_of(a(c, c));
     for (int64_t k = 0; k < c; ++k) d -= std::norm(a(c, k));
     if (!(d > 0)) return c + 1;
+    // What an infinite one makes of the next depends on the order of LAPACK's blocks.
+    if (std::isinf(d)) throw KernelError("cholesky: a number that is not finite");
     d = std::sqrt(d);
     a(c, c) = T(d);
     for (int64_t r = c + 1; r < a.rows; ++r) {

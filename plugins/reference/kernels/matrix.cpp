@@ -30,12 +30,10 @@ void rotate_columns(Matrix<T>& m, int64_t p, int64_t q, double c, T s) {
 
 }  // namespace
 
-// One-sided Jacobi on the columns of the taller of a and its adjoint. No sweep ends over NaN, which
-// LAPACK refuses as well.
+// One-sided Jacobi on the columns of the taller of a and its adjoint.
 template <class T>
 Svd<T> svd(const Matrix<T>& a) {
-  if (std::ranges::any_of(a.v, [](const T& x) { return x != x; }))
-    throw KernelError("svd: a matrix with NaN");
+  check_finite(a, "svd");
   if (a.rows < a.columns) {
     Svd<T> flipped = svd(a.adjoint());
     std::swap(flipped.u, flipped.v);
@@ -92,6 +90,7 @@ Svd<T> svd(const Matrix<T>& a) {
 // Two-sided Jacobi.
 template <class T>
 Eigen<T> eigh(Matrix<T> a) {
+  check_finite(a, "eigh");
   const int64_t n = a.rows;
   Matrix<T> v = Matrix<T>::identity(n);
   for (int sweep = 0; sweep < kSweepLimit; ++sweep) {

@@ -168,6 +168,14 @@ Matrix<T> lu_solve(const Matrix<T>& lu, const std::vector<int64_t>& pivots, Matr
   return b;
 }
 
+// LAPACK gives errors or NaN for other numbers, as its blocks come: PyTorch's own call says which.
+template <class T>
+void check_finite(const Matrix<T>& a, const char* op) {
+  for (const T& x : a.v)
+    if (!std::isfinite(std::abs(x)))
+      throw KernelError(std::string(op) + ": a number that is not finite");
+}
+
 // a = u diag(s) v^H, thin: u rows x n, v columns x n, n = min(rows, columns); s falls.
 template <class T>
 struct Svd {

@@ -167,10 +167,7 @@ void run_eig(const Frame& f) {
   for (int64_t i = 0; i < count_of(batch_of(a)); ++i) {
     Matrixc t = all[i], q;
     const int64_t n = t.rows;
-    for (int64_t r = 0; r < n; ++r)
-      for (int64_t c = 0; c < n; ++c)
-        if (!std::isfinite(t(r, c).real()) || !std::isfinite(t(r, c).imag()))
-          throw KernelError("linalg_eig: a number that is not finite");
+    check_finite(t, "linalg_eig");
     schur(t, q);
     for (int64_t k = 0; k < n; ++k) values.v.push_back(t(k, k));
     if (!kVectors) continue;
