@@ -66,6 +66,15 @@ class CpuExecutable : public sdk::ProgramExecutable {
     set_threads();
     return ProgramExecutable::workspace_bytes(dims);
   }
+  // For the sizes that the graph was seen with, which most often come first: a node without a
+  // kernel is told while it can still go elsewhere.
+  Status make_kernels() {
+    set_threads();
+    std::vector<std::int64_t> dims;
+    for (std::size_t c = 0; c < graph().dim_class_count(); ++c)
+      dims.push_back(bp_graph_dim_class(&graph().raw(), c)->hint);
+    return instance(dims).status();
+  }
   // Scratch memory and primitives are made for one number of threads.
   std::int64_t variant() const override { return omp_get_max_threads(); }
 
@@ -154,7 +163,13 @@ class CpuDevice : public sdk::Device {
     auto factory =
         [groups, owner](const sdk::StepContext& context) -> Result<std::unique_ptr<sdk::Kernel>> {
       if (context.step().is_copy()) return make_copy_kernel(context.operand(0), context.result());
-      return make_group_kernel((*groups)[(*owner)[context.step().nodes[0]]], context);
+      try {
+        return make_group_kernel((*groups)[(*owner)[context.step().nodes[0]]], context);
+      } catch (const dnnl::error& error) {
+        // Of a form that PyTorch computes, and no primitive does.
+        if (error.status != dnnl_unimplemented && error.status != dnnl_invalid_arguments) throw;
+        return Status(BP_UNSUPPORTED, error.what());
+      }
     };
     sdk::Relayout relayout;
     if (std::find(channels_last.begin(), channels_last.end(), true) != channels_last.end())
@@ -166,6 +181,7 @@ class CpuDevice : public sdk::Device {
     executable->flags = BP_EXECUTABLE_SYNCHRONOUS | BP_EXECUTABLE_LENDING;
     executable->bring_workspace();
     if (options.role() != BP_ROLE_SINGLE) executable->lend_intermediates();
+    BP_SDK_RETURN_IF_ERROR(executable->make_kernels());
     return std::unique_ptr<sdk::Executable>(std::move(executable));
   }
 

@@ -465,14 +465,12 @@ def _convolution(rank: int, transposed: bool) -> Rule:
         shape = (channels, results // groups) if transposed else (results, channels // groups)
         weight = graph.input((*shape, *window))
         bias = graph.rng.choice(("None", graph.input((results,)).name))
-        stride = [graph.rng.choice((1, 1, 2)) for _ in range(rank)]
+        stride = [graph.rng.choice((1, 1, 2, 3)) for _ in range(rank)]
         padding = [graph.rng.choice((0, 1)) for _ in range(rank)]
-        dilation = [graph.rng.choice((1, 1, 2)) for _ in range(rank)]
-        tail = (
-            f"[{', '.join('0' * rank)}], {groups}, {dilation}"
-            if transposed
-            else f"{dilation}, {groups}"
-        )
+        dilation = [graph.rng.choice((1, 1, 2, 4 if transposed else 2)) for _ in range(rank)]
+        # Of the result, which a stride or a dilation leaves open.
+        more = [graph.rng.randrange(max(pair)) for pair in zip(stride, dilation, strict=True)]
+        tail = f"{more}, {groups}, {dilation}" if transposed else f"{dilation}, {groups}"
         return f"{image.name}, {weight.name}, {bias}, {stride}, {padding}, {tail}"
 
     return make

@@ -97,7 +97,7 @@ void FaultSearch::find(const ir::Graph& graph, BrokenClaim& broken) {
     broken.named.clear();
   }
   for (const ir::NodeId n : broken.named)
-    devices_[broken.target]->compile_faults().add(graph, n, broken.status.message());
+    devices_[broken.target]->compile_faults().add(graph, n, broken.status);
 }
 
 void FaultSearch::narrow(CompiledGraph& scratch, const partition::Cut& cut, BrokenClaim& broken) {

@@ -72,6 +72,20 @@ graph @third(%x: f32[6]) -> (f32[6]) {
   EXPECT_EQ(must_compile(kThird, {scripted_device()})->plugin_node_count(), 0u);
 }
 
+TEST(FaultSearch, FormsThatAreUnsupportedSayNothingOfOthers) {
+  const Script script("no_relu of_this_form");
+  const auto graph_of = [](int size) {
+    const std::string type = " : f32[" + std::to_string(size) + "]";
+    return "graph @g(%x: f32[" + std::to_string(size) + "]) -> (f32[" + std::to_string(size) +
+           "]) {\n  %0 = aten.relu(%x)" + type + "\n  return %0\n}";
+  };
+  for (const int size : {71, 72, 73})
+    EXPECT_EQ(must_compile(graph_of(size), {scripted_device()})->plugin_node_count(), 0u);
+  ::setenv("BACKPLANE_SCRIPTED", "", 1);
+  EXPECT_EQ(must_compile(graph_of(72), {scripted_device()})->plugin_node_count(), 0u);
+  EXPECT_EQ(must_compile(graph_of(74), {scripted_device()})->plugin_node_count(), 1u);
+}
+
 TEST(FaultSearch, NodesThatFailTogetherAreParted) {
   const Script script("no_pair");
   const auto compiled = must_compile(kChain, {scripted_device()});

@@ -6,7 +6,7 @@ namespace backplane::runtime {
 
 namespace {
 
-constexpr std::size_t kMembersOfABrokenKind = 2;
+constexpr std::size_t kBrokenOfABrokenKind = 2;
 
 template <class Text>
 std::string signature(const ir::Graph& graph, ir::NodeId id, Text&& text_of_type) {
@@ -34,14 +34,15 @@ std::string member_of(const ir::Graph& graph, ir::NodeId node) {
 
 }  // namespace
 
-void CompileFaults::add(const ir::Graph& graph, ir::NodeId node, const std::string& words) {
+void CompileFaults::add(const ir::Graph& graph, ir::NodeId node, const Status& status) {
   std::string kind = kind_of(graph, node), member = member_of(graph, node);
   const std::lock_guard lock(mutex_);
   Kind& known = by_kind_[std::move(kind)];
-  known.members.insert(std::move(member));
+  const bool is_new = known.members.insert(std::move(member)).second;
+  if (is_new && status.code() != Code::kUnsupported) ++known.broken;
   if (known.text.empty())
     known.text = "compile failed over " + std::string(graph.nodes[node].op->name) + " (node " +
-                 std::to_string(node) + " of " + graph.name + "): " + words;
+                 std::to_string(node) + " of " + graph.name + "): " + status.message();
 }
 
 std::string CompileFaults::find(const ir::Graph& graph, ir::NodeId node) const {
@@ -49,10 +50,10 @@ std::string CompileFaults::find(const ir::Graph& graph, ir::NodeId node) const {
   const std::lock_guard lock(mutex_);
   const auto found = by_kind_.find(kind);
   if (found == by_kind_.end()) return {};
-  const auto& [members, text] = found->second;
+  const Kind& known = found->second;
   const bool is_known =
-      members.size() >= kMembersOfABrokenKind || members.contains(member_of(graph, node));
-  return is_known ? text : std::string();
+      known.broken >= kBrokenOfABrokenKind || known.members.contains(member_of(graph, node));
+  return is_known ? known.text : std::string();
 }
 
 bool CompileFaults::is_empty() const {

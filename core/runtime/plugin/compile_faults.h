@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "core/base/status.h"
 #include "core/ir/graph.h"
 
 namespace backplane::runtime {
@@ -14,11 +15,12 @@ namespace backplane::runtime {
 // Any thread.
 class CompileFaults {
  public:
-  // `words`: what its plugin said.
-  void add(const ir::Graph& graph, ir::NodeId node, const std::string& words);
+  // `status`: what its plugin said.
+  void add(const ir::Graph& graph, ir::NodeId node, const Status& status);
   // Why such a node is not to be compiled: one with the same operator, attributes and types, or,
-  // once a second one of that operator and those dtypes failed, any of these. Empty: nothing is
-  // known against it.
+  // once a second one of that operator and those dtypes failed, any of these; but a plugin that
+  // calls nodes unsupported knows the operator and speaks of their form. Empty: nothing is known
+  // against it.
   std::string find(const ir::Graph& graph, ir::NodeId node) const;
   bool is_empty() const;
   void clear();
@@ -26,7 +28,8 @@ class CompileFaults {
  private:
   struct Kind {
     std::set<std::string> members;
-    std::string text;  // of the first
+    std::size_t broken = 0;  // of them
+    std::string text;        // of the first
   };
   mutable std::mutex mutex_;
   std::map<std::string, Kind> by_kind_;

@@ -7,6 +7,7 @@
 //   no_relu         compile of aten.relu fails, though it is claimed
 //   no_pair         compile of aten.relu and aten.neg in one graph fails
 //   names_it        such an error names the node
+//   of_this_form    such an error says that the node is unsupported
 //   whole           the claim is one, to be taken whole
 //   full_compile    compile finds no memory while buffers of more than 1024 bytes are allocated
 //   not_now         execute answers that it cannot do this
@@ -267,7 +268,7 @@ class ScriptedExecutable final : public sdk::Executable {
 
 Status fault(std::string_view message, const sdk::NodeView& node) {
   auto args = sdk::make<bp_error_args>();
-  args.code = BP_INTERNAL;
+  args.code = asked("of_this_form") ? BP_UNSUPPORTED : BP_INTERNAL;
   args.message = sdk::raw(message);
   const std::uint32_t id = node.id();
   if (asked("names_it")) {

@@ -110,6 +110,18 @@ class Builder {
     for (std::int64_t& d : dilation_) --d;
     transposed_ = context.node().bool_or("transposed", false);
     groups_ = context.int_or("groups", 1);
+    after_ = padding_;
+    const Shape &image = context.operand(transposed_ ? 0 : 1).dims,
+                &result = context.operand(transposed_ ? 1 : 0).dims,
+                &weight = context.operand(2).dims;
+    for (std::size_t d = 0; d < spatial; ++d) {
+      const std::int64_t window = (weight[d + 2] - 1) * (dilation_[d] + 1) + 1;
+      const std::int64_t exact =
+          (result[d + 2] - 1) * stride_[d] + window - image[d + 2] - padding_[d];
+      // What PyTorch leaves unread of an uneven stride oneDNN leaves too, but not more of it, as
+      // output_padding from the stride on is.
+      if (exact <= after_[d] - stride_[d]) after_[d] = exact;
+    }
   }
 
   std::unique_ptr<sdk::Kernel> build() {
@@ -175,8 +187,7 @@ class Builder {
     const memory::desc weights = any_desc(compute, weight_dims());
     const dnnl::primitive_attr attr = user_scratchpad();
     const Forward::primitive_desc forward(engine(), dnnl::prop_kind::forward_training, kDirect, src,
-                                          weights, dst, stride_, dilation_, padding_, padding_,
-                                          attr);
+                                          weights, dst, stride_, dilation_, padding_, after_, attr);
     if (wants(context_, 0)) {
       if (transposed_) {
         look(forward);
@@ -184,7 +195,7 @@ class Builder {
                        DNNL_ARG_DST, forward.dst_desc(), forward.scratchpad_desc());
       } else {
         const Data::primitive_desc own(engine(), kDirect, src, weights, dst, stride_, dilation_,
-                                       padding_, padding_, forward, attr);
+                                       padding_, after_, forward, attr);
         look(own);
         input_gradient(Data(own), DNNL_ARG_DIFF_DST, own.diff_dst_desc(), own.weights_desc(),
                        DNNL_ARG_DIFF_SRC, own.diff_src_desc(), own.scratchpad_desc());
@@ -228,9 +239,9 @@ class Builder {
     const dnnl::primitive_attr attr = user_scratchpad();
     const auto make_pd = [&](const memory::desc& diff_weights) {
       return bias ? Weights::primitive_desc(engine(), kDirect, src, diff_weights, bias_desc, dst,
-                                            stride_, dilation_, padding_, padding_, hint, attr)
+                                            stride_, dilation_, padding_, after_, hint, attr)
                   : Weights::primitive_desc(engine(), kDirect, src, diff_weights, dst, stride_,
-                                            dilation_, padding_, padding_, hint, attr);
+                                            dilation_, padding_, after_, hint, attr);
     };
     const Weights::primitive_desc own = [&] {
       if (compute == Type::kF32) return make_pd(weights);
@@ -364,7 +375,7 @@ class Builder {
   std::array<TensorSpec, 3> specs_;  // grad, input, weight
   std::array<Source, 3> sources_;
   Type type_;
-  Shape stride_, padding_, dilation_;
+  Shape stride_, padding_, after_, dilation_;
   bool transposed_ = false, last_ = false, plain_ = false;
   std::int64_t groups_ = 1;
   std::vector<std::pair<memory::desc, Source>> grad_as_;
