@@ -17,6 +17,17 @@ bool holds(std::span<const std::byte> element, Filling filling) {
   return count_filled(element, filling) == element.size();
 }
 
+// Bytes of the longest stretch that is as if filled.
+std::size_t longest_run(std::span<const std::byte> memory, Filling filling) {
+  std::size_t longest = 0;
+  for (std::size_t at = 0; at + 2 <= memory.size(); at += 2) {
+    const std::size_t here = count_filled(memory.subspan(at), filling) / 2 * 2;
+    longest = std::max(longest, here);
+    at += here;  // behind it lies one that differs
+  }
+  return longest;
+}
+
 // Whether such an element never comes about by computing: not so for small integers.
 bool is_telling(ir::DType dtype) {
   return ir::is_float(dtype) || ir::is_complex(dtype) || dtype == ir::DType::kBool ||
@@ -62,8 +73,7 @@ Status CheckedExecution::bind(const bp_range& real, bool output, Bound& out) {
   if (output) return out.copy->fill(Filling::kUnwritten);
   BP_ASSIGN_OR_RETURN(const std::vector<std::byte> content, read_range(device, real));
   for (std::size_t k = 0; k < std::size(kFillings); ++k)
-    for (std::size_t at = 0; at + 2 <= content.size() && !in_inputs_[k]; at += 2)
-      in_inputs_[k] = holds({content.data() + at, 2}, kFillings[k]);
+    in_inputs_[k] = std::max(in_inputs_[k], longest_run(content, kFillings[k]));
   return out.copy->write(content);
 }
 
@@ -173,7 +183,7 @@ Status CheckedExecution::check_elements(std::size_t i, std::span<const std::byte
   for (std::size_t k = 0; k < std::size(kFillings); ++k) {
     // A small integer may be that number; all of many are not.
     if (found[k] == 0 || (!is_telling(type.dtype) && (found[k] != count || count < 8))) continue;
-    if (in_inputs_[k]) continue;
+    if (in_inputs_[k] >= size) continue;  // halves of elements tell nothing: data are full of them
     const std::string elements = std::to_string(found[k]) + " of " + std::to_string(count) +
                                  " elements of its output " + value_of_output(i) +
                                  " (the first is number " + std::to_string(first[k]) + ")";

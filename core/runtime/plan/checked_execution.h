@@ -59,7 +59,8 @@ class CheckedExecution final : private SpanListener {
   std::vector<bp_binding> in_, out_;
   std::vector<Bound> inputs_, outputs_;
   std::deque<Workspace> workspaces_;
-  bool in_inputs_[std::size(kFillings)] = {};  // what an input holds may be in the outputs, too
+  // Bytes of each filling that an input holds in one stretch: outputs may show elements so long.
+  std::size_t in_inputs_[std::size(kFillings)] = {};
   std::vector<std::string> spans_;
   Status first_;  // what was found while the plugin ran
 };

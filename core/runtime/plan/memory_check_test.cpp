@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -41,11 +42,15 @@ graph @checked(%x: f32[5, 3], %y: f32[5, 3]) -> (f32[5, 3], f32[5, 3]) {
 )";
 
 // What a call of the graph says, with the plugin as scripted; empty where the result is right.
-std::string run(const char* device, const char* script, const char* text = kText) {
+// `first` are the bits of the first inputs' first numbers.
+std::string run(const char* device, const char* script, const char* text = kText,
+                std::initializer_list<std::uint32_t> first = {}) {
   const Script words(script);
   auto compiled = compile(text, {scripted_device(device)});
   if (!compiled.ok()) return compiled.status().message();
   Inputs inputs = Inputs::random((*compiled)->graph());
+  auto input = inputs.memory.begin();
+  for (const std::uint32_t bits : first) (input++)->front() = std::bit_cast<float>(bits);
   const auto expected = evaluate((*compiled)->graph(), inputs);
   const auto found = call(**compiled, inputs);
   if (!found.ok()) return found.status().message();
@@ -108,6 +113,21 @@ TEST_P(OnEachDevice, AnElementThatIsNotWritten) {
 TEST_P(OnEachDevice, AReadBeyondWhatWasBound) {
   const CheckMode on;
   EXPECT_THAT(run(GetParam(), "reads_past"), HasSubstr("read beyond what was bound"));
+}
+
+// One weight in 65536 has a filling in its low half.
+TEST_P(OnEachDevice, HalvesOfNumbersHideNothing) {
+  const CheckMode on;
+  EXPECT_THAT(run(GetParam(), "leaves_last", kText, {0x40007ff9, 0x3f807ffb}),
+              HasSubstr("did not write 1 of 15 elements"));
+  EXPECT_THAT(run(GetParam(), "reads_past", kText, {0x40007ff9, 0x3f807ffb}),
+              HasSubstr("read beyond what was bound"));
+}
+
+// As an input that another part of the program left unwritten.
+TEST_P(OnEachDevice, AWholeNumberOfAnInputMayBeShown) {
+  const CheckMode on;
+  EXPECT_EQ(run(GetParam(), "", kText, {0x7ff97ff9}), "a wrong result");  // NaN equals nothing
 }
 
 TEST_P(OnEachDevice, AnUnwrittenWorkspace) {
