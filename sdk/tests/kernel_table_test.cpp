@@ -110,6 +110,56 @@ TEST(KernelTable, AKernelThatCannotBeMadeNamesItsNode) {
   EXPECT_EQ(nodes_of(status), (std::vector<std::uint32_t>{view[1].id()}));
 }
 
+// Throws a number where it is run.
+class Throws final : public Kernel {
+ public:
+  Status run(const KernelCall&) const override { throw 5; }
+};
+
+TEST(KernelTable, AnExceptionNamesItsNode) {
+  const TwoNodes nodes;
+  const GraphView view(nodes.graph);
+  const auto launched = [](const StepContext& step) -> Result<std::unique_ptr<Kernel>> {
+    return std::make_unique<Launched>(step);
+  };
+  const auto no_kernel = [](const StepContext&) -> Result<std::unique_ptr<Kernel>> {
+    throw std::runtime_error("not at this size");
+  };
+  const auto throws = [](const StepContext&) -> Result<std::unique_ptr<Kernel>> {
+    return std::make_unique<Throws>();
+  };
+  const KernelTable made{{{"aten.relu", launched}, {"aten.neg", no_kernel}}};
+  Status status =
+      ProgramExecutable(view, step_per_node(view), made.factory()).workspace_bytes({}).status();
+  EXPECT_EQ(status.code(), BP_INTERNAL);
+  EXPECT_EQ(status.message(), "aten.neg: not at this size");
+  EXPECT_EQ(nodes_of(status), (std::vector<std::uint32_t>{view[1].id()}));
+
+  const KernelTable run{{{"aten.relu", throws}, {"aten.neg", throws}}};
+  ProgramExecutable program(view, step_per_node(view), run.factory());
+  program.bring_workspace();
+  std::array<float, 6> in{}, out{};
+  std::array<bp_binding, 2> bindings{};
+  bindings[0].range = {nullptr, in.data(), 0, sizeof in};
+  bindings[1].range = {nullptr, out.data(), 0, sizeof out};
+  auto args = make<bp_execute_args>();
+  args.inputs = bindings.data();
+  args.outputs = &bindings[1];
+  args.binding_stride = sizeof(bp_binding);
+  status = program.execute(Execution(args));
+  EXPECT_EQ(status.message(), "aten.relu: unknown exception");
+  EXPECT_EQ(nodes_of(status), (std::vector<std::uint32_t>{view[0].id()}));
+}
+
+// As parallel_for answers.
+TEST(Status, AnErrorOfTheHostsMayBeAboutNodes) {
+  detail::g_host = &testing::host_api();
+  const std::array<std::uint32_t, 1> node{9};
+  const Status status = Status::adopt(Status(BP_INTERNAL, "broken").take());
+  EXPECT_EQ(status.about(node, "aten.neg").message(), "aten.neg: broken");
+  EXPECT_EQ(nodes_of(status.about(node, "aten.neg")), (std::vector<std::uint32_t>{9}));
+}
+
 TEST(Status, WhatNamesNodesKeepsThem) {
   detail::g_host = &testing::host_api();
   const std::array<std::uint32_t, 2> inner{7, 8};

@@ -73,6 +73,7 @@ struct SourcePlace {
                                        unsigned line = __builtin_LINE()) {
     return {file, function, line};
   }
+  static constexpr SourcePlace nowhere() { return {"", "", 0}; }
 };
 
 // Owns the host's error object; empty is success.
@@ -139,7 +140,7 @@ class [[nodiscard]] Status {
 
  private:
   bp_error* error_ = nullptr;
-  SourcePlace where_{};  // of what was made here
+  SourcePlace where_ = SourcePlace::nowhere();  // of what was made here
   bool names_nodes_ = false;
 };
 
@@ -174,18 +175,25 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
+// What `body` answers; exceptions become errors. Where they were thrown is not known.
+template <class F>
+Status guarded(F&& body) noexcept {
+  constexpr SourcePlace kNowhere = SourcePlace::nowhere();
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return {BP_OUT_OF_MEMORY, "out of host memory", kNowhere};
+  } catch (const std::exception& exception) {
+    return {BP_INTERNAL, exception.what(), kNowhere};
+  } catch (...) {
+    return {BP_INTERNAL, "unknown exception", kNowhere};
+  }
+}
+
 // Nothing thrown gets past it: exceptions become errors on the plugin's own side of the boundary.
 template <class F>
 bp_error* shield(F&& body) noexcept {
-  try {
-    return body().take();
-  } catch (const std::bad_alloc&) {
-    return Status(BP_OUT_OF_MEMORY, "out of host memory").take();
-  } catch (const std::exception& exception) {
-    return Status(BP_INTERNAL, exception.what()).take();
-  } catch (...) {
-    return Status(BP_INTERNAL, "unknown exception").take();
-  }
+  return guarded(std::forward<F>(body)).take();
 }
 
 inline void log(std::uint32_t level, std::string_view message) {

@@ -75,7 +75,9 @@ class Instance {
       }
       std::byte* const* first = addresses.data() + p.first;
       const std::uint64_t span = host().span_begin(host().host, raw(p.name));
-      const Status status = p.kernel->run({first, first + p.operand_count, scratch, context});
+      const Status status = guarded([&] {
+        return p.kernel->run({first, first + p.operand_count, scratch, context});
+      });
       if (span != 0) host().span_end(host().host, span);
       if (!status.ok()) return status.about(p.node_ids, p.name);
       if (!lending) continue;
@@ -308,15 +310,21 @@ class Instance {
       p.node_ids.push_back(graph[step.nodes[i]].id());
     }
     if (step.is_copy()) p.name = "copy";
-    auto kernel = factory(StepContext(graph, step, specs_, dims));
-    if (!kernel.ok()) return kernel.status().about(p.node_ids, p.name);
+    std::unique_ptr<Kernel> kernel;
+    const Status status = guarded([&]() -> Status {
+      auto made = factory(StepContext(graph, step, specs_, dims));
+      if (!made.ok()) return made.status();
+      kernel = std::move(*made);
+      return {};
+    });
+    if (!status.ok()) return status.about(p.node_ids, p.name);
     p.first = bound_.size();
     p.operand_count = step.operands.size();
     for (std::uint32_t v : step.operands) bind(v);
     for (std::uint32_t v : step.results) bind(v);
-    p.scratch_bytes = (*kernel)->scratch_bytes();
+    p.scratch_bytes = kernel->scratch_bytes();
     scratch_bytes_ = std::max(scratch_bytes_, p.scratch_bytes);
-    p.kernel = std::move(*kernel);
+    p.kernel = std::move(kernel);
     prepared_.push_back(std::move(p));
     return {};
   }
