@@ -1,7 +1,9 @@
 #include "core/base/log.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <string>
 
@@ -11,10 +13,17 @@ namespace backplane {
 
 namespace {
 
+constexpr std::string_view kTopics[] = {"all",   "autograd", "breaks",     "bytecode", "cache",
+                                        "debug", "fallback", "graph",      "guards",   "joint",
+                                        "plan",  "plugins",  "recompiles", "transfers"};
+
 const std::string& topics() {
   static const std::string value = [] {
     const char* env = std::getenv("BACKPLANE_LOG");
-    return env ? "," + std::string(env) + "," : std::string();
+    if (env == nullptr) return std::string();
+    if (const std::string unknown = describe_unknown_topics(env); !unknown.empty())
+      std::fprintf(stderr, "backplane: %s\n", unknown.c_str());
+    return "," + std::string(env) + ",";
   }();
   return value;
 }
@@ -25,6 +34,20 @@ std::mutex& output_mutex() {
 }
 
 }  // namespace
+
+std::string describe_unknown_topics(std::string_view list) {
+  std::string unknown, known;
+  while (!list.empty()) {
+    const std::string_view topic = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), topic.size() + 1));
+    if (topic.empty() || std::ranges::find(kTopics, topic) != std::end(kTopics)) continue;
+    unknown += (unknown.empty() ? "'" : ", '") + std::string(topic) + "'";
+  }
+  if (unknown.empty()) return {};
+  for (const std::string_view topic : kTopics)
+    known += (known.empty() ? "" : ", ") + std::string(topic);
+  return "BACKPLANE_LOG asks for " + unknown + ", which is no topic; there are: " + known + ".";
+}
 
 bool log_enabled(std::string_view topic) {
   const std::string& all = topics();

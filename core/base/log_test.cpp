@@ -39,5 +39,12 @@ TEST(Log, AChildOfForkCanLog) {
   EXPECT_EQ(hung, 0);
 }
 
+TEST(Log, AnUnknownTopicIsTold) {
+  EXPECT_EQ(describe_unknown_topics("graph,plan,,all"), "");
+  const std::string told = describe_unknown_topics("grahp,plan");
+  EXPECT_TRUE(told.starts_with("BACKPLANE_LOG asks for 'grahp', which is no topic")) << told;
+  EXPECT_NE(told.find("graph"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace backplane

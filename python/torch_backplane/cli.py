@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch_backplane_names
+
 
 class UsageError(Exception):
     """What the user typed cannot be done; the message says why."""
@@ -37,6 +39,8 @@ def _plugins(arguments: argparse.Namespace) -> int:
         state += f" (certificate: {entry['certificate']})" if entry["certificate"] else ""
         state += ", in a process of its own" if entry["isolated"] else ""
         print(f"{entry['name']:<20} {entry['origin']:<16} {state}\n    {entry['path']}")
+    for place in torch_backplane_names.empty_places():
+        print(f"{place} (`backplane doctor` says what to do)")
     if not found:
         print("no plugin found; `backplane doctor` says where was searched and what to do")
     return 0

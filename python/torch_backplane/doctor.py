@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import torch_backplane_names
+
 # Versions of torch that this package is built and tested with: from the first, before the end.
 TORCH_FIRST, TORCH_END = (2, 11), (2, 14)
 
@@ -111,7 +113,7 @@ def _plugins() -> Iterator[Finding]:
             yield Finding("plugin", f"{entry['name']}: nothing for it here: {why.rstrip('.')}")
             continue
         if error:
-            remedy = "install a version for this host, or remove the file: " + entry["path"]
+            remedy = "do what it says, install another build, or remove the file: " + entry["path"]
             yield Finding("plugin", f"{entry['name']}: refused: {error}", "error", remedy)
             continue
         info = _probed()[entry["name"]]["info"]
@@ -125,6 +127,9 @@ def _plugins() -> Iterator[Finding]:
         else:
             yield Finding("plugin", text, "warning", "check the vendor's driver")
         yield from _devices(info["devices"])
+    for place in torch_backplane_names.empty_places():
+        remedy = "build it, install its wheel again, or take the name of the place away"
+        yield Finding("plugin", place, "warning", remedy)
 
 
 def _devices(devices: list[dict[str, Any]]) -> Iterator[Finding]:

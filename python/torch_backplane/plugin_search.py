@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch_backplane_names
+
 from torch_backplane.errors import BackplaneError
 
 
@@ -39,9 +41,11 @@ def check_plugin(plugin: str) -> None:
 
 
 def describe_choice() -> str:
-    """Lines of an error about an unknown name: libraries that were refused, and what to type."""
+    """Lines of an error about an unknown name: libraries that were refused, places that hold none, and
+    what to type."""
     found = plugins()
     lines = [f"refused: {e['name']} ({e['path']}): {e['error']}" for e in found if e["error"]]
+    lines += torch_backplane_names.empty_places()
     names = sorted(entry["name"] for entry in found if not entry["error"])
     if names:
         choice = ", ".join(f'"plugin:{name}"' for name in names)

@@ -24,9 +24,9 @@ _USER = ".local/share/backplane/plugins"
 _SYSTEM = "/usr/lib/backplane/plugins"
 
 
-def wheel_folders() -> Iterator[tuple[str, str]]:
-    """Distribution and folder of each installed wheel that brings plugins. Its entry point of group
-    ``torch_backplane.plugins`` names a package, or ``package:folder`` below it; it is not imported."""
+def _wheel_places() -> Iterator[tuple[str, str, list[str]]]:
+    """Distribution, entry point and folders of each installed wheel that is to bring plugins; no folder
+    where the package that it names is not there."""
     others = (d for d in importlib.metadata.distributions() if not isinstance(d, _Plugins))
     points = [
         (dist.name, point) for dist in others for point in dist.entry_points.select(group=GROUP)
@@ -36,9 +36,39 @@ def wheel_folders() -> Iterator[tuple[str, str]]:
         try:
             spec = importlib.util.find_spec(package.strip())
         except (ImportError, ValueError):
+            spec = None
+        roots = (spec.submodule_search_locations or []) if spec else []
+        yield wheel, point.value, [os.path.join(root, below.strip()) for root in roots]
+
+
+def wheel_folders() -> Iterator[tuple[str, str]]:
+    """Distribution and folder of each installed wheel that brings plugins. Its entry point of group
+    ``torch_backplane.plugins`` names a package, or ``package:folder`` below it; it is not imported."""
+    for wheel, _, folders in _wheel_places():
+        for folder in folders:
+            yield wheel, folder
+
+
+def _has_library(path: str) -> bool:
+    try:
+        return any(_LIBRARY.fullmatch(file) for file in os.listdir(path))
+    except OSError:
+        return False
+
+
+def empty_places() -> list[str]:
+    """What somebody has named as the place of a plugin, and where none is; a sentence for each."""
+    lacks = "holds no file libbackplane_<name>.so"
+    said = []
+    for path in os.environ.get("BACKPLANE_PLUGIN_PATH", "").split(":"):
+        if os.path.isabs(path) and os.path.isdir(path) and not _has_library(path):
+            said.append(f"BACKPLANE_PLUGIN_PATH names {path}, which {lacks}")
+    for wheel, point, folders in _wheel_places():
+        if any(_has_library(folder) for folder in folders):
             continue
-        for root in (spec.submodule_search_locations or []) if spec else []:
-            yield wheel, os.path.join(root, below.strip())
+        why = f"{os.path.normpath(folders[0])} {lacks}" if folders else "there is no such package"
+        said.append(f"the wheel {wheel} brings no plugin: its entry point names {point}, and {why}")
+    return said
 
 
 def _paths() -> Iterator[str]:

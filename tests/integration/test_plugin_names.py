@@ -42,6 +42,14 @@ def bring(folder: pathlib.Path, name: str = "good") -> pathlib.Path:
     return pathlib.Path(shutil.copy(GOOD, folder / f"libbackplane_{name}.so"))
 
 
+def install(site: pathlib.Path, point: str) -> None:
+    """What an installed wheel says of itself."""
+    info = site / "acme_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[torch_backplane.plugins]\ngood = {point}\n")
+
+
 def test_on_the_path(tmp_path: pathlib.Path) -> None:
     bring(tmp_path / "acme")
     done = run(PROGRAM, tmp_path, BACKPLANE_PLUGIN_PATH=str(tmp_path / "acme"))
@@ -61,15 +69,31 @@ def test_of_an_installed_wheel(tmp_path: pathlib.Path, below: str) -> None:
     site = tmp_path / "site"
     bring(site / "acme_plugin" / below.strip(":"))
     (site / "acme_plugin" / "__init__.py").write_text("raise ImportError('nobody imports it')\n")
-    info = site / "acme_plugin-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        f"[torch_backplane.plugins]\ngood = acme_plugin{below}\n"
-    )
+    install(site, f"acme_plugin{below}")
     done = run(PROGRAM, tmp_path, PYTHONPATH=str(site))
     assert done.returncode == 0, done.stderr
     assert "('good', 'wheel acme-plugin')" in done.stdout
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_wheel_without_its_library_is_told(tmp_path: pathlib.Path, is_there: bool) -> None:
+    site, build = tmp_path / "site", tmp_path / "build"
+    install(site, "acme_plugin")
+    build.mkdir()
+    (build / "libgood.so").write_text("")  # not the name of a plugin
+    if is_there:
+        (site / "acme_plugin").mkdir()
+        (site / "acme_plugin" / "__init__.py").write_text("")
+    why = f"{site / 'acme_plugin'} holds no" if is_there else "there is no such package"
+    sentences = [
+        f"BACKPLANE_PLUGIN_PATH names {build}, which holds no file libbackplane_<name>.so",
+        f"the wheel acme-plugin brings no plugin: its entry point names acme_plugin, and {why}",
+    ]
+    ask = "from torch_backplane.cli import main; main(['plugins']); main(['doctor'])"
+    for program in (PROGRAM, ask):
+        done = run(program, tmp_path, PYTHONPATH=str(site), BACKPLANE_PLUGIN_PATH=str(build))
+        told = done.stdout + done.stderr
+        assert all(sentence in told for sentence in sentences), told
 
 
 DOORS = {

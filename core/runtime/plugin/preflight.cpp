@@ -135,7 +135,9 @@ Status Preflight::check_header() {
   if (have < SELFMAG || std::memcmp(ident, ELFMAG, SELFMAG) != 0) {
     const std::string_view start(reinterpret_cast<const char*>(ident),
                                  std::min<std::uint64_t>(have, 8));
-    return refuse("it is not an ELF library; it starts with " + in_quotes(start));
+    return refuse("it is not an ELF library; it starts with " +
+                  in_quotes(start.substr(0, start.find_first_of("\r\n"))) +
+                  "; copy or build the library again");
   }
   const std::optional<Elf64_Ehdr> header = file_.read_as<Elf64_Ehdr>(0);
   if (!header) return truncated("the ELF header");
@@ -402,7 +404,8 @@ Status Preflight::check_entry() {
     }
     if (!defined) return refuse("its function '" BP_ENTRY_NAME "' lies outside the code");
   }
-  if (!defined) return refuse(missing + ", so it is no Backplane plugin");
+  if (!defined)
+    return refuse(missing + ", so it is no Backplane plugin; BP_PLUGIN of the SDK makes one");
   return {};
 }
 

@@ -56,6 +56,7 @@ TEST_F(PreflightTest, RefusesWhatIsNoLibrary) {
   EXPECT_THAT(refusal_of_bytes(""), HasSubstr("it is empty"));
   EXPECT_THAT(refusal_of_bytes("#!/bin/sh\necho plugin\n"),
               HasSubstr("not an ELF library; it starts with '#!/bin/s'"));
+  EXPECT_THAT(refusal_of_bytes("hello\nworld\n"), HasSubstr("it starts with 'hello'; copy"));
   EXPECT_THAT(refusal_of_bytes("\x7f"
                                "ELF"),
               HasSubstr("truncated"));
