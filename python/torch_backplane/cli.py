@@ -221,13 +221,14 @@ def _new(arguments: argparse.Namespace) -> int:
     print("\n".join(map(str, files)))
     folder = arguments.into or arguments.name
     print(f"\nnext: cd {folder} && cmake --workflow --preset dev")
+    print(f"guide: {new_plugin.PACKAGE / 'docs' / 'guide_vendors.md'}")
     return 0
 
 
 def _sdk(arguments: argparse.Namespace) -> int:
     from torch_backplane import new_plugin
 
-    print(new_plugin.PACKAGE / ("cmake" if arguments.cmake_dir else "include"))
+    print(new_plugin.PACKAGE / arguments.part)
     return 0
 
 
@@ -363,8 +364,13 @@ def main(argv: list[str] | None = None) -> int:
     four.set_defaults(run=_new)
     five = commands.add_parser("sdk", help="print where the SDK for plugins lies")
     which = five.add_mutually_exclusive_group(required=True)
-    which.add_argument("--cmake-dir", action="store_true", help="for -DBackplane_DIR=")
-    which.add_argument("--include-dir", action="store_true", help="of the headers")
+    for option, part, words in (
+        ("--cmake-dir", "cmake", "for -DBackplane_DIR="),
+        ("--include-dir", "include", "of the headers"),
+        ("--docs", "docs", "the folder of guide_vendors.md"),
+        ("--examples", "examples", "the folder of plugins to read: hello, npu, ckernels"),
+    ):
+        which.add_argument(option, dest="part", action="store_const", const=part, help=words)
     five.set_defaults(run=_sdk)
     replay = commands.add_parser(
         "replay", help="run a partition that failed, kept by BACKPLANE_REPLAY=<folder>, by itself"

@@ -243,7 +243,8 @@ def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
     lines += [f"  {line}" for line in graph["cut"].splitlines()]
     for number, part in enumerate(graph["partitions"]):
         line = f"  partition {number} on {part['device']}: {len(part['nodes'])} nodes"
-        line += f", predicted {part['predicted_ns'] / 1e6:.3f} ms"
+        predicted = part["predicted_ns"] / 1e6
+        line += f", predicted {predicted:.3f} ms" if predicted else ", of undeclared speed"
         if part["calls"] and part["measured_ns"]:
             line += f", measured {part['measured_ns'] / part['calls'] / 1e6:.3f} ms"
         lines.append(line + (", from the disk cache" if part["from_cache"] else ""))

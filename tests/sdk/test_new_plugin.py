@@ -143,6 +143,41 @@ def test_without_a_driver_a_new_plugin_says_so(tmp_path: pathlib.Path) -> None:
     assert "acme_DRIVER can name another place" in said
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_build_that_finds_no_sdk_says_why(tmp_path: pathlib.Path, is_there: bool) -> None:
+    run(["backplane", "new", "acme"], tmp_path)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("cmake", "c++", "as", "ld", "make", "sh", "uname"):
+        (tools / tool).symlink_to(shutil.which(tool) or tool)
+    if is_there:
+        (tools / "backplane").write_text("#!/bin/sh\necho no module named torch >&2\nexit 1\n")
+        (tools / "backplane").chmod(0o755)
+    done = subprocess.run(
+        ["cmake", "-S", "acme", "-B", "build", "-G", "Unix Makefiles"],
+        cwd=tmp_path, env={"PATH": f"{tools}", "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    reason = (
+        "no module named torch" if is_there else "`backplane sdk --cmake-dir` failed: No such file"
+    )
+    assert reason in done.stderr and "Activate the environment" in done.stderr, done.stderr
+
+
+def test_the_package_has_what_a_vendor_reads(tmp_path: pathlib.Path) -> None:
+    docs = pathlib.Path(run(["backplane", "sdk", "--docs"], tmp_path).strip())
+    guide = docs / "guide_vendors.md"
+    links = re.findall(r"\]\(([\w./]+\.md)\)", guide.read_text())
+    assert links
+    assert not [link for link in links if not (docs / link).is_file()]
+    examples = pathlib.Path(run(["backplane", "sdk", "--examples"], tmp_path).strip())
+    assert (examples / "npu" / "CMakeLists.txt").is_file() and (
+        examples / "hello" / "hello.cpp"
+    ).is_file()
+    assert str(guide) in run(["backplane", "new", "acme"], tmp_path)
+
+
 def test_the_code_of_the_guide_compiles(tmp_path: pathlib.Path) -> None:
     blocks = re.findall(r"^```cpp\n(.*?)^```$", GUIDE.read_text(), MULTILINE)
     assert blocks

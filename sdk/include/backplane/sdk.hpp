@@ -1,5 +1,5 @@
 // The C++ side of the plugin ABI, header-only: derive from Device, override what the device can do,
-// end with BP_PLUGIN. See sdk/template for the plugin to clone.
+// end with BP_PLUGIN. `backplane new` makes a project to start from.
 #pragma once
 
 #include <backplane/sdk/core.hpp>          // Status, Result, the exception shield, host services
