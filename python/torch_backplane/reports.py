@@ -242,7 +242,7 @@ def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
         lines.append(f"  traced by AOTAutograd: {graph['aot_reason']}")
     lines += [f"  {line}" for line in graph["cut"].splitlines()]
     for number, part in enumerate(graph["partitions"]):
-        line = f"  partition {number} on {part['device']}: {len(part['nodes'])} nodes"
+        line = f"  partition {number} on {part['device']}: {len(part['nodes'])} nodes with views"
         predicted = part["predicted_ns"] / 1e6
         line += f", predicted {predicted:.3f} ms" if predicted else ", of undeclared speed"
         if part["calls"] and part["measured_ns"]:

@@ -64,12 +64,22 @@ def test_explain() -> None:
     text = str(explanation)
     assert "on the CPU: aten.bernoulli" in text and pathlib.Path(__file__).name in text
     assert "graph break 1" in text
-    assert re.search(r"partition 0 on reference:0: \d+ nodes?, predicted [\d.]+ ms, measured", text)
+    assert re.search(
+        r"partition 0 on reference:0: \d+ nodes with views, predicted [\d.]+ ms, measured", text
+    )
     data = json.loads(json.dumps(explanation.as_dict(), default=str))
     assert len(data["graphs"]) == 2 and len(data["graph_breaks"]) == 1
     moved = data["transfers"]["reference:0"]
     assert moved["host_to_device"]["weight"] == [0, 0]
     assert moved["host_to_device"]["input"][0] >= 12
+
+
+def test_explain_of_a_plugin_that_declares_no_speeds() -> None:
+    explanation = torch_backplane.explain(lambda x: x.exp(), "reference")(torch.randn(3))
+    explanation.reports = explanation.as_dict()["graphs"]
+    explanation.reports[0]["partitions"][0]["predicted_ns"] = 0  # as where all rates are 0
+    text = str(explanation)
+    assert "1 nodes with views, of undeclared speed, measured" in text and "predicted" not in text
 
 
 @pytest.mark.parametrize("target", [mlp(), lambda x: x.exp()], ids=["module", "function"])
