@@ -88,7 +88,9 @@ const NamedRule kRules[] = {
      [](const Package& p) {
        return p.facts.unique.empty() ? std::string()
                                      : "its symbol " + p.facts.unique[0] +
-                                           " is one for the whole process (STB_GNU_UNIQUE)";
+                                           " is one for the whole process (STB_GNU_UNIQUE); build "
+                                           "it with -fno-gnu-unique, "
+                                           "as backplane_add_plugin() does";
      }},
     {"no-interposition",
      [](const Package& p) {
