@@ -1,0 +1,94 @@
+"""Convolutions of all forms that PyTorch takes, forward and backward."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import torch_backplane
+from compiling import PLUGINS, compile_for
+
+COUNT = 60
+
+
+def form(rng: random.Random) -> dict[str, object]:
+    """Sizes, strides, paddings and dilations of one convolution, which may be impossible."""
+    rank, groups = rng.choice((1, 2, 2, 3)), rng.choice((1, 1, 2, 3))
+    stride = [rng.choice((1, 2, 3)) for _ in range(rank)]
+    dilation = [rng.choice((1, 2, 3, 4)) for _ in range(rank)]
+    return {
+        "transposed": rng.random() < 0.6,
+        "groups": groups,
+        "channels": groups * rng.choice((1, 2, 4)),
+        "results": groups * rng.choice((1, 2, 4)),
+        "window": [rng.choice((1, 2, 3)) for _ in range(rank)],
+        "sizes": [rng.choice((1, 3, 5, 8)) for _ in range(rank)],
+        "stride": stride,
+        "dilation": dilation,
+        "padding": [rng.choice((0, 1, 2, 3)) for _ in range(rank)],
+        "more": [rng.randrange(max(pair)) for pair in zip(stride, dilation, strict=True)],
+        "has_bias": rng.random() < 0.6,
+        "last": rank == 2 and rng.random() < 0.4,
+    }
+
+
+def run(function, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    given = [t.clone().requires_grad_() for t in tensors]
+    result = function(*given)
+    slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape)
+    return [result.detach(), *torch.autograd.grad((result * slope).sum(), given)]
+
+
+@pytest.mark.parametrize("plugin", [p for p in PLUGINS if p != "cuda"])
+def test_forms(plugin: str) -> None:
+    rng, compared = random.Random(7), 0
+    for number in range(COUNT if plugin != "opencl" else COUNT // 4):
+        f = form(rng)
+        groups, channels, results = f["groups"], f["channels"], f["results"]
+        torch.manual_seed(number)
+        x = torch.randn(2, channels, *f["sizes"])
+        if f["last"]:
+            x = x.to(memory_format=torch.channels_last)
+        shape = (channels, results // groups) if f["transposed"] else (results, channels // groups)
+        tensors = [x, torch.randn(*shape, *f["window"])]
+        tensors += [torch.randn(results)] if f["has_bias"] else []
+
+        def program(x, weight, bias=None, f=f):
+            more = f["more"] if f["transposed"] else [0] * len(f["more"])
+            return torch.ops.aten.convolution(
+                x, weight, bias, f["stride"], f["padding"], f["dilation"], f["transposed"], more,
+                f["groups"],
+            )  # fmt: skip
+
+        try:  # PyTorch's own oneDNN crashes over windows of one element in wide paddings
+            with torch.backends.mkldnn.flags(enabled=False):
+                expected = run(program, tensors)
+        except RuntimeError:
+            continue
+        compared += 1
+        actual = run(compile_for(plugin, program, "own"), tensors)
+        torch.testing.assert_close(
+            actual, expected, rtol=1e-3, atol=1e-3, msg=lambda m, f=f: f"{f}: {m}"
+        )
+    assert compared >= 8
+
+
+def fallback_nodes(program, tensors: list[torch.Tensor]) -> int:
+    before = torch_backplane.stats()["fallback_nodes"]
+    actual = run(compile_for("cpu_onednn", program, "own"), tensors)
+    torch.testing.assert_close(actual, run(program, tensors), rtol=1e-4, atol=1e-4)
+    return torch_backplane.stats()["fallback_nodes"] - before
+
+
+def test_a_form_that_onednn_lacks_costs_no_other() -> None:
+    def lacking(x, weight):
+        return torch.nn.functional.conv_transpose1d(x, weight, output_padding=3, dilation=4)
+
+    def usual(x, weight):
+        return torch.nn.functional.conv_transpose1d(x, weight, stride=2)
+
+    weight = torch.randn(2, 2, 2)
+    for size in (5, 6, 7):
+        assert fallback_nodes(lacking, [torch.randn(1, 2, size), weight]) == 2
+    assert fallback_nodes(usual, [torch.randn(1, 2, 5), weight]) == 0
