@@ -107,3 +107,35 @@ def test_a_program_that_writes_is_called_twice_before_backward():
             first.backward()
         outcomes.append(x.grad)
     assert outcomes == [None, None]
+
+
+class Normed(torch.nn.Module):
+    """Power iteration writes buffers that the gradients depend on; eager mode saves copies."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.utils.spectral_norm(torch.nn.Linear(4, 4))
+
+    def forward(self, x):
+        z = self.linear(x) / (self.linear.bias + 3)
+        return z, z * 2
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("plugin", ("reference", "opencl"))
+@pytest.mark.parametrize("is_written", (False, True))
+def test_what_is_saved_of_written_arguments_outlives_the_next_call(plugin, door, is_written):
+    outcomes = []
+    torch._dynamo.reset()
+    for is_compiled in (False, True):
+        torch.manual_seed(0)
+        module = Normed()
+        called = compile_for(plugin, module, door) if is_compiled else module
+        x = torch.rand(3, 4)
+        results = [called(x), called(x + 1)]
+        if is_written:
+            with torch.no_grad():
+                results[0][0].mul_(2)
+        sum(result.sum() for pair in results for result in pair[is_written:]).backward()
+        outcomes.append([p.grad for p in module.parameters()] + list(module.buffers()))
+    torch.testing.assert_close(outcomes[1], outcomes[0])

@@ -22,7 +22,7 @@ struct SavedSource {
   bool is_argument = false;
   std::uint32_t position = 0;           // is_argument: of the forward's inputs, else of its outputs
   std::uint32_t shared_with = kAbsent;  // the program's output that shows the same memory
-  bool needs_copy = false;              // its memory is an argument's that the program writes
+  bool needs_copy = false;              // others may write its memory
 };
 
 // What the program shows and the backward reads. Who writes it before the gradients of these

@@ -390,14 +390,49 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   return signature;
 }
 
+namespace {
+
+bool is_saved_in_output(const autograd::Signature& signature, std::uint32_t output) {
+  return std::ranges::any_of(signature.saved, [&](const autograd::SavedSource& saved) {
+    return saved.shared_with == output;
+  });
+}
+
+// Before the backward: the program has written none of what its gradients depend on.
+bool can_run_again(const autograd::Signature& signature) {
+  return !signature.draws_on_device &&
+         std::ranges::none_of(signature.mutated, [&](std::uint32_t input) {
+           return bool{signature.needs_content[input]};
+         });
+}
+
+// Saved values lie where nobody writes: copies in place of outputs that eager mode does not save.
+void keep_apart_what_is_found(autograd::Signature& signature) {
+  for (autograd::Watched& watched : signature.watched) {
+    if (watched.found_for.empty()) continue;
+    watched.found_for.clear();
+    for (autograd::SavedSource& saved : signature.saved) {
+      if (saved.shared_with != watched.position) continue;
+      saved.shared_with = kAbsent;
+      saved.needs_copy = true;
+    }
+  }
+  std::erase_if(signature.watched,
+                [](const autograd::Watched& watched) { return watched.saved_for.empty(); });
+}
+
+}  // namespace
+
 void CutEntry::watch(const record::Recorded& recorded,
                      const std::vector<std::vector<std::uint32_t>>& eagerly_saved) {
   const ir::Graph& graph = recorded.graph;
   const std::vector<std::vector<std::uint32_t>> read = tangents_by_output(recorded);
+  // A written argument has memory of its own: what is saved of it outlives the next write.
   const auto add = [&](std::uint32_t graph_output, bool is_argument, std::uint32_t position) {
     autograd::Watched watched{is_argument, position, eagerly_saved[graph_output], {}};
-    std::ranges::set_difference(read[graph_output], watched.saved_for,
-                                std::back_inserter(watched.found_for));
+    if (!is_argument && is_saved_in_output(signature, position))
+      std::ranges::set_difference(read[graph_output], watched.saved_for,
+                                  std::back_inserter(watched.found_for));
     const bool is_read = !watched.saved_for.empty() || !watched.found_for.empty();
     // An argument is saved itself.
     const ir::ValueId root = root_of_output(graph, graph_output);
@@ -418,7 +453,6 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
   signature.counted_inputs = forward_->counted_inputs();
   if (cut == nullptr) return;
   signature.needs_content = inputs_of_gradients(recorded);
-  watch(recorded, eagerly_saved);
   const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
     autograd::SavedSource source;
@@ -436,6 +470,8 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
     }
     signature.saved.push_back(source);
   }
+  watch(recorded, eagerly_saved);
+  if (!can_run_again(signature)) keep_apart_what_is_found(signature);
 }
 
 std::vector<Stage> CutEntry::stages() const {
