@@ -25,6 +25,24 @@ def program(example: torch.Tensor) -> Callable[[Callable[..., Any]], Callable[..
     return add
 
 
+@program(X)
+def classes_of_types(x):
+    kinds = (int, torch.LongTensor, torch.FloatTensor)
+    y = x * 2 if isinstance(x * 1, kinds) else x * 3
+    match y:
+        case torch.DoubleTensor():
+            return y - 1
+        case torch.FloatTensor():
+            return y + isinstance(x, (torch.DoubleTensor, torch.sparse.FloatTensor)), y.sin()
+
+
+@program(X)
+def new_ones_of_its_type(x):
+    y = x.new(2, 3).fill_(1).sum() + x.new(x.size()).zero_() + x.new([1, 2.5]).sum()
+    z = x.new_tensor([1, 2]).sum() + x.new_tensor(data=True, dtype=None) + x.new((3, 1)).sum()
+    return x * y + z, x.new_tensor(7, dtype=torch.int64, device="cpu"), x.new()
+
+
 @program(C)
 def conjugate(x):
     return x.conj()

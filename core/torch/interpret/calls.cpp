@@ -417,6 +417,9 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
           of && guards::is_tensor(of) && !knows_fact(c_name(callable), of))
         return world_.stop(std::string("the program asks for ") + c_name(callable) +
                            " of a tensor");
+      if (const std::string_view name = c_name(callable);
+          is_bound && guards::is_tensor(self) && (name == "new" || name == "new_tensor"))
+        return call_new(self, name, arguments, count, keyword_names);
       return call_operator(callable, arguments, count, keyword_names);
     case CFunctionKind::kGetattr:
     case CFunctionKind::kHasattr:
@@ -557,6 +560,10 @@ PyObject* Interpreter::call_of_class(PyObject* callable, PyObject* const* argume
                !world_.expose(arguments[i])) {
       return nullptr;  // its class may be one that it tells
     }
+  }
+  if (name == "isinstance" && total == 2 && guards::is_tensor(arguments[0])) {
+    const int found = is_instance_of(arguments[0], arguments[1]);
+    return found < 0 ? nullptr : PyBool_FromLong(found);
   }
   if (name.starts_with("_abc_")) {
     static PyObject* const token = find_cache_token();

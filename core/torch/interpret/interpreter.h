@@ -65,6 +65,9 @@ struct RootState {
 // A class of a Python module, which is imported; null with an error where there is none.
 PyTypeObject* find_type(const char* module_name, const char* name);
 
+// As isinstance, -1 with an error; a tensor under capture is a torch.FloatTensor, too.
+int is_instance_of(PyObject* object, PyObject* classes);
+
 class Interpreter final : public cpython::Evaluator {
  public:
   explicit Interpreter(World& world) : world_(world) {}
@@ -176,6 +179,9 @@ class Interpreter final : public cpython::Evaluator {
                           PyObject* keyword_names);
   PyObject* call_of_class(PyObject* callable, PyObject* const* arguments, std::size_t count,
                           PyObject* keyword_names);
+  // Tensor.new and new_tensor.
+  PyObject* call_new(PyObject* tensor, std::string_view method, PyObject* const* arguments,
+                     std::size_t count, PyObject* keyword_names);
   PyObject* call_state(PyObject* callable, PyObject* const* arguments, std::size_t count,
                        PyObject* keyword_names);
   struct PartialParts {

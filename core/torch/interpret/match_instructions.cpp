@@ -57,7 +57,7 @@ PyObject* parts_of_instance(FrameState& state, PyObject* subject, PyObject* type
     PyErr_SetString(PyExc_TypeError, "called match pattern must be a type");
     return nullptr;
   }
-  const int is_instance = PyObject_IsInstance(subject, type);
+  const int is_instance = is_instance_of(subject, type);
   if (is_instance < 0 || state.world.stopped()) return nullptr;
   if (!is_instance) return Py_NewRef(Py_None);
   const Ref names = count > 0 ? positional_names(state, type, count) : Ref();
