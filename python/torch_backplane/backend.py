@@ -61,6 +61,10 @@ def compile_frame(
             if error.args[0] == "eager only":  # AOTAutograd would give wrong numbers
                 account.note_eager("frame's", error)
                 return graph_module.forward
+            if _switches_inference_mode(graph_module):
+                # Tracing that fails within would leave this thread in the mode.
+                account.note_eager("frame's", error)
+                return graph_module.forward
             account.aot_reason = error.args[1]
     try:
         return _traced_frame(account, graph_module, example_inputs)
@@ -83,6 +87,11 @@ def _makes_nested_tensors(graph_module: Any) -> bool:
         if node.op != "placeholder"
         for value in pytree.tree_leaves(node.meta.get("example_value"))
     )
+
+
+def _switches_inference_mode(graph_module: Any) -> bool:
+    enter = torch.autograd.grad_mode._enter_inference_mode
+    return any(node.target is enter for node in graph_module.graph.nodes)
 
 
 def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list[Any]) -> Any:

@@ -3,6 +3,7 @@ their structure is new, else only run."""
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -104,17 +105,22 @@ class RecordedFrame(Recording):
 
     def __init__(self, account: FrameAccount, graph_module: Any, examples: list[Any]) -> None:
         placeholders = graph_module.graph.find_nodes(op="placeholder")
+        # A recording is made, and run, in the mode that it is called in.
+        within = _out_of_inference_mode(graph_module)
+        self.mode = torch.inference_mode if within is not None else contextlib.nullcontext
         super().__init__(
             account,
-            graph_module,
+            within or graph_module,
             examples,
             name=f"graph_{account.number}",
             static=[i for i, node in enumerate(placeholders) if _is_static(node, examples[i])],
             pack_inference=account.options.pack_weights is not False,
             numbers=_numbers(placeholders),
         )
+        self.graph_module = graph_module  # what PyTorch runs
         try:
-            self.add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
+            with self.mode():
+                self.add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
         except _C.StatusError as error:
             # The call itself is to raise, and the next one may be better.
             if error.args[0] not in ("program error", OUT_OF_MEMORY):
@@ -122,7 +128,8 @@ class RecordedFrame(Recording):
 
     def __call__(self, *arguments: Any) -> Any:
         try:
-            results = self.function(*arguments)
+            with self.mode():
+                results = self.function(*arguments)
         except _C.StatusError as error:
             if runs_again(error) and not self.account.options.strict:
                 # Nothing was changed yet, and PyTorch says better what is wrong with the data.
@@ -132,10 +139,29 @@ class RecordedFrame(Recording):
 
     def _call_new(self, arguments: tuple[Any, ...]) -> Any:
         try:
-            self.add_call(arguments)
+            with self.mode():
+                self.add_call(arguments)
         except _C.StatusError as error:
             return self.account.call_eagerly(self.graph_module, arguments, error)
         return self(*arguments)
+
+
+def _out_of_inference_mode(graph_module: Any) -> Any:
+    """The graph without the mode, where all of it lies in it; else None."""
+    enter = torch.autograd.grad_mode._enter_inference_mode
+    leave = torch.autograd.grad_mode._exit_inference_mode
+    calls = [n for n in graph_module.graph.nodes if n.op.startswith("call_")]
+    if not calls or calls[0].target is not enter or calls[-1].args != (calls[0],):
+        return None
+    if any(n.target is enter and n.args != (True,) for n in calls):
+        return None
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    # Gradients are off in it, whatever is switched, and what it was before comes back at its end.
+    for node in reversed(graph.nodes):
+        if node.target in (enter, leave, torch._C._set_grad_enabled):
+            graph.erase_node(node)
+    return torch.fx.GraphModule(graph_module, graph)
 
 
 class TracedGraph(Recording):

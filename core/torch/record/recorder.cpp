@@ -161,7 +161,10 @@ class Recording {
   Result<Recorded> run() {
     session_->locate = options_.locate;
     if (options_.with_backward && had_grad_) session_->program = std::make_shared<ProgramTape>();
-    for (std::size_t i = 0; i < arguments_.size(); ++i) (void)hand_argument(i);
+    {
+      const c10::InferenceMode normal(false);  // what is handed may be written there
+      for (std::size_t i = 0; i < arguments_.size(); ++i) (void)hand_argument(i);
+    }
     session_->add_argument = [this](const at::Tensor& tensor) {
       if (Status status = check_argument(tensor, arguments_.size()); !status.ok())
         session_->refuse(status.message());
