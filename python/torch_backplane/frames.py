@@ -107,7 +107,7 @@ class RecordedFrame(Recording):
         placeholders = graph_module.graph.find_nodes(op="placeholder")
         # A recording is made, and run, in the mode that it is called in.
         within = _out_of_inference_mode(graph_module)
-        self.mode = torch.inference_mode if within is not None else contextlib.nullcontext
+        self.mode = torch.inference_mode if within is not None else None
         super().__init__(
             account,
             within or graph_module,
@@ -119,7 +119,7 @@ class RecordedFrame(Recording):
         )
         self.graph_module = graph_module  # what PyTorch runs
         try:
-            with self.mode():
+            with self._in_mode():
                 self.add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
         except _C.StatusError as error:
             # The call itself is to raise, and the next one may be better.
@@ -128,8 +128,11 @@ class RecordedFrame(Recording):
 
     def __call__(self, *arguments: Any) -> Any:
         try:
-            with self.mode():
+            if self.mode is None:
                 results = self.function(*arguments)
+            else:
+                with self.mode():
+                    results = self.function(*arguments)
         except _C.StatusError as error:
             if runs_again(error) and not self.account.options.strict:
                 # Nothing was changed yet, and PyTorch says better what is wrong with the data.
@@ -137,9 +140,12 @@ class RecordedFrame(Recording):
             raise_error("BP-0108", error)
         return self._call_new(arguments) if results is None else results
 
+    def _in_mode(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.mode is None else self.mode()
+
     def _call_new(self, arguments: tuple[Any, ...]) -> Any:
         try:
-            with self.mode():
+            with self._in_mode():
                 self.add_call(arguments)
         except _C.StatusError as error:
             return self.account.call_eagerly(self.graph_module, arguments, error)
