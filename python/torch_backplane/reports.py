@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -228,6 +229,30 @@ class Explanation:
     __repr__ = __str__
 
 
+# Of saved values, and of nodes computed twice, in the text of an explanation.
+_MOST_OF_A_CUT = 8
+
+
+def _cut_lines(text: str) -> list[str]:
+    """What a cut says; of many values the largest, those first that no argument holds anyway."""
+    lines: list[str] = []
+    for title, items in itertools.groupby(text.splitlines(), lambda line: line[:2] != "  "):
+        listed = list(items)
+        if title or len(listed) <= _MOST_OF_A_CUT + 1:
+            lines += listed
+            continue
+        found = [re.search(r": (\d+) bytes", line) for line in listed]
+        sizes = [int(one[1]) if one else 0 for one in found]
+        order = sorted(
+            range(len(listed)), key=lambda i: (listed[i].endswith("an argument"), -sizes[i])
+        )
+        kept, rest = sorted(order[:_MOST_OF_A_CUT]), order[_MOST_OF_A_CUT:]
+        lines += [listed[i] for i in kept]
+        in_all = sum(sizes[i] for i in rest)
+        lines.append(f"  and {len(rest)} more" + (f", {in_all} bytes" if in_all else ""))
+    return lines
+
+
 def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
     if "by" in graph:
         return [f"{graph['name']}: {graph['nodes']} operators: {graph['by']}"]
@@ -240,7 +265,7 @@ def _graph_lines(graph: Mapping[str, Any]) -> list[str]:
     ]
     if graph["aot_reason"]:
         lines.append(f"  traced by AOTAutograd: {graph['aot_reason']}")
-    lines += [f"  {line}" for line in graph["cut"].splitlines()]
+    lines += [f"  {line}" for line in _cut_lines(graph["cut"])]
     for number, part in enumerate(graph["partitions"]):
         line = f"  partition {number} on {part['device']}: {len(part['nodes'])} nodes with views"
         predicted = part["predicted_ns"] / 1e6

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch_backplane
 from compiling import PLUGINS, compile_for, mlp
+from torch import nn
 from torch_backplane import cli, doctor, plugin_search, probe, reports
 
 
@@ -72,6 +73,15 @@ def test_explain() -> None:
     moved = data["transfers"]["reference:0"]
     assert moved["host_to_device"]["weight"] == [0, 0]
     assert moved["host_to_device"]["input"][0] >= 12
+
+
+def test_explain_of_many_saved_values() -> None:
+    layers = [nn.Linear(4, 4) if n % 2 else nn.ReLU() for n in range(40)]
+    text = str(torch_backplane.explain(nn.Sequential(*layers), "reference")(torch.randn(2, 4)))
+    saved = text[text.index("saves ") : text.index("computes ")].strip().splitlines()
+    assert len(saved) == 10 and not any("an argument" in line for line in saved[:-1]), text
+    count = int(saved[0].split()[1])
+    assert saved[-1].strip().startswith(f"and {count - 8} more, "), text
 
 
 def test_explain_of_a_plugin_that_declares_no_speeds() -> None:
