@@ -5,6 +5,7 @@
 #pragma once
 
 #include <backplane/sdk/host_attention.hpp>
+#include <backplane/sdk/splits.hpp>
 
 #include <cmath>
 #include <limits>
@@ -105,16 +106,22 @@ inline KernelRow::Make sum_of_two(float sign) {
 // ---- Products -------------------------------------------------------------------------------
 
 // out[b] += left[b] (m × k) right[b] (k × n, or n × k where it is `turned`)
-inline void multiply(const float* left, const float* right, float* result, std::int64_t batch,
-                     std::int64_t m, std::int64_t k, std::int64_t n, bool turned) {
-  for (std::int64_t b = 0; b < batch; ++b, left += m * k, right += k * n, result += m * n)
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j) {
-        float total = result[i * n + j];
-        for (std::int64_t l = 0; l < k; ++l)
-          total += left[i * k + l] * (turned ? right[j * k + l] : right[l * n + j]);
-        result[i * n + j] = total;
-      }
+inline Status multiply(const float* left, const float* right, float* result, std::int64_t batch,
+                       std::int64_t m, std::int64_t k, std::int64_t n, bool turned) {
+  const auto multiply_row = [=](std::int64_t row) {
+    const float *a = left + row * k, *b = right + row / m * k * n;
+    for (std::int64_t j = 0; j < n; ++j) {
+      float total = result[row * n + j];
+      for (std::int64_t l = 0; l < k; ++l) total += a[l] * (turned ? b[j * k + l] : b[l * n + j]);
+      result[row * n + j] = total;
+    }
+  };
+  return split_rows(static_cast<std::size_t>(batch * m),
+                    static_cast<std::size_t>(k * n) * sizeof(float),
+                    [&](std::size_t begin, std::size_t end) -> Status {
+                      for (; begin < end; ++begin) multiply_row(static_cast<std::int64_t>(begin));
+                      return {};
+                    });
 }
 inline Result<std::unique_ptr<Kernel>> product(const StepContext& step) {  // mm, bmm
   const auto& a = step.operand(0).dims;
@@ -122,7 +129,7 @@ inline Result<std::unique_ptr<Kernel>> product(const StepContext& step) {  // mm
   const std::int64_t batch = a.size() == 3 ? a[0] : 1;
   return made([=, m = a[a.size() - 2], k = a.back()](const KernelCall& call) {
     std::fill_n(out(call), count, 0.0F);
-    multiply(in(call, 0), in(call, 1), out(call), batch, m, k, n, false);
+    return multiply(in(call, 0), in(call, 1), out(call), batch, m, k, n, false);
   });
 }
 inline Result<std::unique_ptr<Kernel>> linear(const StepContext& step) {  // x, weight, bias?
@@ -131,7 +138,7 @@ inline Result<std::unique_ptr<Kernel>> linear(const StepContext& step) {  // x, 
   const bool biased = step.has_operand(2);
   return made([=](const KernelCall& call) {
     for (std::int64_t i = 0; i < rows * n; ++i) out(call)[i] = biased ? in(call, 2)[i % n] : 0.0F;
-    multiply(in(call, 0), in(call, 1), out(call), 1, rows, k, n, true);
+    return multiply(in(call, 0), in(call, 1), out(call), 1, rows, k, n, true);
   });
 }
 inline Result<std::unique_ptr<Kernel>> addmm(const StepContext& step) {  // bias, left, right
@@ -140,16 +147,17 @@ inline Result<std::unique_ptr<Kernel>> addmm(const StepContext& step) {  // bias
   const auto beta = static_cast<float>(step.node().real_or("beta", 1));
   const auto alpha = static_cast<float>(step.node().real_or("alpha", 1));
   const TensorSpec bias = step.operand(0);
-  return made([=](const KernelCall& call) {
+  return made([=](const KernelCall& call) -> Status {
     float* const result = out(call);
     std::fill_n(result, m * n, 0.0F);
-    multiply(in(call, 1), in(call, 2), result, 1, m, k, n, false);
+    BP_SDK_RETURN_IF_ERROR(multiply(in(call, 1), in(call, 2), result, 1, m, k, n, false));
     for (std::int64_t i = 0; i < m * n; ++i) {
       const std::int64_t row = bias.rank() == 2 && bias.dims[0] != 1 ? i / n : 0;
       const std::int64_t columns = bias.rank() == 0 ? 1 : bias.dims.back();
       result[i] *= alpha;
       if (beta != 0) result[i] += beta * in(call, 0)[row * columns + (columns == 1 ? 0 : i % n)];
     }
+    return {};
   });
 }
 
