@@ -2,6 +2,7 @@
 
 #include <backplane/kernels/panels.hpp>
 #include <backplane/kernels/program.hpp>
+#include <backplane/sdk/host_bindings.hpp>
 
 #include <algorithm>
 
@@ -38,44 +39,6 @@ cl_command_queue queue_of(const Context& context, const sdk::Order& order) {
   return order.stream() ? static_cast<ClStream*>(order.stream())->queue() : context.queue();
 }
 
-// The bindings of a call, with buffers around what lies in host memory.
-class HostBindings {
- public:
-  HostBindings(const sdk::Execution& call, std::size_t inputs, std::size_t outputs)
-      : args_(call.raw()), outputs_(outputs) {
-    bindings_.reserve(inputs + outputs);
-    for (std::size_t i = 0; i < inputs; ++i) bindings_.push_back(call.input(i));
-    for (std::size_t i = 0; i < outputs; ++i) bindings_.push_back(call.output(i));
-  }
-  Status wrap(Context& context) {
-    for (bp_binding& binding : bindings_) BP_SDK_RETURN_IF_ERROR(wrap(context, binding.range));
-    return wrap(context, args_.workspace);
-  }
-  const bp_execute_args& args() {
-    args_.inputs = bindings_.data();
-    args_.outputs = bindings_.data() + (bindings_.size() - outputs_);
-    args_.binding_stride = sizeof(bp_binding);
-    return args_;
-  }
-
- private:
-  Status wrap(Context& context, bp_range& range) {
-    if (range.buffer != nullptr || range.host == nullptr || range.size_bytes == 0) return {};
-    auto memory = context.wrap_host(static_cast<std::byte*>(range.host) + range.offset_bytes,
-                                    range.size_bytes);
-    if (!memory.ok()) return memory.status();
-    range.host = (*memory)->address();
-    range.offset_bytes = 0;
-    wrapped_.push_back(std::move(*memory));
-    return {};
-  }
-
-  bp_execute_args args_;
-  std::size_t outputs_;
-  std::vector<bp_binding> bindings_;
-  std::vector<std::unique_ptr<Memory>> wrapped_;  // queued work keeps the buffers
-};
-
 // A program whose kernels are queued: execute returns before they have run.
 class ClExecutable final : public kernels::GeneratedProgram {
  public:
@@ -87,8 +50,10 @@ class ClExecutable final : public kernels::GeneratedProgram {
     BP_SDK_RETURN_IF_ERROR(context_->check());
     BP_SDK_RETURN_IF_ERROR(prepare(call));  // before anything waits
     const sdk::Order order = call.order();
-    HostBindings bound(call, inputs.size(), outputs.size());
-    BP_SDK_RETURN_IF_ERROR(bound.wrap(*context_));
+    // Work that was queued keeps the buffers.
+    sdk::HostBindings<std::unique_ptr<Memory>> bound(call, inputs.size(), outputs.size());
+    BP_SDK_RETURN_IF_ERROR(bound.wrap(
+        [&](void* data, std::uint64_t bytes) { return context_->wrap_host(data, bytes); }));
     Recorder recorder(*context_, queue_of(*context_, order), waits_of(order), call.call_id());
     auto event = recorder.finish(run(sdk::Execution(bound.args()), &recorder));
     if (!event.ok()) return event.status();
