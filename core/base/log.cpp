@@ -32,8 +32,8 @@ std::mutex& output_mutex() {
   static std::mutex& mutex = fork_mutex(ForkRank::kLast);  // others log with theirs held
   return mutex;
 }
-// Made when the library is loaded: a child of fork() would wait for ever for what another thread was
-// just making.
+// Made when the library is loaded: a child of fork() would wait for ever for what another thread
+// was just making.
 [[maybe_unused]] const std::mutex& g_output_mutex = output_mutex();
 [[maybe_unused]] const std::string& g_topics = topics();
 
