@@ -97,6 +97,7 @@ class Run {
                                   const at::Tensor& real) { return add(stand_in_for(real)); });
     world.begin_in_inference(in_inference_);
     Interpreter interpreter(world);
+    if (options_.invented) interpreter.take_sample();
     std::vector<c10::IValue> results;
     {
       const cpython::Region region(interpreter);
@@ -143,6 +144,7 @@ class Run {
   const StopPoint& stop_point() const { return stop_point_; }
   // Why the program was stopped, with its line; empty where it was not.
   const std::string& stop_reason() const { return stop_reason_; }
+  bool wants_another() const { return wants_another_; }
 
  private:
   // Calls the function so that its frame starts with the values of the call.
@@ -269,6 +271,7 @@ class Run {
   }
 
   [[noreturn]] void fail(const World& world, const Interpreter& interpreter) {
+    wants_another_ = interpreter.wants_another();
     if (PyObject* const raised = interpreter.interruption()) {
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised);
       interrupted_ = true;
@@ -296,17 +299,13 @@ class Run {
   Captured& out_;
   StopPoint stop_point_;
   std::string stop_reason_;
-  bool interrupted_ = false;
+  bool interrupted_ = false, wants_another_ = false;
   const bool in_inference_ = c10::InferenceMode::is_enabled();
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallArguments& call,
-                                          const CaptureOptions& options, StopPoint* out_stop) {
-  const auto start = std::chrono::steady_clock::now();
-  BP_RETURN_IF_ERROR(check_interpreter());
-  BP_RETURN_IF_ERROR(record::guard_escapes());
+Result<std::unique_ptr<Captured>> capture_once(PyObject* target, const guards::CallArguments& call,
+                                               const CaptureOptions& options, Stop* out_stop,
+                                               bool& out_wants_another) {
   auto captured = std::make_unique<Captured>();
   captured->guards = std::make_unique<guards::GuardProgram>(call);
   const bool had_grad = at::GradMode::is_enabled();
@@ -323,8 +322,12 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
   }
   at::GradMode::set_enabled(had_grad);
   const guards::ThreadState after = guards::ThreadState::current();
+  out_wants_another = run.wants_another();
   if (run.interrupted()) return Status(Code::kCancelled, "interrupted");
-  if (out_stop) *out_stop = run.stop_point();
+  if (out_stop && !recorded->ok()) {
+    captured->guards->finish();
+    *out_stop = {run.stop_point(), std::move(captured->guards)};
+  }
   // The recording's own reason has no line of the program.
   if (!recorded->ok() && !run.stop_reason().empty()) return unsupported(run.stop_reason());
   if (!recorded->ok()) return recorded->take_status();
@@ -340,10 +343,26 @@ Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallAr
   if (std::string failing = captured->guards->explain(call); !failing.empty())
     return unsupported("a guard fails on the call that it was made from: " + failing);
   captured->guards->finish();
-  captured->capture_ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
-          .count();
   return captured;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallArguments& call,
+                                          const CaptureOptions& options, Stop* out_stop) {
+  const auto start = std::chrono::steady_clock::now();
+  BP_RETURN_IF_ERROR(check_interpreter());
+  BP_RETURN_IF_ERROR(record::guard_escapes());
+  for (;;) {
+    bool wants_another = false;
+    auto captured = capture_once(target, call, options, out_stop, wants_another);
+    if (!captured.ok() && wants_another && captured.status().code() != Code::kCancelled) continue;
+    if (captured.ok())
+      (*captured)->capture_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                    std::chrono::steady_clock::now() - start)
+                                    .count();
+    return captured;
+  }
 }
 
 }  // namespace backplane::capture

@@ -50,6 +50,13 @@ struct CaptureOptions {
   std::function<Result<std::vector<cpython::Ref>>(Interpreter&, PyObject* returned)> take_state;
 };
 
+// Where a capture ended, and what it had read by then: once that is otherwise, the next one may get
+// further.
+struct Stop {
+  StopPoint point;
+  std::unique_ptr<guards::GuardProgram> read;
+};
+
 // kUnsupported where nothing is captured on this thread now, whatever it is.
 Status check_interpreter();
 
@@ -57,7 +64,6 @@ Status check_interpreter();
 // changes. Needs the GIL. kUnsupported, with the reason and the program's line, for what is not
 // captured; kCancelled, with the Python error set, where the call was interrupted.
 Result<std::unique_ptr<Captured>> capture(PyObject* target, const guards::CallArguments& call,
-                                          const CaptureOptions& options,
-                                          StopPoint* out_stop = nullptr);
+                                          const CaptureOptions& options, Stop* out_stop = nullptr);
 
 }  // namespace backplane::capture

@@ -3,6 +3,7 @@
 #include <opcode.h>
 
 #include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include "core/base/flag_scope.h"
@@ -237,6 +238,9 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   const cpython::HookPause pause;
   if (std::shared_ptr<FrameEntry> entry = code.entries.find(call, out_registers)) {
     ++hits_;
+    if (entry->break_reason.empty()) return entry;
+    if (auto other = get_further(code, *entry, function, call, out_registers)) entry = other;
+    if (PyErr_Occurred()) return nullptr;
     if (!entry->break_reason.empty()) break_reasons_.add(entry->break_reason);
     return entry;
   }
@@ -259,6 +263,31 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   options_.dump->note("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
   code.entries.count_failure(reason, options_.limits);
   return plainly(reason);
+}
+
+std::shared_ptr<FrameEntry> Frames::get_further(ProgramCode& code, FrameEntry& entry,
+                                                PyObject* function, const CallArguments& call,
+                                                guards::Registers& out_registers) {
+  constexpr std::uint64_t kMostHits = 1024;
+  const std::uint64_t hits = ++entry.break_hits;
+  if (!entry.read_to_break || hits > kMostHits || !std::has_single_bit(hits)) return nullptr;
+  guards::Registers registers;
+  if (entry.read_to_break->check(call, registers)) return nullptr;
+  if (!code.entries.closed(options_.limits).empty()) return nullptr;
+  options_.dump->note_recompile(code.name, code.entries.plain(), call);
+  const Result<std::shared_ptr<FrameEntry>> made =
+      code.entries.replace(entry, [&]() -> Result<std::shared_ptr<FrameEntry>> {
+        BP_ASSIGN_OR_RETURN(std::shared_ptr<FrameEntry> other, capture(code, function, call));
+        if (!other->entry->check(call, registers)) return unsupported("it does not take the call");
+        return other;
+      });
+  if (!made.ok()) {
+    raise_at_once(made.status());
+    return nullptr;
+  }
+  (*made)->break_hits = hits;
+  out_registers = std::move(registers);
+  return *made;
 }
 
 Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject* function,
@@ -285,19 +314,20 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
   options.take_state = [&](capture::Interpreter& interpreter, PyObject* returned) {
     return take_state(code, interpreter, returned, plan, prefix);
   };
-  capture::StopPoint stop;
+  capture::Stop stop;
   auto captured = capture::capture(as_code.get(), call, options, &stop);
   bool breaks = false;
   if (!captured.ok()) {
-    if (!is_unsupported(captured.status().code()) || stop.instruction < 0)
+    if (!is_unsupported(captured.status().code()) || stop.point.instruction < 0)
       return captured.take_status();
     entry->break_reason = captured.status().message();
-    const std::int32_t at = stop.instruction - code.own.base;
+    entry->read_to_break = std::move(stop.read);
+    const std::int32_t at = stop.point.instruction - code.own.base;
     if (at < 0 || !cpython::can_break_at(code.original->code, at))
       return unsupported(entry->break_reason + "; the frame cannot go on behind that");
     breaks = true;
     plan.instruction = at;
-    options.break_step = stop.step;
+    options.break_step = stop.point.step;
     prefix = {};
     captured = capture::capture(as_code.get(), call, options);
     if (!captured.ok()) {

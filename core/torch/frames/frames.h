@@ -37,6 +37,10 @@ struct FrameEntry {
   cpython::Ref code;         // modified; null: the entry gives the frame's result itself
   cpython::Ref function;     // of `code`, where it has no closure
   std::string break_reason;  // empty: up to the frame's end
+  // What led to the break; asked at hits 1, 2, 4 and so on whether it is so still: what a library
+  // makes ready when it is first used is no reason to break for ever.
+  std::unique_ptr<guards::GuardProgram> read_to_break;
+  std::uint64_t break_hits = 0;
   std::uint64_t number = 0;  // in the names of what it calls
 };
 
@@ -81,6 +85,10 @@ class Frames final : public cpython::Evaluator, public std::enable_shared_from_t
                                          guards::Registers& out_registers);
   Result<std::shared_ptr<FrameEntry>> capture(ProgramCode& code, PyObject* function,
                                               const guards::CallArguments& call);
+  // Another entry in the place of one that breaks, where that may get further by now; null: none.
+  std::shared_ptr<FrameEntry> get_further(ProgramCode& code, FrameEntry& entry, PyObject* function,
+                                          const guards::CallArguments& call,
+                                          guards::Registers& out_registers);
   static Result<std::vector<cpython::Ref>> take_state(const ProgramCode& code,
                                                       capture::Interpreter& interpreter,
                                                       PyObject* returned, cpython::BreakPlan& plan,

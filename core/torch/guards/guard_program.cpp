@@ -279,6 +279,15 @@ bool GuardProgram::check_function(const FunctionParts& parts, PyObject* function
          PyFunction_GET_KW_DEFAULTS(function) == parts.keyword_defaults.get();
 }
 
+PyObject* GuardProgram::follow_source(SourceId id, Registers& registers) const {
+  const Source& source = sources_[id];
+  PyObject* const parent = source.parent == kNoSource ? nullptr : registers.values[source.parent];
+  PyObject* const value = follow(source, parent, registers.owned);
+  if (!value && source.kind == SourceKind::kCachedResult && !registers.missing)
+    registers.missing = {Ref::borrow(parent), source.key};
+  return value;
+}
+
 bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& registers) {
   PyObject* value = step.source == kNoSource ? nullptr : registers.values[step.source];
   switch (step.kind) {
@@ -289,9 +298,7 @@ bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& r
       else if (source.kind == SourceKind::kKeyword)
         value = call.values[call.positional_count + static_cast<std::size_t>(source.index)];
       else
-        value =
-            follow(source, source.parent == kNoSource ? nullptr : registers.values[source.parent],
-                   registers.owned);
+        value = follow_source(step.source, registers);
       registers.values[step.source] = value;
       return value != nullptr;
     }

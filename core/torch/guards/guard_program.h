@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/torch/guards/cached_call.h"
 #include "core/torch/guards/source.h"
 #include "core/torch/guards/tensor_match.h"
 #include "core/torch/guards/thread_state.h"
@@ -31,6 +32,14 @@ struct Registers {
   std::vector<PyObject*> values;
   std::vector<cpython::Ref> owned;
   std::vector<PyObject*> scratch;
+  // The first that ended a check because its cache had nothing. Once the program has called it, the
+  // check may hold.
+  CachedCall missing;
+
+  void let_go() {
+    owned.clear();
+    missing = {};
+  }
 };
 
 class GuardProgram {
@@ -82,6 +91,8 @@ class GuardProgram {
   // Whether what was guarded after the first `count` steps are functions, classes and modules: what
   // a program is made of, not what it works on.
   bool only_fixed_since(std::size_t count) const;
+  // The thread's own dispatch keys when the call was made.
+  const c10::impl::LocalDispatchKeySet& local_keys() const { return local_; }
 
  private:
   enum class Kind : std::uint8_t {
@@ -206,6 +217,7 @@ class GuardProgram {
   bool add(Kind kind, SourceId source, PyObject* operand, std::int64_t number = 0);
   void add_pair(Kind kind, SourceId a, SourceId b);
   bool run(const Step& step, const CallArguments& call, Registers& registers);
+  PyObject* follow_source(SourceId source, Registers& registers) const;
   static bool check_answer(const Answer& answer);
   static bool check_types(TypeAttributes& attributes);
   static bool check_function(const FunctionParts& parts, PyObject* function);

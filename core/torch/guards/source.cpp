@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/torch/guards/cached_call.h"
 #include "core/torch/guards/content.h"
 
 namespace backplane::guards {
@@ -39,6 +40,26 @@ std::string constant_text(PyObject* object) {
     return name ? name_of(name) : "globals";
   }
   return std::string("<") + Py_TYPE(object)->tp_name + ">";
+}
+
+// As it is written behind the function. Of objects the class: their text may be long.
+std::string call_text(PyObject* arguments) {
+  const auto text_of = [](PyObject* value) {
+    return PyUnicode_Check(value) || PyLong_Check(value) || PyFloat_Check(value) ||
+                   PyTuple_Check(value) || value == Py_None
+               ? repr(value)
+               : constant_text(value);
+  };
+  std::string text;
+  PyObject* const positional = PyTuple_GET_ITEM(arguments, 0);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(positional); ++i)
+    text += (text.empty() ? "" : ", ") + text_of(PyTuple_GET_ITEM(positional, i));
+  Py_ssize_t position = 0;
+  PyObject *name, *value;
+  if (PyObject* const keywords = PyTuple_GET_ITEM(arguments, 1); PyDict_Check(keywords))
+    while (PyDict_Next(keywords, &position, &name, &value))
+      text += (text.empty() ? "" : ", ") + name_of(name) + "=" + text_of(value);
+  return "(" + text + ")";
 }
 
 PyObject* item_of(PyObject* dict, PyObject* key) {
@@ -139,6 +160,8 @@ std::string Sources::step_text(const Source& source, const std::string& parent,
       return parent + ".get()";
     case SourceKind::kProxied:
       return parent;
+    case SourceKind::kCachedResult:
+      return parent + call_text(source.key.get());
   }
   return "?";
 }
@@ -241,6 +264,11 @@ PyObject* follow(const Source& source, PyObject* parent, std::vector<cpython::Re
     }
     case SourceKind::kProxied:
       return shows_mapping(parent) ? mapping_of(parent) : nullptr;
+    case SourceKind::kCachedResult: {
+      if (!is_cached_function(parent)) return nullptr;
+      out_owned.push_back(find_cached(parent, source.key.get()));
+      return out_owned.back().get();
+    }
   }
   return nullptr;
 }

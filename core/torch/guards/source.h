@@ -39,6 +39,7 @@ enum class SourceKind : std::uint8_t {
   kReferent,      // of a weak reference
   kContextValue,  // of the context variable
   kProxied,       // the mapping behind a mappingproxy or a view of a dict
+  kCachedResult,  // what a function behind a cache has for the arguments `key`
 };
 
 struct Source {

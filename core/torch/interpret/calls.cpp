@@ -248,7 +248,8 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
     const auto leave = c10::make_scope_exit([&] { in_operator_ = outer; });
     return function ? call_operator(function.get(), arguments, count, keyword_names) : nullptr;
   }
-  if (is_cache_wrapper(type)) return call_cached(callable, arguments, count, keyword_names);
+  if (guards::is_cached_function(callable))
+    return call_cached(callable, arguments, count, keyword_names);
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = _PyType_Lookup(type, call_name);
   if (method && PyFunction_Check(method) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {

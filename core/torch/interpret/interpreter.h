@@ -141,6 +141,10 @@ class Interpreter final : public cpython::Evaluator {
   World& world() { return world_; }
   std::uint64_t instruction_count() const { return instruction_count_; }
   std::uint64_t frame_count() const { return frame_count_; }
+  // What is captured is only looked at, and serves no call.
+  void take_sample() { is_sample_ = true; }
+  // The capture ended for a reason that the next one knows a way around.
+  bool wants_another() const { return wants_another_; }
   // Where the program was when the capture was ended: "file.py:12".
   const std::string& stop_location() const { return stop_location_; }
 
@@ -197,8 +201,11 @@ class Interpreter final : public cpython::Evaluator {
                          PyObject* keyword_names);
   PyObject* call_checkpointed(PyObject* const* arguments, std::size_t count,
                               PyObject* keyword_names);
-  PyObject* call_cached(PyObject* wrapper, PyObject* const* arguments, std::size_t count,
+  PyObject* call_cached(PyObject* function, PyObject* const* arguments, std::size_t count,
                         PyObject* keyword_names);
+  PyObject* call_in_truth(PyObject* function, PyObject* const* arguments, std::size_t count,
+                          PyObject* keyword_names);
+  bool hold_argument(PyObject* argument);
   bool expose_arguments(PyObject* const* arguments, std::size_t count);
   // As `use`, of a function or class in C, says.
   bool expose_for(CUse use, PyObject* self, PyObject* const* arguments, std::size_t count);
@@ -230,6 +237,13 @@ class Interpreter final : public cpython::Evaluator {
     std::uint64_t input_versions;
   };
   std::uint64_t input_versions() const;
+  struct CachedResult {
+    PyObject* function;  // is guarded
+    cpython::Ref arguments, result;
+    SourceId source;
+  };
+  std::vector<CachedResult> cached_results_;
+  bool is_sample_ = false, wants_another_ = false;
   int run_signal_handlers();  // -1: one raised
   cpython::Ref interruption_;
   std::vector<HeldLock> held_locks_;

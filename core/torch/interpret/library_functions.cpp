@@ -76,11 +76,6 @@ LibraryFunction classify_library_function(PyObject* function) {
   return LibraryFunction::kNone;
 }
 
-bool is_cache_wrapper(PyTypeObject* type) {
-  static PyObject* const known = find("functools", {"_lru_cache_wrapper"});
-  return reinterpret_cast<PyObject*>(type) == known;
-}
-
 bool only_compares_addresses(PyFrameObject* frame) {
   static PyObject* const tensor_hash = find("torch", {"Tensor", "__hash__", "__code__"});
   static PyObject* const copies = find("copy", {"deepcopy", "__code__", "co_filename"});

@@ -17,9 +17,6 @@ enum class LibraryFunction : std::uint8_t {
 };
 LibraryFunction classify_library_function(PyObject* function);
 
-// functools.cache and lru_cache.
-bool is_cache_wrapper(PyTypeObject* type);
-
 // Whether the frame, borrowed, uses id() only to tell objects apart: the module copy, and the hash
 // of a tensor.
 bool only_compares_addresses(PyFrameObject* frame);

@@ -1,4 +1,4 @@
-// Functions that stand around others and change nothing of what they compute: checkpoints, caches.
+// Functions that stand around others and change nothing of what they compute.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -47,22 +47,6 @@ PyObject* Interpreter::call_checkpointed(PyObject* const* arguments, std::size_t
   }
   const Ref kept_names = Ref::steal(PyList_AsTuple(names.get()));
   return kept_names ? call(arguments[0], kept.data(), count - 1, kept_names.get()) : nullptr;
-}
-
-// The cache may hold what the function gave in another state of the world, so it must not look at
-// that: then what it gives now is what the cache has, or will have.
-PyObject* Interpreter::call_cached(PyObject* wrapper, PyObject* const* arguments, std::size_t count,
-                                   PyObject* keyword_names) {
-  const std::size_t guard_count = world_.guards().size();
-  Ref result = Ref::steal(call_wrapped(wrapper, arguments, count, keyword_names));
-  if (!result)
-    return world_.stopped() ? nullptr
-                            : world_.stop("the program calls a cached function that fails");
-  if (!world_.guards().only_fixed_since(guard_count))
-    return world_.stop("the program calls a cached function that reads what may change");
-  if (!is_primitive(result.get()) && !is_fixed(result.get()))
-    return world_.stop("the program calls a cached function that gives an object");
-  return result.release();
 }
 
 }  // namespace backplane::capture

@@ -38,7 +38,19 @@ at::Tensor in_memory_of_its_own(const at::Tensor& tensor) {
 
 Session::Session() : number_(next_number()) {}
 
-Session* Session::current() { return static_cast<Session*>(c10::ThreadLocalDebugInfo::get(kSlot)); }
+Session* Session::current() {
+  auto* const session = static_cast<Session*>(c10::ThreadLocalDebugInfo::get(kSlot));
+  return session && !session->is_none_ ? session : nullptr;
+}
+
+std::shared_ptr<Session> Session::none() {
+  static const auto none = [] {
+    auto made = std::make_shared<Session>();
+    made->is_none_ = true;
+    return made;
+  }();
+  return none;
+}
 
 SessionScope::SessionScope(std::shared_ptr<Session> session) : guard_(kSlot, std::move(session)) {}
 

@@ -43,6 +43,8 @@ class Session final : public c10::DebugInfoBase {
 
   // The recording that the calling thread is part of, or null.
   static Session* current();
+  // Within one, that none is seen.
+  static std::shared_ptr<Session> none();
 
   Tape tape;
   ShapeCounts shapes;
@@ -88,13 +90,14 @@ class Session final : public c10::DebugInfoBase {
 
  private:
   std::uint64_t number_;
+  bool is_none_ = false;
   std::string refusal_;
   Code refusal_code_ = Code::kUnsupported;
   // By autograd's sequence number, which a node of the backward has from its forward.
   std::unordered_map<std::uint64_t, const std::string*> locations_;
 };
 
-// Makes a session the thread's current one.
+// Makes a session the thread's current one; Session::none(): hides the one that is.
 class SessionScope {
  public:
   explicit SessionScope(std::shared_ptr<Session> session);

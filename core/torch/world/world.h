@@ -152,6 +152,7 @@ class World {
   PyObject* seen_list(PyObject* object);
 
   guards::GuardProgram& guards() { return guards_; }
+  const guards::GuardProgram& guards() const { return guards_; }
   std::vector<InputTensor>& inputs() { return inputs_; }
 
  private:
