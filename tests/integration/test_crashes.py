@@ -99,6 +99,14 @@ def test_a_crash_is_told_the_plugin_left_out_and_let_in_again(place: Place, door
     assert nobody.returncode == 2 and "there are: none" in nobody.stderr
 
 
+def test_a_crash_in_the_plugin_s_own_thread_names_the_nodes(place: Place) -> None:
+    program = PROGRAM.format(compiled=COMPILED["torch.compile"])
+    crashed = place.run("-c", program, sabotage="execute thread")
+    assert crashed.returncode == -signal.SIGSEGV
+    said = "SIGSEGV inside of plugin sabotage: a thread of its own (aten.mul.Tensor, aten.relu)"
+    assert said in crashed.stderr, crashed.stderr
+
+
 def test_another_build_of_it_is_let_in(place: Place) -> None:
     program = PROGRAM.format(compiled=COMPILED["torch.compile"])
     assert place.run("-c", program, sabotage="compile abort").returncode == -signal.SIGABRT

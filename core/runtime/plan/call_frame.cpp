@@ -66,6 +66,7 @@ Status CallFrame::prepare() {
   if (returns_early()) BP_RETURN_IF_ERROR(choose_queue());
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
+    places_[i].last_nodes = {};
     if (device->has_streams()) {
       // Each by itself: an earlier call may have got one and not the other.
       if (places_[i].stream == nullptr && i != graph_.resident_place_) {
@@ -130,7 +131,7 @@ bp_order CallFrame::order(std::uint32_t place, bool signals) {
 
 Status CallFrame::wait(std::uint32_t place) {
   if (place == 0 || places_[place].event == nullptr) return {};
-  return graph_.places_[place]->wait(places_[place].event);
+  return graph_.places_[place]->wait(places_[place].event, places_[place].last_nodes);
 }
 
 Status CallFrame::lend(std::uint32_t id) {
@@ -238,6 +239,7 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
     }
     inputs_[i].range = r.size_bytes != 0 ? r : bp_range{};
   }
+  places_[p.place].last_nodes = p.executable->nodes();
   const bool lends = call_->lender != nullptr && p.place == 0 && p.executable->lends();
   const bp_lending entries{sizeof entries,  this,           &lend_output, &input_done,
                            &lend_workspace, &workspace_done};

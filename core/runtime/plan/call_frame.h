@@ -46,6 +46,7 @@ class CallFrame final : public FallbackRunner::Memory {
     DeviceBuffer arena;
     bp_stream* stream = nullptr;
     bp_event* event = nullptr;
+    std::string_view last_nodes;  // executed there in this call, by an executable of the graph
   };
   Status check(const CompiledGraph::Call& call) const;
   Status prepare();

@@ -538,11 +538,11 @@ Status Device::give_up(const std::string& why, Code code) {
   return {code, call_text("event_wait") + " " + why + "; the device was given up."};
 }
 
-Status Device::wait(bp_event* event) {
+Status Device::wait(bp_event* event, std::string_view about) {
   if (event == nullptr) return {};
   BP_RETURN_IF_ERROR(check_usable("event_wait"));
-  const CallScope all(label_, "event_wait");  // one wait to who looks at it, not its slices
-  std::optional<WaitLimit> limit;             // of a wait that is longer than a slice
+  const CallScope all(label_, "event_wait", about);  // one wait to who looks at it, not its slices
+  std::optional<WaitLimit> limit;                    // of a wait that is longer than a slice
   for (;;) {
     std::int32_t done = 0;
     Status status = enter("event_wait", [&] { return api().event_wait(event, kWaitSliceNs); });

@@ -115,7 +115,8 @@ class Device {
   void release_stream(bp_stream* stream);
   Result<bp_event*> create_event();
   void release_event(bp_event* event);
-  Status wait(bp_event* event);
+  // `about`: the work that is waited for, for the call board.
+  Status wait(bp_event* event, std::string_view about = {});
   // Whether it completed within that time. A failure of the work is the answer's.
   Result<bool> wait_for(bp_event* event, std::uint64_t timeout_ns);
   // Made at the first question, kept until the device closes.

@@ -32,6 +32,7 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 
   Device& device() const { return *device_; }
+  std::string_view nodes() const { return nodes_; }  // GraphArrays::summary
   const bp_io_contract& input(std::size_t i) const { return inputs_[i]; }
   const bp_io_contract& output(std::size_t i) const { return outputs_[i]; }
   std::uint64_t internal_bytes() const { return internal_bytes_; }
@@ -55,7 +56,7 @@ class Executable {
 
   Device* device_;
   bp_executable* handle_;
-  std::string nodes_;  // GraphArrays::summary
+  std::string nodes_;
   std::vector<bp_io_contract> inputs_, outputs_;
   std::vector<ir::ValueId> offsets_;
   std::uint64_t workspace_bytes_ = 0, internal_bytes_ = 0;

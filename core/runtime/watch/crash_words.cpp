@@ -64,6 +64,23 @@ CallSlot* slot_of_this_thread(CallBoard& board) {
   return nullptr;
 }
 
+// The nodes that some thread of the program waits for, or else asked for last: what "acme:0" is
+// asked for belongs to acme. False: none.
+bool find_nodes(const CallBoard& board, const char* plugin, std::array<char, 128>& out) {
+  const std::size_t size = std::strlen(plugin);
+  for (const bool waits : {true, false})
+    for (const CallSlot& slot : board.slots) {
+      if (slot.thread.load() == 0 || slot.is_inside() != waits) continue;
+      std::array<char, 64> who;
+      slot.who.get(who.data());
+      if (std::strncmp(who.data(), plugin, size) != 0 || (who[size] != ':' && who[size] != 0))
+        continue;
+      slot.detail.get(out.data());
+      if (out[0] != 0) return true;
+    }
+  return false;
+}
+
 // In a thread that a plugin started, its code is all that names it.
 CallSlot* slot_of_code(CallBoard& board, std::uintptr_t address) {
   const std::size_t count = std::min(code_count.load(), codes.size());
@@ -74,7 +91,8 @@ CallSlot* slot_of_code(CallBoard& board, std::uintptr_t address) {
     CallSlot& slot = board.of_foreign_threads;
     slot.who.set(name.data());
     slot.entry.set("a thread of its own");
-    slot.detail.set("");
+    std::array<char, 128> nodes;
+    slot.detail.set(find_nodes(board, name.data(), nodes) ? nodes.data() : "");
     slot.sequence.store(1);
     return &slot;
   }
