@@ -71,6 +71,9 @@ DEFINITIONS.update(
     count_up="def count_up(n):\n    for i in range(n):\n        yield i",
     new_module="def new_module(**values):\n    made = types.ModuleType('settings')\n"
     "    made.__dict__.update(values)\n    return made",
+    make_cached="def make_cached(n, size=8):\n    state = {'n': n, 'calls': 0}\n\n"
+    "    @functools.lru_cache(size)\n    def cached(k=1):\n        state['calls'] += 1\n"
+    "        return [state['n'] * k, state['calls']]\n\n    cached.state = state\n    return cached",
     make_linear="def make_linear(seed):\n    torch.manual_seed(seed)\n    return torch.nn.Linear(4, 4)",
     new_context_var="def new_context_var(value):\n"
     "    return contextvars.ContextVar('fuzzed', default=value)",

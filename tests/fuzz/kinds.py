@@ -84,6 +84,17 @@ KINDS: tuple[Kind, ...] = (
     Kind("np_float32", ("numpy.float32(2.5)", "numpy.float32(0.5)"), **NUMBER),
     Kind("np_bool", ("numpy.bool_(True)", "numpy.bool_(False)"), **NUMBER),
     Kind(
+        "cached",
+        ("make_cached(2)", "make_cached(3, 1)", "make_cached(1, None)"),
+        ("make_cached",),
+        ints=("len(@())", "@(2)[0]", "@.state['calls']", "@()[1]"),
+        bools=("(@() is @())", "(@(k=1) is @())", "bool(@(2))"),
+        lists=("list(@(3))", "@()"),
+        tensors=("(x * @()[0])", "(x + @(2)[0])", "(x * len(@(k=3)))"),
+        writes=("@().append(3)", "@(2)[0] = 7", "@.state.update(n=4)", "@.cache_clear()"),
+        changes=("@.cache_clear()", "@.state.update(n=5)", "@(9)", "@()[0] = 6"),
+    ),
+    Kind(
         "np_array",
         ("numpy.array([2, 1, 3])", "numpy.array([1.5, 2.5])", "numpy.arange(4)"),
         **{**SEQUENCE, "bools": ("bool(len(@) > 2)", "bool((@ > 1).any())", "(2 in @)")},

@@ -24,7 +24,7 @@ class ScratchRegisters {
     if (is_shared_) t_used = true;
   }
   ~ScratchRegisters() {
-    get().let_go();
+    get().owned.clear();
     if (is_shared_) t_used = false;
   }
   ScratchRegisters(const ScratchRegisters&) = delete;

@@ -25,25 +25,20 @@ class EntryList {
  public:
   const std::vector<std::shared_ptr<Kept>>& all() const { return entries_; }
 
-  // The entry that takes the call, which comes first from now on; null where none does. Calls
-  // functions of the program whose caches have lost what an entry asks for, as the program would.
+  // The entry that takes the call, which comes first from now on; null where none does.
   std::shared_ptr<Kept> find(const guards::CallArguments& call, guards::Registers& out_registers) {
-    std::vector<guards::CachedCall> called;
-    for (;;) {
-      out_registers.missing = {};
-      if (std::shared_ptr<Kept> found = find_as_it_is(call, out_registers)) return found;
-      const guards::CachedCall& missing = out_registers.missing;
-      // A cache that is too small for all that the entry asks for.
-      const bool is_lost = std::ranges::any_of(called, [&](const guards::CachedCall& before) {
-        return before.arguments.get() == missing.arguments.get();
-      });
-      if (!missing || is_lost) return nullptr;
-      called.push_back(missing);
-      if (!guards::call_cached(called.back())) {
-        PyErr_Clear();  // the program will meet it
-        return nullptr;
-      }
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (!entry_of(*entries_[i]).check(call, out_registers)) continue;
+      ++hits_;
+      // Held: another thread may drop the entries while this one runs without the GIL.
+      std::shared_ptr<Kept> found = entries_[i];
+      const auto first = entries_.begin();
+      if (i > 0)
+        std::rotate(first, first + static_cast<std::ptrdiff_t>(i),
+                    first + static_cast<std::ptrdiff_t>(i) + 1);
+      return found;
     }
+    return nullptr;
   }
 
   // Why no call is captured now; empty where one may be.
@@ -96,22 +91,6 @@ class EntryList {
   }
 
  private:
-  std::shared_ptr<Kept> find_as_it_is(const guards::CallArguments& call,
-                                      guards::Registers& out_registers) {
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (!entry_of(*entries_[i]).check(call, out_registers)) continue;
-      ++hits_;
-      // Held: another thread may drop the entries while this one runs without the GIL.
-      std::shared_ptr<Kept> found = entries_[i];
-      const auto first = entries_.begin();
-      if (i > 0)
-        std::rotate(first, first + static_cast<std::ptrdiff_t>(i),
-                    first + static_cast<std::ptrdiff_t>(i) + 1);
-      return found;
-    }
-    return nullptr;
-  }
-
   std::vector<std::shared_ptr<Kept>> entries_;  // the one used last comes first
   std::string given_up_;                        // no more captures, and why
   std::size_t failures_ = 0;

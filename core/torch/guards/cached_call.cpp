@@ -46,8 +46,8 @@ cpython::Ref find_cached(PyObject* function, PyObject* arguments) {
   return found;
 }
 
-cpython::Ref call_cached(const CachedCall& cached) {
-  return Ref::steal(call(cached.function.get(), cached.arguments.get()));
+cpython::Ref call_cached(PyObject* function, PyObject* arguments) {
+  return Ref::steal(call(function, arguments));
 }
 
 }  // namespace backplane::guards

@@ -168,7 +168,8 @@ void GuardProgram::note_dict(const Fast& fast, PyObject* value) {
       value = in_dict_[fast.source];
       break;
     case FastKind::kFollow:
-      value = follow_source(fast.source, registers);
+      value = follow(sources_[fast.source],
+                     fast.parent == kNoSource ? nullptr : values[fast.parent], registers.owned);
       break;
     case FastKind::kIdentity:
       return values[fast.source] == fast.operand;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/torch/guards/cached_call.h"
 #include "core/torch/guards/content.h"
 #include "core/torch/guards/versions.h"
 
@@ -110,7 +111,7 @@ bool GuardProgram::add(Kind kind, SourceId source, PyObject* operand, std::int64
   const std::uint64_t key = static_cast<std::uint64_t>(kind) << 32 | source;
   const auto [from, to] = steps_of_.equal_range(key);
   for (auto same = from; same != to; ++same)
-    if ((kind != Kind::kAbsence && kind != Kind::kEmptySlot) ||
+    if ((kind != Kind::kAbsence && kind != Kind::kEmptySlot && kind != Kind::kNotCached) ||
         steps_[same->second].operand.get() == operand)
       return false;
   if (source != kNoSource) find(source);
@@ -156,6 +157,10 @@ void GuardProgram::guard_keys(SourceId source, PyObject* dict) {
 }
 
 void GuardProgram::guard_absence(SourceId dict, PyObject* key) { add(Kind::kAbsence, dict, key); }
+
+void GuardProgram::guard_not_cached(SourceId function, PyObject* arguments) {
+  add(Kind::kNotCached, function, arguments);
+}
 
 void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyObject* value) {
   const auto [found, is_new] = type_index_.emplace(type, static_cast<std::uint32_t>(types_.size()));
@@ -279,15 +284,6 @@ bool GuardProgram::check_function(const FunctionParts& parts, PyObject* function
          PyFunction_GET_KW_DEFAULTS(function) == parts.keyword_defaults.get();
 }
 
-PyObject* GuardProgram::follow_source(SourceId id, Registers& registers) const {
-  const Source& source = sources_[id];
-  PyObject* const parent = source.parent == kNoSource ? nullptr : registers.values[source.parent];
-  PyObject* const value = follow(source, parent, registers.owned);
-  if (!value && source.kind == SourceKind::kCachedResult && !registers.missing)
-    registers.missing = {Ref::borrow(parent), source.key};
-  return value;
-}
-
 bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& registers) {
   PyObject* value = step.source == kNoSource ? nullptr : registers.values[step.source];
   switch (step.kind) {
@@ -298,7 +294,9 @@ bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& r
       else if (source.kind == SourceKind::kKeyword)
         value = call.values[call.positional_count + static_cast<std::size_t>(source.index)];
       else
-        value = follow_source(step.source, registers);
+        value =
+            follow(source, source.parent == kNoSource ? nullptr : registers.values[source.parent],
+                   registers.owned);
       registers.values[step.source] = value;
       return value != nullptr;
     }
@@ -322,6 +320,8 @@ bool GuardProgram::run(const Step& step, const CallArguments& call, Registers& r
       if (PyErr_Occurred()) PyErr_Clear();
       return absent;
     }
+    case Kind::kNotCached:
+      return is_cached_function(value) && !find_cached(value, step.operand.get());
     case Kind::kTypeAttributes:
       return check_types(types_[static_cast<std::size_t>(step.number)]);
     case Kind::kTensor:
@@ -404,6 +404,8 @@ std::string GuardProgram::step_text(const Step& step) const {
       return "DICT_KEYS " + who + ": " + repr(step.operand.get());
     case Kind::kAbsence:
       return "ABSENT " + who + ": " + repr(step.operand.get());
+    case Kind::kNotCached:
+      return "NOT_CACHED " + who + call_text(step.operand.get());
     case Kind::kTypeAttributes: {
       const TypeAttributes& attributes = types_[static_cast<std::size_t>(step.number)];
       std::string text = std::string("CLASS_ATTRIBUTES ") +

@@ -13,7 +13,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/torch/guards/cached_call.h"
 #include "core/torch/guards/source.h"
 #include "core/torch/guards/tensor_match.h"
 #include "core/torch/guards/thread_state.h"
@@ -32,14 +31,6 @@ struct Registers {
   std::vector<PyObject*> values;
   std::vector<cpython::Ref> owned;
   std::vector<PyObject*> scratch;
-  // The first that ended a check because its cache had nothing. Once the program has called it, the
-  // check may hold.
-  CachedCall missing;
-
-  void let_go() {
-    owned.clear();
-    missing = {};
-  }
 };
 
 class GuardProgram {
@@ -59,6 +50,8 @@ class GuardProgram {
   void guard_length(SourceId source, Py_ssize_t length);
   // Keys of a dict with their order.
   void guard_keys(SourceId source, PyObject* dict);
+  // The cache of the function has nothing for these arguments; cached_call.h.
+  void guard_not_cached(SourceId function, PyObject* arguments);
   // The dict has no such key.
   void guard_absence(SourceId dict, PyObject* key);
   // What the class and its bases give for the name; null: nothing.
@@ -105,6 +98,7 @@ class GuardProgram {
     kLength,
     kKeys,
     kAbsence,
+    kNotCached,
     kTypeAttributes,
     kTensor,
     kFunction,
@@ -217,7 +211,6 @@ class GuardProgram {
   bool add(Kind kind, SourceId source, PyObject* operand, std::int64_t number = 0);
   void add_pair(Kind kind, SourceId a, SourceId b);
   bool run(const Step& step, const CallArguments& call, Registers& registers);
-  PyObject* follow_source(SourceId source, Registers& registers) const;
   static bool check_answer(const Answer& answer);
   static bool check_types(TypeAttributes& attributes);
   static bool check_function(const FunctionParts& parts, PyObject* function);

@@ -42,7 +42,24 @@ std::string constant_text(PyObject* object) {
   return std::string("<") + Py_TYPE(object)->tp_name + ">";
 }
 
-// As it is written behind the function. Of objects the class: their text may be long.
+PyObject* item_of(PyObject* dict, PyObject* key) {
+  PyObject* item = PyDict_GetItemWithError(dict, key);
+  if (!item) PyErr_Clear();
+  return item;
+}
+
+PyObject* set_item(PyObject* set, std::int64_t index) {
+  Py_ssize_t position = 0;
+  PyObject* key = nullptr;
+  Py_hash_t hash = 0;
+  for (std::int64_t i = 0; _PySet_NextEntry(set, &position, &key, &hash); ++i)
+    if (i == index) return key;
+  return nullptr;
+}
+
+}  // namespace
+
+// Of objects the class: their text may be long.
 std::string call_text(PyObject* arguments) {
   const auto text_of = [](PyObject* value) {
     return PyUnicode_Check(value) || PyLong_Check(value) || PyFloat_Check(value) ||
@@ -61,23 +78,6 @@ std::string call_text(PyObject* arguments) {
       text += (text.empty() ? "" : ", ") + name_of(name) + "=" + text_of(value);
   return "(" + text + ")";
 }
-
-PyObject* item_of(PyObject* dict, PyObject* key) {
-  PyObject* item = PyDict_GetItemWithError(dict, key);
-  if (!item) PyErr_Clear();
-  return item;
-}
-
-PyObject* set_item(PyObject* set, std::int64_t index) {
-  Py_ssize_t position = 0;
-  PyObject* key = nullptr;
-  Py_hash_t hash = 0;
-  for (std::int64_t i = 0; _PySet_NextEntry(set, &position, &key, &hash); ++i)
-    if (i == index) return key;
-  return nullptr;
-}
-
-}  // namespace
 
 std::size_t Sources::Hash::operator()(const Key& key) const {
   std::size_t hash = std::hash<const void*>()(key.key);

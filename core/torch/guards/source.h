@@ -80,6 +80,9 @@ class Sources {
   std::unordered_map<Key, SourceId, Hash> ids_;
 };
 
+// The arguments of a cached call as they are written behind the function. Needs the GIL.
+std::string call_text(PyObject* arguments);
+
 // The keys of a dict in the order in which Python hands them out: an OrderedDict has one of its
 // own. Runs no code of the program.
 cpython::Ref ordered_keys(PyObject* dict);

@@ -1,6 +1,8 @@
 // Functions behind caches. What reads nothing that may change, and gives a plain value, is followed
-// as if there were no cache. Any other is called in truth, as the program would: its result is an
-// object from outside, and a later call is served where the cache has the same.
+// as if there were no cache. Of any other the cache is asked: what it has is an object from
+// outside, and a later call is served where the cache has the same. Where it has nothing, a
+// function that only reads is called in truth, which nobody notices; any other is called where it
+// stands, behind a break, and the next capture finds what it gave.
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/Device.h>
@@ -132,6 +134,21 @@ PyObject* Interpreter::call_cached(PyObject* function, PyObject* const* argument
                           : world_.stop("the program calls a cached function that " + why);
 }
 
+// Follows the function for what it would do. False where it raises, or the capture has ended.
+bool Interpreter::only_reads(PyObject* function, PyObject* const* arguments, std::size_t count,
+                             PyObject* keyword_names) {
+  const record::Session* const session = record::Session::current();
+  const std::size_t operators = session ? session->tape.calls.size() : 0;
+  const bool is_first = world_.effects().all().empty();
+  if (!Ref::steal(call_wrapped(function, arguments, count, keyword_names))) return false;
+  const bool computes = session && session->tape.calls.size() != operators;
+  if (is_first && world_.effects().all().empty() && !computes) return true;
+  world_.stop("the program calls a cached function that " +
+              std::string(computes ? "computes with tensors" : "changes what is outside") +
+              ", and its cache has nothing yet");
+  return false;
+}
+
 PyObject* Interpreter::call_in_truth(PyObject* function, PyObject* const* arguments,
                                      std::size_t count, PyObject* keyword_names) {
   const auto names = keyword_names ? PyTuple_GET_SIZE(keyword_names) : 0;
@@ -139,8 +156,6 @@ PyObject* Interpreter::call_in_truth(PyObject* function, PyObject* const* argume
     if (!hold_argument(arguments[i]))
       return world_.stop("the program calls a cached function with a " +
                          std::string(Py_TYPE(arguments[i])->tp_name) + " of its own");
-  if (!world_.effects().all().empty())
-    return world_.stop("the program calls a cached function after it has changed what is outside");
   const Ref positional = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
   const Ref keywords = names ? Ref::steal(PyDict_New()) : Ref::borrow(Py_None);
   if (!positional || !keywords) return nullptr;
@@ -158,18 +173,22 @@ PyObject* Interpreter::call_in_truth(PyObject* function, PyObject* const* argume
         keywords.get() == Py_None && PyTuple_GET_ITEM(known.arguments.get(), 1) == Py_None)
       return world_.read(known.result.get(), known.source);
   world_.guards().guard_identity(world_.source_of(function), function);
-  CachedResult made{function, both, {}, {}};
-  {
-    const OutsideRecording outside(world_);
-    made.result = guards::call_cached({Ref::borrow(function), both});
-    if (!made.result) PyErr_Clear();
+  CachedResult made{function, both, guards::find_cached(function, both.get()), {}};
+  if (!made.result) {
+    if (!only_reads(function, arguments, count, keyword_names)) {
+      world_.guards().guard_not_cached(world_.source_of(function), both.get());
+      return nullptr;
+    }
+    {
+      const OutsideRecording outside(world_);
+      made.result = guards::call_cached(function, both.get());
+      if (!made.result) PyErr_Clear();
+    }
     // What a guard will find.
     const Ref found = guards::find_cached(function, both.get());
-    if (found.get() != made.result.get() && (!found || !is_primitive(found.get())))
-      made.result = {};
+    if (!made.result || !found || (found.get() != made.result.get() && !is_primitive(found.get())))
+      return world_.stop("the program calls a cached function whose result is not kept");
   }
-  if (!made.result)
-    return world_.stop("the program calls a cached function that fails, or keeps no result");
   made.source = world_.guards().sources().add(SourceKind::kCachedResult, world_.source_of(function),
                                               both.get());
   cached_results_.push_back(made);

@@ -205,6 +205,8 @@ class Interpreter final : public cpython::Evaluator {
                         PyObject* keyword_names);
   PyObject* call_in_truth(PyObject* function, PyObject* const* arguments, std::size_t count,
                           PyObject* keyword_names);
+  bool only_reads(PyObject* function, PyObject* const* arguments, std::size_t count,
+                  PyObject* keyword_names);
   bool hold_argument(PyObject* argument);
   bool expose_arguments(PyObject* const* arguments, std::size_t count);
   // As `use`, of a function or class in C, says.
