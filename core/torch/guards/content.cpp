@@ -61,7 +61,7 @@ constexpr std::array<Row, 33> kRows{{
     {"datetime", "datetime time timezone", Content::kIdentity},
     {"zoneinfo", "ZoneInfo", Content::kIdentity},
     {"re", "Pattern Match", Content::kIdentity},
-    {"operator", "itemgetter", Content::kIdentity},
+    {"operator", "itemgetter attrgetter methodcaller", Content::kIdentity},
     {"types", "GenericAlias UnionType", Content::kIdentity},
     {"typing", "TypeVar ParamSpec TypeVarTuple", Content::kIdentity},
     {"builtins", "property staticmethod classmethod", Content::kIdentity},

@@ -171,6 +171,10 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
         return call_wrapped(callable, arguments, count, keyword_names);
       case LibraryFunction::kCheckpoint:
         return call_checkpointed(arguments, count, keyword_names);
+      case LibraryFunction::kPattern:
+        return call_re_compile(callable, arguments, count, keyword_names);
+      case LibraryFunction::kDispatch:
+        return call_dispatch(callable, arguments, count, keyword_names);
     }
     const TakerScope scope(*this, Taker::kInterpreter);
     PyObject* result = PyObject_Vectorcall(callable, arguments, count, keyword_names);
@@ -250,6 +254,9 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
   }
   if (guards::is_cached_function(callable))
     return call_cached(callable, arguments, count, keyword_names);
+  bool known = false;
+  if (PyObject* result = call_object(callable, arguments, count, keyword_names, known); known)
+    return result;
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = _PyType_Lookup(type, call_name);
   if (method && PyFunction_Check(method) && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -531,12 +538,21 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       return world_.stop("the program formats attributes of objects");
   } else if (std::strcmp(name, "format_map") == 0) {
     return world_.stop("the program formats attributes of objects");
-  } else if (self && (std::strcmp(name, "__reduce_ex__") == 0) && !world_.expose_state(self)) {
-    return nullptr;
+  } else if (self && (std::strcmp(name, "__reduce_ex__") == 0)) {
+    if (!world_.expose_state(self) || !know_instance_dict(self)) return nullptr;
   }
   const TakerScope scope(*this, use == CUse::kReads ? Taker::kReader : Taker::kInterpreter);
   return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
                       c_name(callable), 1);
+}
+
+// C code may hand out the very dict.
+bool Interpreter::know_instance_dict(PyObject* instance) {
+  const SourceId source = world_.source_of(instance);
+  PyObject** const dict = source == kNoSource ? nullptr : _PyObject_GetDictPtr(instance);
+  if (!dict || !*dict) return true;
+  return static_cast<bool>(Ref::steal(world_.read(
+      *dict, world_.guards().sources().add(SourceKind::kInstanceDict, source, nullptr))));
 }
 
 PyObject* Interpreter::call_of_class(PyObject* callable, PyObject* const* arguments,

@@ -196,6 +196,9 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
     if (!session || session->refusal().empty()) return world_.stop("the program warns");
     return cpython::evaluate_unhooked(thread, unrun.hand_on(), throwing);
   }
+  // Looks through a class for C code that copies an instance, and keeps what it finds there.
+  if (file.ends_with("/copyreg.py") && text_of(code->co_qualname) == "_slotnames")
+    return cpython::evaluate_unhooked(thread, unrun.hand_on(), throwing);
   const bool marks_modules = file.ends_with("/torch/_dynamo/mutation_guard.py");
   // TorchDynamo, once used, marks every module that is made.
   if (marks_modules && text_of(code->co_qualname) == "GenerationTracker.tag")

@@ -201,12 +201,24 @@ class Interpreter final : public cpython::Evaluator {
                          PyObject* keyword_names);
   PyObject* call_checkpointed(PyObject* const* arguments, std::size_t count,
                               PyObject* keyword_names);
+  // `out_known`: whether the object's class is one of those that are called here.
+  PyObject* call_object(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                        PyObject* keyword_names, bool& out_known);
+  PyObject* call_getter(PyObject* getter, PyObject* const* arguments, std::size_t count,
+                        PyObject* keyword_names);
+  PyObject* call_numpy(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                       PyObject* keyword_names);
+  PyObject* call_re_compile(PyObject* function, PyObject* const* arguments, std::size_t count,
+                            PyObject* keyword_names);
+  PyObject* call_dispatch(PyObject* dispatch, PyObject* const* arguments, std::size_t count,
+                          PyObject* keyword_names);
   PyObject* call_cached(PyObject* function, PyObject* const* arguments, std::size_t count,
                         PyObject* keyword_names);
   PyObject* call_in_truth(PyObject* function, PyObject* const* arguments, std::size_t count,
                           PyObject* keyword_names);
   bool only_reads(PyObject* function, PyObject* const* arguments, std::size_t count,
                   PyObject* keyword_names);
+  bool know_instance_dict(PyObject* instance);
   bool hold_argument(PyObject* argument);
   bool expose_arguments(PyObject* const* arguments, std::size_t count);
   // As `use`, of a function or class in C, says.

@@ -30,6 +30,19 @@ PyObject* code_of(PyObject* function) {
   return function && PyFunction_Check(function) ? PyFunction_GET_CODE(function) : nullptr;
 }
 
+// Of a function that is defined in `function`; borrowed, or null.
+PyObject* inner_code(PyObject* function, const char* name) {
+  PyObject* const code = code_of(function);
+  PyObject* const constants = code ? reinterpret_cast<PyCodeObject*>(code)->co_consts : nullptr;
+  for (Py_ssize_t i = 0; constants && i < PyTuple_GET_SIZE(constants); ++i) {
+    PyObject* const one = PyTuple_GET_ITEM(constants, i);
+    if (PyCode_Check(one) &&
+        PyUnicode_CompareWithASCIIString(reinterpret_cast<PyCodeObject*>(one)->co_name, name) == 0)
+      return one;
+  }
+  return nullptr;
+}
+
 // Found in the class, below `object` and its like, as a Python function.
 bool is_in_python(PyTypeObject* type, const char* name) {
   const Ref text = Ref::steal(PyUnicode_InternFromString(name));
@@ -72,6 +85,10 @@ LibraryFunction classify_library_function(PyObject* function) {
   if (function == is_compiling) return LibraryFunction::kIsCompiling;
   if (function == tensor_hash) return LibraryFunction::kTensorHash;
   if (checkpoint && function == checkpoint) return LibraryFunction::kCheckpoint;
+  static PyObject* const pattern = find("re", {"_compile"});
+  if (function == pattern) return LibraryFunction::kPattern;
+  static PyObject* const dispatch = inner_code(find("functools", {"singledispatch"}), "dispatch");
+  if (dispatch && code_of(function) == dispatch) return LibraryFunction::kDispatch;
   if (checkpoint && code_of(function) == code_of(wrapped)) return LibraryFunction::kWithoutDynamo;
   return LibraryFunction::kNone;
 }

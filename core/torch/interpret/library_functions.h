@@ -13,6 +13,8 @@ enum class LibraryFunction : std::uint8_t {
   kIsCompiling,    // torch.compiler.is_compiling: libraries ask before they look at values
   kTensorHash,     // torch.Tensor.__hash__, called by name
   kWithoutDynamo,  // switches TorchDynamo off and calls what it wraps
+  kPattern,        // re._compile: has a cache, and works on bytes of its own
+  kDispatch,       // functools.singledispatch's: which function is for a class
   kCheckpoint,     // torch.utils.checkpoint.checkpoint: what to keep is the compiler's choice
 };
 LibraryFunction classify_library_function(PyObject* function);

@@ -3,6 +3,7 @@
 #include <array>
 #include <string_view>
 
+#include "core/cpython/frame/hook.h"
 #include "core/torch/interpret/interpreter.h"
 
 namespace backplane::capture {
@@ -29,6 +30,37 @@ PyObject* Interpreter::call_wrapped(PyObject* wrapper, PyObject* const* argument
   static PyObject* const name = PyUnicode_InternFromString("__wrapped__");
   const Ref wrapped = Ref::steal(attribute(wrapper, name));
   return wrapped ? call(wrapped.get(), arguments, count, keyword_names) : nullptr;
+}
+
+// Of a text the pattern is always the same.
+PyObject* Interpreter::call_re_compile(PyObject* function, PyObject* const* arguments,
+                                       std::size_t count, PyObject* keyword_names) {
+  if (count != 2 || (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) ||
+      !is_primitive(arguments[0]) || !hold_argument(arguments[1]))
+    return world_.stop("the program makes a regular expression in an unusual way");
+  Ref pattern;
+  {
+    const cpython::HookPause pause;
+    pattern = Ref::steal(PyObject_Vectorcall(function, arguments, count, nullptr));
+  }
+  return pattern ? world_.read_constant(pattern.get()) : nullptr;
+}
+
+// What is registered may change: the guards ask again. Its own cache is nobody's business.
+PyObject* Interpreter::call_dispatch(PyObject* dispatch, PyObject* const* arguments,
+                                     std::size_t count, PyObject* keyword_names) {
+  if (count != 1 || (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) ||
+      !PyType_Check(arguments[0]))
+    return world_.stop("the program asks singledispatch in an unusual way");
+  const Ref key = Ref::steal(PyTuple_Pack(1, arguments[0]));
+  Ref answer;
+  if (key) {
+    const cpython::HookPause pause;
+    answer = Ref::steal(PyObject_Call(dispatch, key.get(), nullptr));
+  }
+  if (!answer) return nullptr;
+  world_.guards().guard_answer(dispatch, key.get(), answer.get());
+  return world_.read_constant(answer.get());
 }
 
 PyObject* Interpreter::call_checkpointed(PyObject* const* arguments, std::size_t count,

@@ -24,7 +24,7 @@ struct Row {
   CFunctionKind kind;
 };
 
-constexpr std::array<Row, 34> kFunctions{{
+constexpr std::array<Row, 38> kFunctions{{
     {"builtins",
      "abs all any ascii bin chr divmod format hex max min oct ord pow repr round sorted sum",
      CFunctionKind::kPure},
@@ -41,6 +41,10 @@ constexpr std::array<Row, 34> kFunctions{{
     {"builtins", "vars", CFunctionKind::kVars},
     {"builtins", "locals", CFunctionKind::kLocals},
     {"_collections", "_count_elements", CFunctionKind::kFillsFirst},
+    {"_heapq", "heapify heappush heappop heapreplace heappushpop", CFunctionKind::kFillsFirst},
+    {"_bisect", "bisect_left bisect_right", CFunctionKind::kPure},
+    {"_struct", "calcsize pack unpack unpack_from", CFunctionKind::kPure},
+    {"posix", "fspath", CFunctionKind::kPure},
     {"math", "*", CFunctionKind::kPure},
     {"cmath", "*", CFunctionKind::kPure},
     {"_operator",
@@ -218,6 +222,8 @@ Tables make_tables() {
        {&PyUnicode_Type, &PyBytes_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyTuple_Type,
         &PyRange_Type, &PySlice_Type, &PyFrozenSet_Type, &PyBool_Type, Py_TYPE(Py_None)})
     tables.immutable.insert(type);
+  add_types(tables.immutable, "re", "Pattern Match");
+  add_types(tables.immutable, "datetime", "date timedelta");
   add_types(tables.immutable, "torch", "Size dtype device layout memory_format finfo iinfo");
   for (PyTypeObject* type :
        {&PyList_Type, &PyDict_Type, &PySet_Type, &PyODict_Type, &PyDictKeys_Type,
@@ -235,7 +241,9 @@ Tables make_tables() {
       "accumulate chain combinations compress count cycle dropwhile filterfalse groupby islice "
       "pairwise permutations product repeat starmap takewhile zip_longest");
   add_types(tables.constructible, "functools", "partial");
-  add_types(tables.constructible, "operator", "itemgetter");
+  add_types(tables.constructible, "operator", "itemgetter attrgetter methodcaller");
+  add_types(tables.constructible, "numpy",
+            "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64");
   add_types(tables.constructible, "types", "SimpleNamespace");
   for (PyTypeObject* type : {&PyBaseObject_Type, &PySuper_Type, &PySlice_Type, &PyProperty_Type,
                              &PyStaticMethod_Type, &PyClassMethod_Type, &PyMethod_Type})
