@@ -114,6 +114,28 @@ except (IndexError, BackplaneError) as error:
 """
 
 
+# Two calls, of which the second fails after it was queued.
+QUEUED = """
+import torch, torch_backplane
+
+torch_backplane.device("reference", 0)
+x = torch.ones(3).to("DEVICE")
+doubled, squashed = (torch.compile(f, backend="plugin:reference") for f in (lambda x: x * 2, torch.tanh))
+squashed(doubled(x)).cpu()
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "backplane"])
+def test_a_partition_that_failed_in_its_queue_is_kept(device: str, tmp_path: pathlib.Path) -> None:
+    environment = {"BACKPLANE_REFERENCE_FAILS_AT": "2", "BACKPLANE_REPLAY": str(tmp_path)}
+    done = run_python(QUEUED.replace("DEVICE", device), environment)
+    (file,) = tmp_path.glob("*.bpir")
+    assert "a simulated parity error" in done.stderr
+    assert f"again: backplane replay {file}" in done.stderr
+    assert file.read_text().startswith("// reference:0: ")
+    assert "aten.tanh" in file.read_text() and "aten.mul" not in file.read_text()
+
+
 def test_a_partition_that_failed_runs_by_itself(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/plan/lending.h"
 #include "core/runtime/plan/memory_check.h"
+#include "core/runtime/plan/replay.h"
 #include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime {
@@ -22,7 +23,8 @@ MemoryUse memory_use(bp_workspace_kind kind) {
 
 }  // namespace
 
-CallFrame::CallFrame(CompiledGraph& graph) : graph_(graph), places_(graph.places_.size()) {
+CallFrame::CallFrame(CompiledGraph& graph)
+    : graph_(graph), keeps_failures_(keeps_failures()), places_(graph.places_.size()) {
   std::size_t inputs = 0, outputs = 0;
   for (const auto& p : graph.partitions_) {
     inputs = std::max(inputs, p.inputs.size());
@@ -283,7 +285,7 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
     Status status = p.executable->execute(args);
     return status.ok() && lending ? lending->finish() : status;
   };
-  if (!graph_.timing_.load(std::memory_order_relaxed)) {
+  if (!graph_.timing_.load(std::memory_order_relaxed) && !keeps_failures_) {
     BP_RETURN_IF_ERROR(retried(p.place, execute));
     return step.signals ? wait(p.place) : Status();
   }

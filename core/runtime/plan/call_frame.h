@@ -71,6 +71,8 @@ class CallFrame final : public FallbackRunner::Memory {
   Status retried(std::uint32_t place, Work&& work);
 
   CompiledGraph& graph_;
+  // Each partition is waited for, so that what fails on its queue is known to be its failure.
+  const bool keeps_failures_;
   const Plan* plan_ = nullptr;  // of the current call
   const CompiledGraph::Call* call_ = nullptr;
   DeviceQueue* queue_ = nullptr;

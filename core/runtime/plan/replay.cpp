@@ -19,11 +19,19 @@ std::string file_name(const std::string& graph, const std::string& device,
   return name + ".bpir";
 }
 
+// Null where nothing is kept.
+const char* replay_folder() {
+  const char* const folder = std::getenv("BACKPLANE_REPLAY");
+  return folder != nullptr && *folder != 0 ? folder : nullptr;
+}
+
 }  // namespace
 
+bool keeps_failures() { return replay_folder() != nullptr; }
+
 std::string keep_for_replay(const FailedPartition& failed) {
-  const char* folder = std::getenv("BACKPLANE_REPLAY");
-  if (folder == nullptr || *folder == 0) return {};
+  const char* const folder = replay_folder();
+  if (folder == nullptr) return {};
   const auto part =
       ir::extract(failed.graph, failed.nodes, failed.inputs, failed.outputs, failed.class_values);
   if (!part.ok()) return "; no file for replay: " + part.status().message();

@@ -18,6 +18,9 @@ struct FailedPartition {
   std::string message;
 };
 
+// Whether BACKPLANE_REPLAY names a folder.
+bool keeps_failures();
+
 // What to add to the message: where the file lies, or why there is none. Empty unless
 // BACKPLANE_REPLAY names a folder. A partition that fails again is written once.
 std::string keep_for_replay(const FailedPartition& failed);
