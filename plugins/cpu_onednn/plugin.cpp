@@ -192,12 +192,9 @@ class CpuDevice : public sdk::Device {
     return std::uint64_t{packed_desc(*layout, *type, desc.dims).get_size()};
   }
 
-  Status layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
-                        const sdk::TensorDesc& target_desc, const sdk::Range& target,
-                        const sdk::Order&) override {
-    const bool packs = target_desc.layout.kind == BP_LAYOUT_OPAQUE;
-    const auto layout = parse_layout_id((packs ? target_desc : source_desc).layout.layout_id);
-    const auto type = type_of(source_desc.dtype);
+  Status layout_convert(const sdk::LayoutConversion& c, const sdk::Order&) override {
+    const auto layout = parse_layout_id(c.packed().layout.layout_id);
+    const auto type = type_of(c.source_desc.dtype);
     if (!layout || !type) return Status(BP_DATA_CORRUPT, "an unknown layout");
     const auto desc_of = [&](const sdk::TensorDesc& d) {
       if (d.layout.kind != BP_LAYOUT_OPAQUE) return plain_desc(*layout, *type, d.dims, d.strides);
@@ -206,9 +203,9 @@ class CpuDevice : public sdk::Device {
     };
     std::size_t scratch_bytes = 0;
     const Runnable reorder =
-        make_reorder(desc_of(source_desc), desc_of(target_desc), &scratch_bytes);
+        make_reorder(desc_of(c.source_desc), desc_of(c.target_desc), &scratch_bytes);
     std::vector<std::byte> scratch(scratch_bytes + 64);
-    void* const pointers[] = {source.data(), target.data(), scratch.data()};
+    void* const pointers[] = {c.source.data(), c.target.data(), scratch.data()};
     reorder.run(pointers);
     return {};
   }

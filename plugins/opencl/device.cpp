@@ -161,17 +161,14 @@ Result<std::uint64_t> ClDevice::layout_bytes(const sdk::TensorDesc& desc) {
   return layout->bytes(desc.dims);
 }
 
-Status ClDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
-                                const sdk::TensorDesc& target_desc, const sdk::Range& target,
-                                const sdk::Order& order) {
-  const bool packs = target_desc.layout.kind == BP_LAYOUT_OPAQUE;
-  const sdk::TensorDesc& plain = packs ? source_desc : target_desc;
-  auto layout = kernels::panel_layout(packs ? target_desc : source_desc);
+Status ClDevice::layout_convert(const sdk::LayoutConversion& conversion, const sdk::Order& order) {
+  const bool packs = !conversion.unpacks();
+  auto layout = kernels::panel_layout(conversion.packed());
   if (!layout.ok()) return layout.status();
   BP_SDK_RETURN_IF_ERROR(context_->check());
   std::unique_ptr<Memory> wrapped[2];  // queued work keeps the buffers
   std::byte* addresses[2];
-  const sdk::Range* ranges[] = {&source, &target};
+  const sdk::Range* ranges[] = {&conversion.source, &conversion.target};
   for (std::size_t i = 0; i < 2; ++i) {
     if (ranges[i]->buffer() == nullptr) {
       auto memory = context_->wrap_host(ranges[i]->data(), ranges[i]->bytes());
@@ -181,8 +178,8 @@ Status ClDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::R
     addresses[i] = wrapped[i] ? wrapped[i]->address() : ranges[i]->data();
   }
   Recorder recorder(*context_, queue_of(*context_, order), waits_of(order));
-  auto event = recorder.finish(kernels::convert_panels(*context_, recorder, *layout, plain,
-                                                       addresses[packs ? 0 : 1],
+  auto event = recorder.finish(kernels::convert_panels(*context_, recorder, *layout,
+                                                       conversion.plain(), addresses[packs ? 0 : 1],
                                                        addresses[packs ? 1 : 0], packs));
   if (!event.ok()) return event.status();
   return complete(*context_, order, *event, true);

@@ -23,9 +23,7 @@ class ClDevice final : public sdk::Device {
   Result<std::unique_ptr<sdk::Executable>> compile(const sdk::Subgraph& graph,
                                                    const sdk::CompileOptions& options) override;
   Result<std::uint64_t> layout_bytes(const sdk::TensorDesc& desc) override;
-  Status layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
-                        const sdk::TensorDesc& target_desc, const sdk::Range& target,
-                        const sdk::Order& order) override;
+  Status layout_convert(const sdk::LayoutConversion& conversion, const sdk::Order& order) override;
   Status counters(bp_device_counters& out) override;
   Result<std::unique_ptr<sdk::Stream>> create_stream() override;
   Result<std::unique_ptr<sdk::Event>> create_event() override;

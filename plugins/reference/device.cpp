@@ -238,22 +238,15 @@ sdk::Result<std::uint64_t> ReferenceDevice::layout_bytes(const sdk::TensorDesc& 
   BP_SDK_RETURN_IF_ERROR(check_desc(desc));
   return bytes_of_desc(desc);
 }
-Status ReferenceDevice::layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
-                                       const sdk::TensorDesc& target_desc, const sdk::Range& target,
-                                       const sdk::Order& order) {
-  BP_SDK_RETURN_IF_ERROR(check_desc(source_desc));
-  BP_SDK_RETURN_IF_ERROR(check_desc(target_desc));
-  if (source_desc.dims != target_desc.dims ||
-      type_of(source_desc.dtype) != type_of(target_desc.dtype))
-    return {BP_INVALID_ARGUMENT, "a layout conversion keeps element type and dims"};
-  if (source.bytes() < bytes_of_desc(source_desc) || target.bytes() < bytes_of_desc(target_desc))
-    return {BP_INVALID_ARGUMENT, "a range is smaller than its tensor"};
-  return queues_.submit(
-      order, true,
-      [from = tensor_of(source_desc, source), to = tensor_of(target_desc, target)]() -> Status {
-        convert_layout(to, from);
-        return {};
-      });
+Status ReferenceDevice::layout_convert(const sdk::LayoutConversion& c, const sdk::Order& order) {
+  BP_SDK_RETURN_IF_ERROR(check_desc(c.source_desc));
+  BP_SDK_RETURN_IF_ERROR(check_desc(c.target_desc));
+  return queues_.submit(order, true,
+                        [from = tensor_of(c.source_desc, c.source),
+                         to = tensor_of(c.target_desc, c.target)]() -> Status {
+                          convert_layout(to, from);
+                          return {};
+                        });
 }
 
 std::uint32_t ReferenceDevice::check_blob(std::string_view requirement) {

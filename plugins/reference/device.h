@@ -66,8 +66,7 @@ class ReferenceDevice final : public MinimalDevice {
   sdk::Result<std::unique_ptr<sdk::Stream>> create_stream() override;
   sdk::Result<std::unique_ptr<sdk::Event>> create_event() override;
   sdk::Result<std::uint64_t> layout_bytes(const sdk::TensorDesc& desc) override;
-  sdk::Status layout_convert(const sdk::TensorDesc& source_desc, const sdk::Range& source,
-                             const sdk::TensorDesc& target_desc, const sdk::Range& target,
+  sdk::Status layout_convert(const sdk::LayoutConversion& conversion,
                              const sdk::Order& order) override;
   std::uint32_t check_blob(std::string_view requirement) override;
   sdk::Result<std::unique_ptr<sdk::Executable>> load(std::span<const std::byte> blob) override;

@@ -1,10 +1,12 @@
 // Programs on a device that cannot read the host's memory.
 #include <gtest/gtest.h>
+#include <backplane/sdk/counted_memory.hpp>
 #include <backplane/sdk/host_kernels.hpp>
 #include <backplane/sdk/testing/graph_builder.hpp>
 #include <backplane/sdk/testing/host.hpp>
 
 #include <array>
+#include <optional>
 
 namespace backplane::sdk {
 namespace {
@@ -114,6 +116,74 @@ TEST_F(DeviceMemoryTest, ConstantsAndNumbersAreBroughtThere) {
   const Status status = run(out);
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(out, (std::array<float, 2>{10.5F, 40.5F}));
+}
+
+class Strictly final : public Device {
+ public:
+  DeviceInfo info() const override { return {}; }
+  Result<Buffer> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  Status copy(const Copy&, const Order&) override { return {BP_UNSUPPORTED, "no copies"}; }
+  Claims claims(const GraphView&) override { return {}; }
+  Result<std::unique_ptr<Executable>> compile(const Subgraph&, const CompileOptions&) override {
+    return Status(BP_UNSUPPORTED, "no programs");
+  }
+  const CountedMemory& memory() const { return memory_; }
+
+ private:
+  CountedMemory memory_{64, [](std::size_t bytes) -> Result<Buffer> {
+                          return Buffer(take(bytes), bytes, [](void*) {});
+                        }};
+};
+
+TEST_F(DeviceMemoryTest, ConstantsLieInWhatADeviceAllocates) {
+  Strictly device;
+  const auto write = [](std::byte* to, const void* from, std::size_t bytes) -> Status {
+    std::memcpy(to, from, bytes);
+    return {};
+  };
+  ASSERT_TRUE(program_->use_device_memory(device, write).ok());
+  EXPECT_EQ(device.memory().live_bytes(), sizeof factor_);
+  std::array<float, 2> out{};
+  const Status status = run(out);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(out, (std::array<float, 2>{10.5F, 40.5F}));
+  program_ = nullptr;
+  EXPECT_EQ(device.memory().live_bytes(), 0U);
+
+  const auto fails = [](std::byte*, const void*, std::size_t) -> Status {
+    return {BP_DEVICE_LOST, "no link"};
+  };
+  const GraphView view(graph_);
+  ProgramExecutable program(view, step_per_node(view), table_.factory());
+  EXPECT_EQ(program.use_device_memory(device, fails).message(), "no link");
+  EXPECT_EQ(device.memory().live_bytes(), 0U);
+}
+
+TEST(CountedMemoryTest, HasALimitAndAPeak) {
+  detail::g_host = &testing::host_api();
+  std::optional<Buffer> kept;
+  {
+    const CountedMemory memory(100);
+    auto first = memory.allocate(60);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(memory.allocate(41).status().message(),
+              "out of device memory: 41 bytes wanted, 60 of 100 in use");
+    EXPECT_EQ(memory.allocate(SIZE_MAX).status().code(), bp_code{BP_OUT_OF_MEMORY});
+    EXPECT_EQ(memory.live_bytes(), 60U);
+    auto second = memory.allocate(40);
+    ASSERT_TRUE(second.ok());
+    EXPECT_EQ(memory.live_bytes(), 100U);
+    kept = std::move(*second);
+    { const Buffer gone = std::move(*first); }
+    EXPECT_EQ(memory.live_bytes(), 40U);
+    EXPECT_EQ(memory.peak_bytes(), 100U);
+    std::memset(kept->data(), 1, 40);
+  }
+  std::memset(kept->data(), 2, 40);  // buffers outlive what counts them
+  const CountedMemory failing(
+      100, [](std::size_t) -> Result<Buffer> { return Status(BP_DEVICE_LOST, "gone"); });
+  EXPECT_EQ(failing.allocate(1).status().message(), "gone");
+  EXPECT_EQ(failing.live_bytes(), 0U);
 }
 
 }  // namespace

@@ -108,6 +108,12 @@ class Order {
   std::size_t wait_count() const { return order_.wait_count; }
   Event* wait(std::size_t i) const { return reinterpret_cast<Event*>(order_.waits[i]); }
   Event* signal() const { return reinterpret_cast<Event*>(order_.signal); }
+  // Of work that is waited for.
+  Order without_signal() const {
+    Order out = *this;
+    out.order_.signal = nullptr;
+    return out;
+  }
 
  private:
   bp_order order_{};
@@ -329,6 +335,15 @@ struct TensorDesc {
   bp_layout layout;
 };
 
+// Of one tensor, from one layout to another; of equal element type and dims.
+struct LayoutConversion {
+  TensorDesc source_desc, target_desc;
+  Range source, target;
+  bool unpacks() const { return target_desc.layout.kind != BP_LAYOUT_OPAQUE; }
+  const TensorDesc& packed() const { return unpacks() ? source_desc : target_desc; }
+  const TensorDesc& plain() const { return unpacks() ? target_desc : source_desc; }
+};
+
 // One device. Everything below the line has a default; overriding one fills its table entry.
 class Device {
  public:
@@ -366,9 +381,8 @@ class Device {
   virtual Result<std::uint64_t> layout_bytes(const TensorDesc& /*desc*/) {
     return Status(BP_UNSUPPORTED, "no opaque layouts");
   }
-  virtual Status layout_convert(const TensorDesc& /*source_desc*/, const Range& /*source*/,
-                                const TensorDesc& /*target_desc*/, const Range& /*target*/,
-                                const Order& /*order*/) {
+  // The ranges hold what the descriptions and layout_bytes say.
+  virtual Status layout_convert(const LayoutConversion& /*conversion*/, const Order& /*order*/) {
     return Status(BP_UNSUPPORTED, "no opaque layouts");
   }
   // BP_BLOB_*: what a blob with this requirement is worth here.

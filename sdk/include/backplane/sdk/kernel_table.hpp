@@ -39,6 +39,9 @@ class StridedCopy final : public Kernel {
   }
   TensorSpec source_, target_;
 };
+inline Result<std::unique_ptr<Kernel>> strided_copy(const StepContext& step) {
+  return std::make_unique<StridedCopy>(step.operand(0), step.result());
+}
 
 struct KernelRow {
   using Make = std::function<Result<std::unique_ptr<Kernel>>(const StepContext&)>;
@@ -54,6 +57,8 @@ struct KernelRow {
   bool dense = true;
   std::size_t max_rank = 8;
   Refuse refuse{};  // what else it cannot do
+  // Instead of `make` where an operand has a layout of the plugin's own; all others come dense.
+  Make make_packed{};
 };
 
 namespace detail {
@@ -61,7 +66,8 @@ namespace detail {
 // A kernel that wants its tensors dense, with the copies before and after it.
 class DenseKernel final : public Kernel {
  public:
-  static Result<std::unique_ptr<Kernel>> make(const StepContext& context, const KernelRow& row,
+  static Result<std::unique_ptr<Kernel>> make(const StepContext& context,
+                                              const KernelRow::Make& make_inner,
                                               const KernelFactory& copies) {
     std::vector<TensorSpec> specs = context.specs();
     auto made = std::make_unique<DenseKernel>();
@@ -85,7 +91,7 @@ class DenseKernel final : public Kernel {
     };
     BP_SDK_RETURN_IF_ERROR(plan(context.step().operands, false, made->operands_));
     BP_SDK_RETURN_IF_ERROR(plan(context.step().results, true, made->results_));
-    auto inner = row.make(StepContext(context.graph(), context.step(), specs, context.dims()));
+    auto inner = make_inner(StepContext(context.graph(), context.step(), specs, context.dims()));
     if (!inner.ok() || (made->operands_.empty() && made->results_.empty())) return inner;
     made->inner_ = std::move(*inner);
     made->operand_count_ = context.step().operands.size();
@@ -140,10 +146,7 @@ class KernelTable {
   // left out, the plugin's memory is such that this code can reach it.
   explicit KernelTable(std::vector<KernelRow> rows, KernelFactory copies = {})
       : rows_(std::move(rows)), copies_(std::move(copies)) {
-    if (!copies_)
-      copies_ = [](const StepContext& step) -> Result<std::unique_ptr<Kernel>> {
-        return std::make_unique<StridedCopy>(step.operand(0), step.result());
-      };
+    if (!copies_) copies_ = strided_copy;
     for (std::size_t i = 0; i < rows_.size(); ++i) index_[rows_[i].op] = i;  // the last one counts
   }
   KernelTable(const KernelTable&) = delete;  // its factory refers to it
@@ -190,7 +193,9 @@ class KernelTable {
       const KernelRow* row = find(step.node().op());
       if (row == nullptr)
         return Status(BP_UNSUPPORTED, "no kernel for " + std::string(step.node().op()));
-      return row->dense ? detail::DenseKernel::make(step, *row, copies_) : row->make(step);
+      const bool packed = row->make_packed && step.has_opaque_operand();
+      const KernelRow::Make& make = packed ? row->make_packed : row->make;
+      return row->dense || packed ? detail::DenseKernel::make(step, make, copies_) : make(step);
     };
   }
   std::shared_ptr<ProgramExecutable> compile(const Subgraph& graph,

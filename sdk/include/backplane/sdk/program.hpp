@@ -71,6 +71,21 @@ class ProgramExecutable : public Executable {
     return {};
   }
 
+  // As above, with constants in memory that `device` allocates.
+  Status use_device_memory(
+      Device& device,
+      const std::function<Status(std::byte* to, const void* from, std::size_t bytes)>& write) {
+    return use_device_memory(
+        {[&](const void* data, std::size_t bytes) -> Result<std::shared_ptr<std::byte>> {
+           auto made = device.allocate(bytes);
+           if (!made.ok()) return made.status();
+           auto memory = std::make_shared<Buffer>(std::move(*made));
+           BP_SDK_RETURN_IF_ERROR(write(memory->data(), data, bytes));
+           return std::shared_ptr<std::byte>(memory, memory->data());
+         },
+         write});
+  }
+
   Result<std::uint64_t> workspace_bytes(std::span<const std::int64_t> dims) override {
     if (lends_intermediates_) return std::uint64_t{0};
     auto found = instance(dims);

@@ -57,6 +57,12 @@ class StepContext {
     return i < step_.operands.size() && step_.operands[i] != BP_NONE;
   }
   const TensorSpec& operand(std::size_t i) const { return specs_[step_.operands[i]]; }
+  // Whether one lies in a layout of the plugin's own.
+  bool has_opaque_operand() const {
+    return std::any_of(step_.operands.begin(), step_.operands.end(), [this](std::uint32_t value) {
+      return value != BP_NONE && specs_[value].layout.kind == BP_LAYOUT_OPAQUE;
+    });
+  }
   // Of a value among the step's operands.
   std::optional<std::size_t> find_position(std::uint32_t value) const {
     const auto at = std::find(step_.operands.begin(), step_.operands.end(), value);

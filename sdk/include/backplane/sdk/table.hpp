@@ -2,6 +2,7 @@
 #pragma once
 
 #include <backplane/sdk/device.hpp>
+#include <backplane/sdk/tensor_spec.hpp>
 
 #include <array>
 #include <mutex>
@@ -65,6 +66,29 @@ inline bool lies_in_its_buffer(const bp_range& range) {
   if (range.buffer == nullptr) return true;
   const std::uint64_t bytes = reinterpret_cast<const Buffer*>(range.buffer)->bytes();
   return range.offset_bytes <= bytes && range.size_bytes <= bytes - range.offset_bytes;
+}
+
+// Before a vendor's code sees it: one tensor, known layouts, and ranges that are large enough.
+inline Status check_conversion(Device& device, const LayoutConversion& conversion) {
+  const TensorDesc &from = conversion.source_desc, &to = conversion.target_desc;
+  if (from.dims != to.dims || !(from.dtype == to.dtype))
+    return {BP_INVALID_ARGUMENT, "a layout conversion keeps element type and dims"};
+  const auto check = [&](const TensorDesc& desc, const Range& range) -> Status {
+    std::uint64_t bytes = 0;
+    if (desc.layout.kind == BP_LAYOUT_STRIDED) {
+      bytes = static_cast<std::uint64_t>(
+          TensorSpec{desc.dtype, desc.dims, desc.strides, desc.layout}.span_bytes());
+    } else {
+      auto packed = device.layout_bytes(desc);
+      if (!packed.ok()) return packed.status();
+      bytes = *packed;
+    }
+    if (range.bytes() >= bytes) return {};
+    return {BP_INVALID_ARGUMENT, "a range has " + std::to_string(range.bytes()) +
+                                     " bytes, its tensor " + std::to_string(bytes)};
+  };
+  BP_SDK_RETURN_IF_ERROR(check(from, conversion.source));
+  return check(to, conversion.target);
 }
 
 // What is written in a node that these headers have no word for.
@@ -398,9 +422,11 @@ struct Table {
       BP_SDK_RETURN_IF_ERROR(check_size(target_desc));
       if (!detail::lies_in_its_buffer(*source) || !detail::lies_in_its_buffer(*target))
         return {BP_INVALID_ARGUMENT, "a conversion reaches past the end of its buffer"};
-      return device(d).layout_convert(detail::desc_from(source_desc), Range(*source),
-                                      detail::desc_from(target_desc), Range(*target),
-                                      Order(*order));
+      const LayoutConversion conversion{detail::desc_from(source_desc),
+                                        detail::desc_from(target_desc), Range(*source),
+                                        Range(*target)};
+      BP_SDK_RETURN_IF_ERROR(detail::check_conversion(device(d), conversion));
+      return device(d).layout_convert(conversion, Order(*order));
     });
   }
 

@@ -4,6 +4,8 @@
 #include <backplane/sdk/device.hpp>
 
 #include <functional>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 namespace backplane::sdk {
@@ -12,6 +14,34 @@ namespace backplane::sdk {
 // reads the transpose of a weight, and the layout is to be one of the weight.
 using WeightLayout =
     std::function<std::uint64_t(const NodeView& node, std::size_t operand, bool turned)>;
+
+// Where a product of two matrices has its operands: result[rows, columns] = left[rows, depth] ×
+// weight + bias[columns].
+struct ProductOperands {
+  std::size_t left, weight;
+  std::optional<std::size_t> bias;
+  bool transposed;  // the weight is [columns, depth]
+};
+// Of aten.linear, aten.mm, and aten.addmm where that adds a bias per column and nothing is scaled.
+inline std::optional<ProductOperands> find_product(const NodeView& node) {
+  std::optional<ProductOperands> found;
+  if (node.op() == "aten.linear") {
+    found = {0, 1, std::nullopt, true};
+    if (node.has_operand(2)) found->bias = 2;
+  } else if (node.op() == "aten.mm") {
+    found = {0, 1, std::nullopt, false};
+  } else if (node.op() == "aten.addmm") {
+    const auto is_one = [&](std::string_view name) {
+      return !node.is_dim_class(name) && node.real_or(name, 1) == 1;
+    };
+    const ValueView bias = node.operand(0), result = node.result();
+    if (is_one("alpha") && is_one("beta") && bias.rank() == 1 && result.rank() == 2 &&
+        bias.dims()[0] == result.dims()[1])
+      found = {1, 2, 0, false};
+  }
+  if (found && node.operand(found->weight).rank() != 2) found.reset();
+  return found;
+}
 
 namespace detail {
 

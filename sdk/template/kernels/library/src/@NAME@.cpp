@@ -48,27 +48,25 @@ class Library {
 
 // ---- Weights in the library's order -----------------------------------------------------------
 
-enum Order : std::uint64_t { kOfColumns = 1, kOfRows = 2 };  // layout_id
+enum Order : std::uint64_t { kPlain = 1, kTransposed = 2 };  // layout_id
 
 // A weight that a product reads: as aten.mm has it, [depth, columns], or as aten.linear does.
 struct Weight {
   std::int64_t depth, columns, row_stride, column_stride;
 
-  Weight(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides, bool of_rows)
-      : depth(dims[of_rows ? 1 : 0]),
-        columns(dims[of_rows ? 0 : 1]),
-        row_stride(strides[of_rows ? 1 : 0]),
-        column_stride(strides[of_rows ? 0 : 1]) {}
+  Weight(std::span<const std::int64_t> dims, std::span<const std::int64_t> strides, bool transposed)
+      : depth(dims[transposed ? 1 : 0]),
+        columns(dims[transposed ? 0 : 1]),
+        row_stride(strides[transposed ? 1 : 0]),
+        column_stride(strides[transposed ? 0 : 1]) {}
   std::size_t packed_bytes() const { return lib_packed_bytes(depth, columns); }
 };
 
 // The order in which a node reads its operand best; 0: as it is.
 std::uint64_t wanted_order(const bp::NodeView& node, std::size_t operand, bool turned) {
-  const std::string_view op = node.op();
-  if (op == "aten.linear" && operand == 1 && !turned) return kOfRows;
-  if ((op == "aten.mm" && operand == 1) || (op == "aten.addmm" && operand == 2))
-    return turned ? kOfRows : kOfColumns;
-  return 0;
+  const auto product = bp::find_product(node);
+  if (!product || product->weight != operand) return 0;
+  return product->transposed != turned ? kTransposed : kPlain;
 }
 
 // ---- Products ---------------------------------------------------------------------------------
@@ -76,19 +74,15 @@ std::uint64_t wanted_order(const bp::NodeView& node, std::size_t operand, bool t
 // aten.linear(x, weight, bias?), aten.mm(x, weight), aten.addmm(bias, x, weight)
 class Product final : public bp::Kernel {
  public:
-  Product(const Library& library, const bp::StepContext& step, std::size_t left,
-          std::optional<std::size_t> bias)
+  Product(const Library& library, const bp::StepContext& step, const bp::ProductOperands& at)
       : library_(library),
-        left_(left),
-        bias_(bias),
-        weight_(step.operand(left + 1).dims, step.operand(left + 1).strides,
-                is_packed(step, left) ? step.operand(left + 1).layout.layout_id == kOfRows
-                                      : step.node().op() == "aten.linear"),
-        packed_(is_packed(step, left)) {
+        at_(at),
+        weight_(step.operand(at.weight).dims, step.operand(at.weight).strides, at.transposed),
+        packed_(step.operand(at.weight).layout.kind == BP_LAYOUT_OPAQUE) {
     product_.columns = step.result().dims.back();
     product_.rows = product_.columns == 0 ? 0 : step.result().elements() / product_.columns;
     product_.depth = weight_.depth;
-    product_.has_bias = bias.has_value();
+    product_.has_bias = at.bias.has_value();
     product_.activation = LIB_IDENTITY;
     constexpr std::size_t kAlignment = 64;  // of what follows the workspace
     workspace_bytes_ =
@@ -100,57 +94,42 @@ class Product final : public bp::Kernel {
   }
   Status run(const bp::KernelCall& call) const override {
     using bp::host_kernels::in, bp::host_kernels::out;
-    const void* packed = call.operands[left_ + 1];
+    const void* packed = call.operands[at_.weight];
     if (!packed_) {
       std::byte* const made = call.scratch + workspace_bytes_;
       if (const lib_code code =
-              lib_pack(library_.get(), weight_.depth, weight_.columns, in(call, left_ + 1),
+              lib_pack(library_.get(), weight_.depth, weight_.columns, in(call, at_.weight),
                        weight_.row_stride, weight_.column_stride, made);
           code != LIB_OK)
         return library_error("lib_pack", code);
       packed = made;
     }
-    const lib_code code = lib_multiply(library_.get(), &product_, in(call, left_), packed,
-                                       bias_ ? in(call, *bias_) : nullptr, out(call), call.scratch);
+    const lib_code code =
+        lib_multiply(library_.get(), &product_, in(call, at_.left), packed,
+                     at_.bias ? in(call, *at_.bias) : nullptr, out(call), call.scratch);
     return code == LIB_OK ? Status() : library_error("lib_multiply", code);
   }
 
  private:
-  static bool is_packed(const bp::StepContext& step, std::size_t left) {
-    return step.operand(left + 1).layout.kind == BP_LAYOUT_OPAQUE;
-  }
-
   const Library& library_;
-  std::size_t left_;
-  std::optional<std::size_t> bias_;
+  bp::ProductOperands at_;
   Weight weight_;
   bool packed_;
   lib_product product_{};
   std::size_t workspace_bytes_ = 0;
 };
 
-// aten.addmm where the sum is more than a bias along columns: the SDK's kernel.
-bool is_plain_sum(const bp::NodeView& node) {
-  return node.real_or("alpha", 1) == 1 && node.real_or("beta", 1) == 1 &&
-         node.operand(0).rank() == 1 && node.operand(0).dims()[0] == node.result().dims()[1];
-}
-
 // What the device computes: whatever has no row here runs on the CPU. Of two rows with one name the
 // later counts, so that the library's products replace the plain ones.
 std::vector<bp::KernelRow> rows(const Library& library) {
-  using Made = Result<std::unique_ptr<bp::Kernel>>;
   std::vector<bp::KernelRow> rows = bp::host_kernels::rows();
-  rows.push_back({"aten.linear", [&library](const bp::StepContext& step) -> Made {
-                    return std::make_unique<Product>(
-                        library, step, 0, step.has_operand(2) ? std::optional(2) : std::nullopt);
-                  }});
-  rows.push_back({"aten.mm", [&library](const bp::StepContext& step) -> Made {
-                    return std::make_unique<Product>(library, step, 0, std::nullopt);
-                  }});
-  rows.push_back({"aten.addmm", [&library](const bp::StepContext& step) -> Made {
-                    if (!is_plain_sum(step.node())) return bp::host_kernels::addmm(step);
-                    return std::make_unique<Product>(library, step, 1, 0);
-                  }});
+  for (const char* const op : {"aten.linear", "aten.mm", "aten.addmm"})
+    rows.push_back(
+        {op, [&library](const bp::StepContext& step) -> Result<std::unique_ptr<bp::Kernel>> {
+           const auto operands = bp::find_product(step.node());
+           if (!operands) return bp::host_kernels::addmm(step);  // of scaled terms, or of matrices
+           return std::make_unique<Product>(library, step, *operands);
+         }});
   return rows;
 }
 
@@ -181,11 +160,7 @@ class Device final : public bp::Device {
   bp::Claims claims(const bp::GraphView& graph) override { return table_.claims(graph); }
   Result<std::unique_ptr<bp::Executable>> compile(const bp::Subgraph& graph,
                                                   const bp::CompileOptions& options) override {
-    auto layouts = bp::choose_weight_layouts(
-        graph, options, [](const bp::NodeView& node, std::size_t operand, bool turned) {
-          if (node.op() == "aten.addmm" && !is_plain_sum(node)) return std::uint64_t{0};
-          return wanted_order(node, operand, turned);
-        });
+    auto layouts = bp::choose_weight_layouts(graph, options, wanted_order);
     return std::make_unique<bp::QueuedProgram>(queues_, table_.compile(graph, std::move(layouts)));
   }
 
@@ -195,29 +170,26 @@ class Device final : public bp::Device {
   // Weights are packed once for each version that they have, by these two.
   Result<std::uint64_t> layout_bytes(const bp::TensorDesc& desc) override {
     const std::uint64_t order = desc.layout.layout_id;
-    if ((order != kOfColumns && order != kOfRows) || desc.dims.size() != 2 ||
+    if ((order != kPlain && order != kTransposed) || desc.dims.size() != 2 ||
         desc.dtype != bp::kFloat32)
       return Status(BP_DATA_CORRUPT, "not an order of the library");
     return static_cast<std::uint64_t>(
-        Weight(desc.dims, desc.dims, order == kOfRows).packed_bytes());
+        Weight(desc.dims, desc.dims, order == kTransposed).packed_bytes());
   }
-  Status layout_convert(const bp::TensorDesc& source_desc, const bp::Range& source,
-                        const bp::TensorDesc& target_desc, const bp::Range& target,
-                        const bp::Order& order) override {
-    const bool back = source_desc.layout.kind == BP_LAYOUT_OPAQUE;
-    if (back && target_desc.layout.kind == BP_LAYOUT_OPAQUE)
+  Status layout_convert(const bp::LayoutConversion& c, const bp::Order& order) override {
+    if (c.plain().layout.kind == BP_LAYOUT_OPAQUE)
       return {BP_UNSUPPORTED, "from one order of the library to another"};
-    const bp::TensorDesc& packed = back ? source_desc : target_desc;
-    const bp::TensorDesc& plain = back ? target_desc : source_desc;
-    if (auto bytes = layout_bytes(packed); !bytes.ok()) return bytes.status();
-    const Weight weight(plain.dims, plain.strides, packed.layout.layout_id == kOfRows);
-    return queues_.submit(order, true, [=, this]() -> Status {
+    const Weight weight(c.plain().dims, c.plain().strides,
+                        c.packed().layout.layout_id == kTransposed);
+    return queues_.submit(order, true, [this, c, weight]() -> Status {
       const lib_code code =
-          back ? lib_unpack(library_.get(), weight.depth, weight.columns, source.data(),
-                            target.data<float>(), weight.row_stride, weight.column_stride)
-               : lib_pack(library_.get(), weight.depth, weight.columns, source.data<float>(),
-                          weight.row_stride, weight.column_stride, target.data());
-      return code == LIB_OK ? Status() : library_error(back ? "lib_unpack" : "lib_pack", code);
+          c.unpacks()
+              ? lib_unpack(library_.get(), weight.depth, weight.columns, c.source.data(),
+                           c.target.data<float>(), weight.row_stride, weight.column_stride)
+              : lib_pack(library_.get(), weight.depth, weight.columns, c.source.data<float>(),
+                         weight.row_stride, weight.column_stride, c.target.data());
+      return code == LIB_OK ? Status()
+                            : library_error(c.unpacks() ? "lib_unpack" : "lib_pack", code);
     });
   }
 
