@@ -33,6 +33,15 @@ bool shows_warning_of_c(std::string_view file, std::string_view function) {
          (function == "WarningMessage.__init__" || function == "_showwarnmsg");
 }
 
+// Python that C code imports and calls for itself: it looks through a class for names, which it
+// keeps there, and takes apart what a match is to be replaced with.
+bool serves_c_code(std::string_view file, std::string_view function) {
+  if (file.ends_with("/copyreg.py")) return function == "_slotnames";
+  return file.ends_with("/re/__init__.py") &&
+         (function == "_subx" || function == "_subx.<locals>.filter" ||
+          function == "_compile_template");
+}
+
 bool guard_under(World& world, PyTypeObject* type, PyObject* name, PyObject* function) {
   PyObject* found = _PyType_Lookup(type, name);
   if (!found) return false;
@@ -196,8 +205,7 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
     if (!session || session->refusal().empty()) return world_.stop("the program warns");
     return cpython::evaluate_unhooked(thread, unrun.hand_on(), throwing);
   }
-  // Looks through a class for C code that copies an instance, and keeps what it finds there.
-  if (file.ends_with("/copyreg.py") && text_of(code->co_qualname) == "_slotnames")
+  if (serves_c_code(file, text_of(code->co_qualname)))
     return cpython::evaluate_unhooked(thread, unrun.hand_on(), throwing);
   const bool marks_modules = file.ends_with("/torch/_dynamo/mutation_guard.py");
   // TorchDynamo, once used, marks every module that is made.
