@@ -30,8 +30,9 @@ Order sorted_order(const T* v, int64_t n, bool descending) {
 }
 
 // The first k of each run in order: values and positions. Either result may be -1: none.
-void write_sorted(const Frame& f, int64_t dim, bool descending, int64_t k, int64_t values,
-                  int64_t positions) {
+template <class MakeOrder>
+void write_first(const Frame& f, int64_t dim, int64_t k, int64_t values, int64_t positions,
+                 const MakeOrder& make_order) {
   const Tensor in = f.in(0).moved_last(dim);
   const int64_t n = in.dims.back(), rows = n ? in.elements() / n : 0;
   in_real_domain(in.type, [&]<class T>(T) {
@@ -39,7 +40,7 @@ void write_sorted(const Frame& f, int64_t dim, bool descending, int64_t k, int64
     std::vector<T> best;
     Order at;
     for (int64_t r = 0; r < rows; ++r) {
-      const Order order = sorted_order(v.data() + r * n, n, descending);
+      const Order order = make_order(v.data() + r * n, n);
       for (int64_t i = 0; i < k; ++i) {
         at.push_back(order[i]);
         best.push_back(v[r * n + order[i]]);
@@ -48,6 +49,11 @@ void write_sorted(const Frame& f, int64_t dim, bool descending, int64_t k, int64
     if (values >= 0 && f.wants(values)) store(f.out(values).moved_last(dim), best);
     if (positions >= 0 && f.wants(positions)) store(f.out(positions).moved_last(dim), at);
   });
+}
+void write_sorted(const Frame& f, int64_t dim, bool descending, int64_t k, int64_t values,
+                  int64_t positions) {
+  write_first(f, dim, k, values, positions,
+              [&](const auto* v, int64_t n) { return sorted_order(v, n, descending); });
 }
 int64_t run_length(const Frame& f, int64_t dim) { return f.in(0).moved_last(dim).dims.back(); }
 void run_sort(const Frame& f) {
@@ -59,8 +65,28 @@ void run_argsort(const Frame& f) {
   write_sorted(f, dim, f.flag("descending", false), run_length(f, dim), -1, 0);
 }
 void run_msort(const Frame& f) { write_sorted(f, 0, false, run_length(f, 0), 0, -1); }
+// PyTorch leaves equals where its algorithm does.
+template <class T>
+Order largest_first(const T* v, int64_t n, bool descending, int64_t k) {
+  Order order(n);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  const auto less = [&](int64_t a, int64_t b) {
+    return descending ? before(v[b], v[a]) : before(v[a], v[b]);
+  };
+  if (k == 0) return order;
+  if (k * 64 <= n) {
+    std::partial_sort(order.begin(), order.begin() + k, order.end(), less);
+  } else {
+    std::nth_element(order.begin(), order.begin() + k - 1, order.end(), less);
+    std::sort(order.begin(), order.begin() + k - 1, less);
+  }
+  return order;
+}
 void run_topk(const Frame& f) {
-  write_sorted(f, f.integer("dim", -1), f.flag("largest", true), f.integer("k", 1), 0, 1);
+  const int64_t k = f.integer("k", 1);
+  write_first(f, f.integer("dim", -1), k, 0, 1, [&](const auto* v, int64_t n) {
+    return largest_first(v, n, f.flag("largest", true), k);
+  });
 }
 
 // pick(values of a run, its rising order) -> position.

@@ -99,10 +99,28 @@ MadeKernel logcumsumexp(const StepContext& context) {
   });
 }
 
+enum class Ties : std::uint8_t { kStayInOrder, kAsTopkOfPyTorch };
+
+// The first `limit` of the order. PyTorch's topk leaves equals where its algorithm does.
+template <class Less>
+void put_first(std::vector<std::int64_t>& order, std::int64_t limit, Ties ties, const Less& less) {
+  const auto begin = order.begin(), end = order.end();
+  if (ties == Ties::kStayInOrder)
+    std::stable_sort(begin, end, less);
+  else if (limit * 64 <= std::ssize(order))
+    std::partial_sort(begin, begin + limit, end, less);
+  else {
+    std::nth_element(begin, begin + limit - 1, end, less);
+    std::sort(begin, begin + limit - 1, less);
+  }
+}
+
 // Values in order and where they were. `limit` results a line; sorted within them.
-MadeKernel ordered(const StepContext& context, bool descending, std::int64_t limit) {
+MadeKernel ordered(const StepContext& context, bool descending, std::int64_t limit,
+                   Ties ties = Ties::kStayInOrder) {
   const Type type = known_type(context.operand(0).dtype);
-  return make_kernel([lines = lines_of(context), type, descending, limit](const KernelCall& call) {
+  return make_kernel([lines = lines_of(context), type, descending, limit,
+                      ties](const KernelCall& call) {
     const std::int64_t count = lines.others.rows();
     if (count * lines.length == 0 || limit == 0) return;
     const Domain domain = is_float(type) ? Domain::kF64 : Domain::kI64;
@@ -117,7 +135,7 @@ MadeKernel ordered(const StepContext& context, bool descending, std::int64_t lim
         std::iota(order.begin(), order.end(), std::int64_t{0});
         // NaN counts as the largest.
         const auto less = [](T a, T b) { return b != b ? a == a : a < b; };
-        std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+        put_first(order, limit, ties, [&](std::int64_t a, std::int64_t b) {
           const T x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
           return descending ? less(y, x) : less(x, y);
         });
@@ -153,7 +171,8 @@ MadeKernel sort(const StepContext& context) {
   return ordered(context, context.node().bool_or("descending", false), line_length(context));
 }
 MadeKernel topk(const StepContext& context) {
-  return ordered(context, context.node().bool_or("largest", true), context.int_or("k", 1));
+  return ordered(context, context.node().bool_or("largest", true), context.int_or("k", 1),
+                 Ties::kAsTopkOfPyTorch);
 }
 
 constexpr KernelRow kRows[] = {
