@@ -223,10 +223,10 @@ class Builder {
     }
     Descriptors made;
     std::vector<PostOpOperand> operands;
+    memory::desc chained_desc = plain(target);  // of the tensors that post-ops read
     const auto attempt = [&](const memory::desc& s, const memory::desc& w, const memory::desc& t) {
       operands.clear();
       dnnl::post_ops ops = norm_ops(target.rank());
-      const memory::desc chained_desc = plain(target);
       append_post_ops(context_, first, chain_, chained_desc, ops, operands);
       dnnl::primitive_attr attr = user_scratchpad();
       attr.set_post_ops(ops);
@@ -245,6 +245,11 @@ class Builder {
     if (!done) attempt(source_desc, weight_any, target_desc);
     if (is_plain_slow(made.name) && !(source_desc == any(source)))
       attempt(any(source), weight_any, target_desc);
+    // Into an order of dims that oneDNN has a kernel for, and from there.
+    if (is_plain_slow(made.name) && reads_tensors(first)) {
+      chained_desc = target_desc = dnnl_desc(type_, target.dims, channels_last(target.dims));
+      attempt(any(source), weight_any, target_desc);
+    }
 
     add_stages(source, weight_spec, target, layout, made, operands,
                has_bias && kernel_->folds.empty());
@@ -385,7 +390,7 @@ class Builder {
     }
     for (const PostOpOperand& p : operands)
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(p.index) | DNNL_ARG_SRC_1, p.desc,
-          {Place::kOperand, position(p.value), 0});
+          brought({Place::kOperand, position(p.value), 0}, plain(target), p.desc));
     add(DNNL_ARG_SCRATCHPAD, made.scratchpad,
         {Place::kScratch, 0,
          kernel_->scratch.take(static_cast<std::int64_t>(made.scratchpad.get_size()))});

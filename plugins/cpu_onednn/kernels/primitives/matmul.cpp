@@ -70,7 +70,7 @@ void tidy(Matrix& m) {
   if (m.dims[r - 1] == 1 && m.dims[r - 2] == 1) {
     m.strides[r - 1] = m.strides[r - 2] = 1;
   } else if (m.dims[r - 1] == 1) {
-    m.strides[r - 1] = m.strides[r - 2] == 1 ? m.dims[r - 2] : 1;
+    m.strides[r - 1] = 1;  // by rows: of columns oneDNN has plain loops alone
   } else if (m.dims[r - 2] == 1) {
     m.strides[r - 2] = m.strides[r - 1] == 1 ? m.dims[r - 1] : 1;
   }
