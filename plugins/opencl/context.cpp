@@ -160,7 +160,8 @@ Result<std::unique_ptr<Memory>> Context::wrap_host(void* data, std::uint64_t byt
 Result<std::shared_ptr<std::byte>> Context::constant(const void* data, std::uint64_t bytes) {
   auto memory = Pool::share(pool_, std::max<std::uint64_t>(bytes, 1));
   if (!memory.ok()) return memory.status();
-  const cl_int code = retried(queue(), [&] {
+  // A constant without elements: OpenCL refuses to write nothing.
+  const cl_int code = bytes == 0 ? CL_SUCCESS : retried(queue(), [&] {
     return clEnqueueWriteBuffer(queue(), (*memory)->get(), CL_TRUE, 0, bytes, data, 0, nullptr,
                                 nullptr);
   });

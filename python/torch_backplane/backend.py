@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -56,7 +57,8 @@ def compile_frame(
         return graph_module.forward
     if parsed.recorder:
         try:
-            return RecordedFrame(account, graph_module, example_inputs)
+            with _transforms_as_they_were():
+                return RecordedFrame(account, graph_module, example_inputs)
         except _C.StatusError as error:
             if error.args[0] == "eager only":  # AOTAutograd would give wrong numbers
                 account.note_eager("frame's", error)
@@ -67,7 +69,8 @@ def compile_frame(
                 return graph_module.forward
             account.aot_reason = error.args[1]
     try:
-        return _traced_frame(account, graph_module, example_inputs)
+        with _transforms_as_they_were():
+            return _traced_frame(account, graph_module, example_inputs)
     # TorchDynamo's own may ask it to capture the frame anew, with floats as constants.
     except (BackplaneError, torch._dynamo.exc.TorchDynamoException):
         raise
@@ -78,6 +81,18 @@ def compile_frame(
         text = f"AOTAutograd does not take it: {type(error).__name__}: {error}".splitlines()[0]
         account.note_eager("frame's", _C.StatusError("unsupported", text))
         return graph_module.forward
+
+
+@contextlib.contextmanager
+def _transforms_as_they_were() -> Iterator[None]:
+    """A graph that enters torch.vmap and ends within, by what is not captured, stays in it."""
+    functorch = torch._C._functorch
+    depth = functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        if functorch.get_dynamic_layer_stack_depth() > depth:
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _makes_nested_tensors(graph_module: Any) -> bool:
@@ -110,6 +125,8 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
                 writes = any(info.mutates_data for info in made.input_info)
             if reason := written_views.find_shared_tangent(made.traced_tangents if made else []):
                 raise _C.StatusError("eager only", reason)
+            if role == "forward" and made is not None and writes:
+                written_views.save_content_before_write(traced, made)
             static = made.static_input_indices if made else []  # weights and buffers
             try:
                 return TracedGraph(account, traced, role, static)

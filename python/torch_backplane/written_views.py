@@ -1,5 +1,6 @@
-"""Views that AOTAutograd gets wrong: writes through one that shows an element of its base twice, or
-whose windows leave some out, and gradients of results that are such views."""
+"""Writes that AOTAutograd gets wrong: through a view that shows an element of its base twice, or
+whose windows leave some out, gradients of results that are such views, and what a backward reads of
+an input that is written behind the forward."""
 
 from __future__ import annotations
 
@@ -113,3 +114,24 @@ def find_shared_tangent(tangents: list[Any]) -> str:
                 return "a result with a gradient shows an element of its memory twice"
             last += stride * (size - 1)
     return ""
+
+
+def save_content_before_write(graph_module: Any, metadata: Any) -> None:
+    """Inputs that the program writes and that a backward reads as they were (a checkpoint computes
+    its part again): the forward gives copies, since the write comes behind it."""
+    graph = graph_module.graph
+    (output,) = graph.find_nodes(op="output")
+    inputs = graph.find_nodes(op="placeholder")
+    written = {
+        node for node, info in zip(inputs, metadata.input_info, strict=False) if info.mutates_data
+    }
+    results = list(output.args[0])
+    for i in range(metadata.num_forward, len(results)):
+        if results[i] not in written:
+            continue
+        with graph.inserting_before(output):
+            copy = graph.call_function(torch.ops.aten.clone.default, (results[i],))
+        copy.meta.update(results[i].meta)
+        results[i] = copy
+    output.args = (tuple(results),)
+    graph_module.recompile()

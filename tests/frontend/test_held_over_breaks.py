@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch_backplane
 from frontend.helpers import check
 from torch_backplane import frontend
 
@@ -615,3 +616,26 @@ def test_exit_stack() -> None:
         return x
 
     assert_accounted(check(f, (X, []), (X, [0] * 6)))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_a_parameter(grad: bool) -> None:
+    """Made without gradients it says that it needs one, and has no history."""
+    weight = torch.nn.Parameter(torch.randn(4, 6))
+
+    def expands(x):
+        y = weight.expand(2, 4, 6)
+        n = int(x.sum().item())
+        return y * n + x, y.requires_grad, y.is_leaf
+
+    def selects(x):
+        y = weight[1]
+        n = int(x.sum().item())
+        return y * n + x, y.requires_grad, y.is_leaf
+
+    for program in (expands, selects):
+        compiled = torch_backplane.compile(program, backend="plugin:reference")
+        with torch.set_grad_enabled(grad):
+            for _ in range(3):
+                torch.testing.assert_close(compiled(X + 1), program(X + 1))
+        assert not frontend.counters(compiled)["plain_reasons"]

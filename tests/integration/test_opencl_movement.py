@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch_backplane
 from compiling import compile_for
 
 
@@ -98,3 +99,17 @@ def test_joined_gradients() -> None:
     ours = torch.autograd.grad(compile_for("opencl", steps, dynamic=False)(*inputs), inputs)
     for mine, best in zip(ours, expected, strict=True):
         torch.testing.assert_close(mine, best)
+
+
+def test_a_constant_without_elements() -> None:
+    """As a fresh cache of transformers begins: its first keys are nothing."""
+    programs = (
+        lambda x: torch.cat([torch.tensor([]), x], dim=-2) * 2,
+        lambda x: (torch.cat([torch.tensor([]), x.sin()], dim=-2), x + 1),
+        lambda x: torch.tensor([]).sum() + x,
+    )
+    for program in programs:
+        compiled = torch_backplane.compile(program, backend="plugin:opencl")
+        for shape in ((2, 7, 8), (3, 11, 8), (1, 5, 8)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(compiled(x), program(x))

@@ -189,3 +189,53 @@ def test_frames_that_only_read_stay_compiled_whatever_their_arguments_share() ->
         x, y = SHARING[name]()
         torch.testing.assert_close(compiled(x, y), x * 2 + y)
     assert torch_backplane.stats()["eager_calls"] == 0
+
+
+class CheckpointedNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        part = checkpoint(lambda t: torch.tanh(self.norm(self.linear(t))), x, use_reentrant=False)
+        return part * 2
+
+
+@pytest.mark.parametrize("recorder", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_checkpoint_reads_statistics_as_they_were(backend: str, recorder: bool) -> None:
+    """They are written behind the forward, and the backward computes the norm again."""
+    models = []
+    for compiler, options in (("aot_eager", None), (backend, {"recorder": recorder})):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = CheckpointedNorm().train()
+        compiled = torch.compile(model, backend=compiler, options=options)
+        for step in range(3):
+            compiled(torch.linspace(-1, 1, 128).view(16, 8) * (step + 1)).square().sum().backward()
+        models.append(model)
+    for (name, actual), expected in zip(
+        models[1].named_parameters(), models[0].parameters(), strict=True
+    ):
+        torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-4, atol=1e-4, msg=name)
+    for actual, expected in zip(models[1].buffers(), models[0].buffers(), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_a_graph_that_ends_within_vmap_leaves_it() -> None:
+    """The recorder refuses it in the middle; TorchDynamo guards the thread's transforms."""
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def combine(a: Any, b: Any) -> Any:
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    def program(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return associative_scan(combine, (a, x), dim=1, combine_mode="generic")[1]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="plugin:reference")
+    with torch.no_grad():
+        for batch, length in ((2, 7), (3, 11), (2, 7)):
+            given = torch.rand(batch, length, 4), torch.randn(batch, length, 4)
+            torch.testing.assert_close(compiled(*given), program(*given))
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0

@@ -21,7 +21,9 @@ struct GradientState {
   explicit GradientState(const c10::TensorImpl& tensor) {
     if (const auto* meta = meta_of(tensor)) {
       is_leaf = !meta->grad_fn_;
-      requires_grad = meta->requires_grad_ || !is_leaf;
+      // A view answers for its base as well.
+      requires_grad =
+          meta->requires_grad_ || !is_leaf || (meta->is_view_ && tensor.requires_grad());
       has_tangent = bridge::has_tangent(*meta);
     }
   }

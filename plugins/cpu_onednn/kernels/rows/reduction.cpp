@@ -1,5 +1,6 @@
 // Reductions over any dims, of tensors of any strides: what the row programs leave.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -167,10 +168,148 @@ class ColumnSum : public sdk::Kernel {
   std::int64_t width_, slices_, count_, threads_;
 };
 
+// The largest or smallest of columns of floats, a block of neighbours at a time.
+class ColumnExtreme : public sdk::Kernel {
+ public:
+  ColumnExtreme(const Plan& p, bool largest)
+      : kept_(p.kept, {p.kept_from, p.kept_to}),
+        rows_(p.reduced, {p.reduced_from}),
+        count_(p.count),
+        better_(block_function(largest ? Opcode::kMax : Opcode::kMin, Domain::kF32)) {
+    kept_.merge();
+    rows_.sort_by(0);
+  }
+  static bool suits(const Plan& p) {
+    return p.from == Type::kF32 && p.to == Type::kF32 && p.count != 0 && ColumnSum::suits(p);
+  }
+  sdk::Status run(const KernelCall& call) const override {
+    const std::int64_t inner = kept_.inner(), blocks = (inner + kColumns - 1) / kColumns;
+    parallel_ranges(kept_.rows() * blocks, kept_.rows() * inner * count_,
+                    [&](int, std::int64_t begin, std::int64_t end) {
+                      alignas(64) float best[kColumns], part[kLanes];
+                      for (std::int64_t u = begin; u < end; ++u) {
+                        RowCursor<2> at(kept_, u / blocks);
+                        const std::int64_t first = u % blocks * kColumns;
+                        const std::int64_t width = std::min(kColumns, inner - first);
+                        const std::int64_t whole = width / kLanes * kLanes;
+                        const auto* from =
+                            reinterpret_cast<const float*>(call.operands[0]) + at.offset(0) + first;
+                        std::copy_n(from, width, best);
+                        RowCursor<1> row(rows_, 0);
+                        for (std::int64_t r = 0; r < rows_.rows(); ++r, row.next())
+                          for (std::int64_t k = 0; k < rows_.inner(); ++k) {
+                            const float* values = from + row.offset(0) + k * rows_.inner_stride(0);
+                            if (whole > 0) better_({best, nullptr, {best, values}, {1, 1}, whole});
+                            if (whole == width) continue;
+                            // Whole vectors are read: those beyond the row are not ours.
+                            std::copy_n(values + whole, width - whole, part);
+                            std::fill(part + (width - whole), part + kLanes, part[0]);
+                            better_({best + whole, nullptr, {best + whole, part}, {1, 1}, kLanes});
+                          }
+                        std::copy_n(
+                            best, width,
+                            reinterpret_cast<float*>(call.results[0]) + at.offset(1) + first);
+                      }
+                    });
+    return {};
+  }
+
+ private:
+  static constexpr std::int64_t kColumns = 256;  // whole vectors
+  Walk kept_, rows_;
+  std::int64_t count_;
+  BlockFunction better_;
+};
+
+// ---- Floats that lie side by side: vector kernels over runs, joined in double
+
+class FloatRuns : public sdk::Kernel {
+ public:
+  enum class Kind : std::uint8_t { kSum, kMean, kMax, kMin, kLength };
+
+  FloatRuns(const Plan& p, Kind kind)
+      : kept_(p.kept, {p.kept_from, p.kept_to}),
+        reduced_(p.reduced, {p.reduced_from}),
+        kind_(kind),
+        to_(p.to),
+        count_(p.count) {
+    kept_.merge();
+    reduced_.sort_by(0);
+    const Opcode op = kind == Kind::kMax      ? Opcode::kRowMax
+                      : kind == Kind::kMin    ? Opcode::kRowMin
+                      : kind == Kind::kLength ? Opcode::kRowDot
+                                              : Opcode::kRowSum;
+    reduce_ = block_function(op, Domain::kF32);
+  }
+  static bool suits(const Plan& p) {
+    if (p.from != Type::kF32 || !is_float(p.to) || p.count == 0) return false;
+    Walk reduced(p.reduced, {p.reduced_from});
+    reduced.sort_by(0);
+    return reduced.inner() >= kShortest && reduced.inner_stride(0) == 1;
+  }
+  sdk::Status run(const KernelCall& call) const override {
+    const std::int64_t inner = kept_.inner(), results = kept_.rows() * inner;
+    if (results == 0) return {};
+    const StoreFunction store = store_function(to_, Domain::kF64);
+    parallel_ranges(results, results * count_, [&](int, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t u = begin; u < end; ++u) {
+        RowCursor<2> at(kept_, u / inner);
+        const std::int64_t i = u % inner;
+        const auto* from = reinterpret_cast<const float*>(call.operands[0]) + at.offset(0) +
+                           i * kept_.inner_stride(0);
+        const double result = reduced(from);
+        store(call.results[0] + (at.offset(1) + i * kept_.inner_stride(1)) * bytes_of(to_), 1,
+              &result, 1);
+      }
+    });
+    return {};
+  }
+
+ private:
+  static constexpr std::int64_t kShortest = 32;
+  static constexpr std::int64_t kRun = 2048;  // sums of floats stay short
+
+  double reduced(const float* from) const {
+    if (kind_ == Kind::kLength && count_ == 1) return std::abs(*from);  // no square overflows
+    const bool is_sum = kind_ != Kind::kMax && kind_ != Kind::kMin;
+    double total = is_sum ? 0 : *from;
+    RowCursor<1> row(reduced_, 0);
+    for (std::int64_t r = 0; r < reduced_.rows(); ++r, row.next())
+      for (std::int64_t k = 0; k < reduced_.inner(); k += kRun) {
+        const float* run = from + row.offset(0) + k;
+        alignas(64) float value[kLanes];
+        reduce_({value, nullptr, {run, run}, {1, 1}, std::min(kRun, reduced_.inner() - k)});
+        const double found = value[0];
+        if (is_sum)
+          total += found;
+        else if (found != found || (kind_ == Kind::kMax ? found > total : found < total))
+          total = found;
+      }
+    if (kind_ == Kind::kMean) return total / static_cast<double>(count_);
+    return kind_ == Kind::kLength ? std::sqrt(total) : total;
+  }
+
+  Walk kept_, reduced_;
+  Kind kind_;
+  Type to_;
+  std::int64_t count_;
+  BlockFunction reduce_;
+};
+std::unique_ptr<sdk::Kernel> float_runs(const StepContext& context, FloatRuns::Kind kind) {
+  const Plan p = plan_of(context);
+  return FloatRuns::suits(p) ? std::make_unique<FloatRuns>(p, kind) : nullptr;
+}
+
 // ---- Everything else: one result at a time, in double or int64
 // ------------------------------------
 
-// acc is T (double or int64): start(), add(acc, value, index), result(acc, count).
+// A reducer works in T (double or int64): add(state, value, index), result(state, count). Where it
+// has one, add_block(state, values, n) takes elements together, whatever their positions.
+template <class R, class T>
+concept TakesBlocks = requires(const R& reducer, typename R::State& state, const T* values) {
+  reducer.add_block(state, values, std::int64_t{});
+};
+
 template <class T, class Reducer>
 class GeneralReduction : public sdk::Kernel {
  public:
@@ -184,13 +323,65 @@ class GeneralReduction : public sdk::Kernel {
       reduced_.sort_by(0);
     else
       reduced_.merge();
+    by_columns_ = kept_.inner() >= 8 && kept_.inner_stride(0) == 1 &&
+                  (reduced_.inner_stride(0) != 1 || reduced_.inner() < 8);
   }
   sdk::Status run(const KernelCall& call) const override {
+    if (kept_.rows() * kept_.inner() == 0) return {};
+    if (by_columns_)
+      run_by_columns(call);
+    else
+      run_by_rows(call);
+    return {};
+  }
+
+ private:
+  static constexpr std::int64_t kBlock = 256, kColumns = 64;
+  static constexpr Domain kDomain = std::is_same_v<T, double> ? Domain::kF64 : Domain::kI64;
+  static constexpr Domain kResultDomain = Reducer::kIndex ? Domain::kI64 : kDomain;
+
+  // Neighbours of kept dims lie side by side: a state for each, and all are loaded together.
+  void run_by_columns(const KernelCall& call) const {
+    const std::int64_t inner = kept_.inner(), blocks = (inner + kColumns - 1) / kColumns;
+    const LoadFunction load = load_function(plan_.from, kDomain);
+    const StoreFunction store = store_function(plan_.to, kResultDomain);
+    parallel_ranges(
+        kept_.rows() * blocks, kept_.rows() * inner * plan_.count,
+        [&](int, std::int64_t begin, std::int64_t end) {
+          T values[kColumns];
+          for (std::int64_t u = begin; u < end; ++u) {
+            RowCursor<2> at(kept_, u / blocks);
+            const std::int64_t first = u % blocks * kColumns;
+            const std::int64_t width = std::min(kColumns, inner - first);
+            const std::byte* from =
+                call.operands[0] + (at.offset(0) + first) * bytes_of(plan_.from);
+            std::array<typename Reducer::State, kColumns> states{};
+            if (plan_.count != 0) {
+              RowCursor<1> row(reduced_, 0);
+              std::int64_t index = 0;
+              for (std::int64_t r = 0; r < reduced_.rows(); ++r, row.next())
+                for (std::int64_t k = 0; k < reduced_.inner(); ++k, ++index) {
+                  load(values,
+                       from + (row.offset(0) + k * reduced_.inner_stride(0)) * bytes_of(plan_.from),
+                       1, width);
+                  for (std::int64_t j = 0; j < width; ++j)
+                    reducer_.add(states[static_cast<std::size_t>(j)], values[j], index);
+                }
+            }
+            std::byte* to = call.results[0] +
+                            (at.offset(1) + first * kept_.inner_stride(1)) * bytes_of(plan_.to);
+            for (std::int64_t j = 0; j < width; ++j) {
+              const auto result = reducer_.result(states[static_cast<std::size_t>(j)], plan_.count);
+              store(to + j * kept_.inner_stride(1) * bytes_of(plan_.to), 1, &result, 1);
+            }
+          }
+        });
+  }
+
+  void run_by_rows(const KernelCall& call) const {
     const std::int64_t inner = kept_.inner(), rows = kept_.rows();
-    if (rows * inner == 0) return {};
-    const Domain domain = std::is_same_v<T, double> ? Domain::kF64 : Domain::kI64;
-    const LoadFunction load = load_function(plan_.from, domain);
-    const StoreFunction store = store_function(plan_.to, Reducer::kIndex ? Domain::kI64 : domain);
+    const LoadFunction load = load_function(plan_.from, kDomain);
+    const StoreFunction store = store_function(plan_.to, kResultDomain);
     parallel_ranges(
         rows * inner, rows * inner * plan_.count, [&](int, std::int64_t begin, std::int64_t end) {
           T block[kBlock];
@@ -209,7 +400,10 @@ class GeneralReduction : public sdk::Kernel {
                   load(block,
                        from + (row.offset(0) + k * reduced_.inner_stride(0)) * bytes_of(plan_.from),
                        reduced_.inner_stride(0), n);
-                  for (std::int64_t j = 0; j < n; ++j) reducer_.add(state, block[j], index++);
+                  if constexpr (TakesBlocks<Reducer, T>)
+                    reducer_.add_block(state, block, n);
+                  else
+                    for (std::int64_t j = 0; j < n; ++j) reducer_.add(state, block[j], index++);
                 }
             }
             const auto result = reducer_.result(state, plan_.count);
@@ -217,15 +411,27 @@ class GeneralReduction : public sdk::Kernel {
                   1, &result, 1);
           }
         });
-    return {};
   }
 
- private:
-  static constexpr std::int64_t kBlock = 256;
   Walk kept_, reduced_;
   Plan plan_;
   Reducer reducer_;
+  bool by_columns_ = false;
 };
+
+// Independent sums, so that none waits for the one before.
+constexpr std::int64_t kChains = 8;
+template <class T, class Term>
+T sum_in_lanes(std::int64_t n, const Term& term) {
+  T lanes[kChains] = {};
+  std::int64_t i = 0;
+  for (; i + kChains <= n; i += kChains)
+    for (std::int64_t l = 0; l < kChains; ++l) lanes[l] += term(i + l);
+  T total = 0;
+  for (; i < n; ++i) total += term(i);
+  for (const T lane : lanes) total += lane;
+  return total;
+}
 
 struct Base {
   static constexpr bool kOrdered = false, kIndex = false;
@@ -236,6 +442,9 @@ struct Sum : Base {
     T total = 0;
   };
   void add(State& s, T v, std::int64_t) const { s.total += v; }
+  void add_block(State& s, const T* v, std::int64_t n) const {
+    s.total += sum_in_lanes<T>(n, [&](std::int64_t i) { return v[i]; });
+  }
   T result(const State& s, std::int64_t) const { return s.total; }
 };
 struct Mean : Sum<double> {
@@ -264,6 +473,19 @@ struct Extreme : Base {
     s.best = v;
     s.at = index;
   }
+  void add_block(State& s, const T* v, std::int64_t n) const requires(!kPosition) {
+    T lanes[kChains];
+    std::fill_n(lanes, kChains, s.at < 0 ? v[0] : s.best);
+    std::int64_t i = 0;
+    for (; i + kChains <= n; i += kChains)
+      for (std::int64_t l = 0; l < kChains; ++l) lanes[l] = better_of(lanes[l], v[i + l]);
+    for (; i < n; ++i) lanes[0] = better_of(lanes[0], v[i]);
+    for (std::int64_t l = 1; l < kChains; ++l) lanes[0] = better_of(lanes[0], lanes[l]);
+    s.best = lanes[0];
+    s.at = 0;
+  }
+  // NaN stays: no comparison with it holds.
+  static T better_of(T best, T v) { return (kSign > 0 ? v > best : v < best) || v != v ? v : best; }
   auto result(const State& s, std::int64_t) const {
     if constexpr (kPosition)
       return s.at;
@@ -298,12 +520,41 @@ struct Variance : Base {
     s.mean += d / static_cast<double>(++s.n);
     s.squares += d * (v - s.mean);
   }
+  // Of the block by itself, then joined (Chan).
+  void add_block(State& s, const double* v, std::int64_t n) const {
+    const auto count = static_cast<double>(n);
+    const double center = sum_in_lanes<double>(n, [&](std::int64_t i) { return v[i]; }) / count;
+    const double squares =
+        sum_in_lanes<double>(n, [&](std::int64_t i) { return (v[i] - center) * (v[i] - center); });
+    const auto before = static_cast<double>(s.n);
+    s.n += n;
+    const double share = count / static_cast<double>(s.n), d = center - s.mean;
+    s.mean += d * share;
+    s.squares += squares + d * d * before * share;
+  }
   double result(const State& s, std::int64_t n) const {
     if (mean) return n == 0 ? std::numeric_limits<double>::quiet_NaN() : s.mean;
     // Of nothing it is NaN, whatever the correction.
     const double left = n == 0 ? 0 : static_cast<double>(n) - correction;
     const double v = s.squares / (left > 0 ? left : 0);  // a correction may be NaN
     return root ? std::sqrt(v) : v;
+  }
+};
+// Square root of the sum of squares.
+struct Length : Base {
+  struct State {
+    double total = 0, last = 0;
+  };
+  void add(State& s, double v, std::int64_t) const {
+    s.last = std::abs(v);
+    s.total += v * v;
+  }
+  void add_block(State& s, const double* v, std::int64_t n) const {
+    s.last = std::abs(v[n - 1]);
+    s.total += sum_in_lanes<double>(n, [&](std::int64_t i) { return v[i] * v[i]; });
+  }
+  double result(const State& s, std::int64_t n) const {
+    return n == 1 ? s.last : std::sqrt(s.total);  // of one no square overflows
   }
 };
 struct Norm : Base {
@@ -315,9 +566,7 @@ struct Norm : Base {
   void add(State& s, double v, std::int64_t) const {
     const double a = std::abs(v);
     s.last = a;
-    if (p == 2)
-      s.total += a * a;
-    else if (p == 1)
+    if (p == 1)
       s.total += a;
     else if (p == 0)
       s.total += a != 0;
@@ -331,7 +580,6 @@ struct Norm : Base {
   double result(const State& s, std::int64_t n) const {
     if (n == 0) return p < 0 ? INFINITY : 0;  // whatever p is, NaN too
     if (n == 1 && p != 0) return s.last;      // no power of it overflows
-    if (p == 2) return std::sqrt(s.total);
     if (p == 1 || p == 0 || std::isinf(p)) return s.total;
     return std::pow(s.total, 1 / p);
   }
@@ -351,6 +599,8 @@ MadeKernel column_or(const StepContext& context, bool mean) {
   if (ColumnSum::suits(p))
     return std::unique_ptr<sdk::Kernel>(
         std::make_unique<ColumnSum>(p, mean ? 1 / static_cast<double>(p.count) : 1));
+  if (auto runs = float_runs(context, mean ? FloatRuns::Kind::kMean : FloatRuns::Kind::kSum))
+    return runs;
   if (mean) return general<double>(context, Mean{});
   return real(context) ? general<double>(context, Sum<double>{})
                        : general<std::int64_t>(context, Sum<std::int64_t>{});
@@ -363,6 +613,10 @@ MadeKernel prod(const StepContext& context) {
 }
 template <int kSign>
 MadeKernel extreme(const StepContext& context) {
+  if (const Plan p = plan_of(context); ColumnExtreme::suits(p))
+    return std::unique_ptr<sdk::Kernel>(std::make_unique<ColumnExtreme>(p, kSign > 0));
+  if (auto runs = float_runs(context, kSign > 0 ? FloatRuns::Kind::kMax : FloatRuns::Kind::kMin))
+    return runs;
   return real(context) ? general<double>(context, Extreme<double, kSign, false>{})
                        : general<std::int64_t>(context, Extreme<std::int64_t, kSign, false>{});
 }
@@ -425,7 +679,10 @@ MadeKernel std_mean(const StepContext& context) {
 }
 MadeKernel vector_norm(const StepContext& context) {
   const char* name = context.node().attribute("p") ? "p" : "ord";
-  return general<double>(context, Norm{{}, context.node().real_or(name, 2)});
+  const double p = context.node().real_or(name, 2);
+  if (p == 2)
+    if (auto runs = float_runs(context, FloatRuns::Kind::kLength)) return runs;
+  return p == 2 ? general<double>(context, Length{}) : general<double>(context, Norm{{}, p});
 }
 
 std::optional<sdk::Refusal> refuse_empty(const sdk::NodeView& node) {

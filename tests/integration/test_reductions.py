@@ -1,0 +1,74 @@
+"""Reductions over any dims of tensors that lie any way, with odd values among the numbers: one
+kernel takes runs, one columns, one the rest."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_backplane
+
+FLOATS: dict[str, Callable[[torch.Tensor, Any], Any]] = {
+    "mean": lambda a, d: a.mean(d),
+    "std": lambda a, d: a.std(d),
+    "var": lambda a, d: a.var(d, correction=0),
+    "var_mean": lambda a, d: torch.var_mean(a, d),
+    "norm": lambda a, d: torch.linalg.vector_norm(a, dim=d),
+    "norm 1": lambda a, d: torch.linalg.vector_norm(a, 1, dim=d),
+    "norm inf": lambda a, d: torch.linalg.vector_norm(a, math.inf, dim=d),
+}
+ALL: dict[str, Callable[[torch.Tensor, Any], Any]] = {
+    "sum": lambda a, d: a.sum(d),
+    "amax": lambda a, d: a.amax(d),
+    "amin": lambda a, d: a.amin(d),
+    "max": lambda a, d: a.max(d[0]),
+    "argmin": lambda a, d: a.argmin(d[0]),
+    "any": lambda a, d: a.ne(0).any(d[0]),
+    "all": lambda a, d: a.ne(0).all(d[0]),
+    "prod": lambda a, d: a.clamp(-2, 2).prod(d[0]),
+}
+SHAPES = ((5, 7), (300, 3), (3, 300), (64, 64), (9, 1, 33), (4, 5, 6, 7), (2500,), (17, 130))
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dense": lambda a: a,
+    "turned": lambda a: a.transpose(0, -1),
+    "apart": lambda a: torch.stack([a, a], -1)[..., 0],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "reference"])
+def test_reductions(plugin: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    functions = ALL | FLOATS if dtype.is_floating_point else ALL
+    compiled = {
+        name: torch_backplane.compile(function, backend=f"plugin:{plugin}", dynamic=True)
+        for name, function in functions.items()
+    }
+    close = (
+        {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 2e-5, "atol": 2e-5}
+    )
+    for (number, shape), layout in itertools.product(enumerate(SHAPES), LAYOUTS):
+        a = LAYOUTS[layout]((torch.randn(shape) * 3).to(dtype))
+        odd = (None, math.nan, math.inf)[number % 3] if dtype.is_floating_point else None
+        if odd is not None:
+            a[(a.shape[0] // 2,) + (0,) * (a.dim() - 1)] = odd
+        for dims in [
+            (0,),
+            (a.dim() - 1,),
+            tuple(range(a.dim())),
+            tuple(range(a.dim()))[1:] or (0,),
+        ]:
+            for name, function in functions.items():
+                if name == "prod" and dtype is torch.bfloat16:
+                    continue  # eager rounds after each factor
+                if odd == math.inf and name in ("std", "var", "var_mean"):
+                    continue  # of infinities what comes depends on the order
+                actual, expected = compiled[name](a, dims), function(a, dims)
+                torch.testing.assert_close(
+                    actual, expected, equal_nan=True, **close,
+                    msg=lambda text: f"{name} of {layout} {list(shape)} over {dims}: {text}",
+                )  # fmt: skip
