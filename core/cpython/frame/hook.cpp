@@ -137,6 +137,12 @@ HookPause::HookPause() : outer_(std::exchange(t_evaluator, nullptr)) {}
 
 HookPause::~HookPause() { t_evaluator = outer_; }
 
+PyObject* call_unhooked(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                        PyObject* keyword_names) {
+  const HookPause pause;
+  return PyObject_Vectorcall(callable, arguments, count, keyword_names);
+}
+
 PyObject* evaluate_unhooked(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) {
   const HookPause pause;
   return evaluate_by_default(thread, frame, throwing);

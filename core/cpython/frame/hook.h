@@ -51,6 +51,10 @@ class HookPause {
   Evaluator* outer_;
 };
 
+// As PyObject_Vectorcall, with the hook paused.
+PyObject* call_unhooked(PyObject* callable, PyObject* const* arguments, std::size_t count,
+                        PyObject* keyword_names);
+
 PyObject* evaluate_by_default(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing);
 // With all that it calls.
 PyObject* evaluate_unhooked(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing);

@@ -44,10 +44,6 @@ bool is_operator_object(PyTypeObject* type) {
   return type == overload || type == packet;
 }
 
-std::size_t keyword_count(PyObject* names) {
-  return names ? static_cast<std::size_t>(PyTuple_GET_SIZE(names)) : 0;
-}
-
 bool holds_only_primitives(PyObject* object) {
   if (!PyFrozenSet_CheckExact(object)) return false;
   Py_ssize_t position = 0;

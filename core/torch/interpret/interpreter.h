@@ -62,6 +62,11 @@ struct RootState {
   bool handles_exception = false;
 };
 
+// `names`: of keywords, as vectorcall has them; a tuple or null.
+inline std::size_t keyword_count(PyObject* names) {
+  return names ? static_cast<std::size_t>(PyTuple_GET_SIZE(names)) : 0;
+}
+
 // A class of a Python module, which is imported; null with an error where there is none.
 PyTypeObject* find_type(const char* module_name, const char* name);
 

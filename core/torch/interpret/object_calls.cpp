@@ -70,8 +70,7 @@ bool is_finite(PyObject* number) {
 // Nobody sees how NumPy computes, but for what it warns of, which no finite number comes with.
 PyObject* Interpreter::call_numpy(PyObject* callable, PyObject* const* arguments, std::size_t count,
                                   PyObject* keyword_names) {
-  const auto named = keyword_names ? static_cast<std::size_t>(PyTuple_GET_SIZE(keyword_names)) : 0;
-  for (std::size_t i = 0; i < count + named; ++i) {
+  for (std::size_t i = 0; i < count + keyword_count(keyword_names); ++i) {
     if (!world_.expose(arguments[i])) return nullptr;
     if (!holds_numbers(arguments[i]) && (i < count || arguments[i] != Py_None))
       return world_.stop("the program calls a function of NumPy on a " +
@@ -79,11 +78,7 @@ PyObject* Interpreter::call_numpy(PyObject* callable, PyObject* const* arguments
   }
   if (const SourceId source = world_.source_of(callable); source != kNoSource)
     world_.guards().guard_identity(source, callable);
-  Ref result;
-  {
-    const cpython::HookPause pause;
-    result = Ref::steal(PyObject_Vectorcall(callable, arguments, count, keyword_names));
-  }
+  Ref result = Ref::steal(cpython::call_unhooked(callable, arguments, count, keyword_names));
   if (!result) return nullptr;
   if (!is_number(result.get()) || !is_finite(result.get()))
     return world_.stop("the program calls a function of NumPy that gives a " +
@@ -94,7 +89,7 @@ PyObject* Interpreter::call_numpy(PyObject* callable, PyObject* const* arguments
 // `getter`: of operator.itemgetter, attrgetter or methodcaller, which never change.
 PyObject* Interpreter::call_getter(PyObject* getter, PyObject* const* arguments, std::size_t count,
                                    PyObject* keyword_names) {
-  if (count != 1 || (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0))
+  if (count != 1 || keyword_count(keyword_names) != 0)
     return world_.stop("the program calls a " + std::string(Py_TYPE(getter)->tp_name) +
                        " in an unusual way");
   const SourceId source = world_.source_of(getter);

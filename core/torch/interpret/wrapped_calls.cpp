@@ -35,30 +35,21 @@ PyObject* Interpreter::call_wrapped(PyObject* wrapper, PyObject* const* argument
 // Of a text the pattern is always the same.
 PyObject* Interpreter::call_re_compile(PyObject* function, PyObject* const* arguments,
                                        std::size_t count, PyObject* keyword_names) {
-  if (count != 2 || (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) ||
-      !is_primitive(arguments[0]) || !hold_argument(arguments[1]))
+  if (count != 2 || keyword_count(keyword_names) != 0 || !is_primitive(arguments[0]) ||
+      !hold_argument(arguments[1]))
     return world_.stop("the program makes a regular expression in an unusual way");
-  Ref pattern;
-  {
-    const cpython::HookPause pause;
-    pattern = Ref::steal(PyObject_Vectorcall(function, arguments, count, nullptr));
-  }
+  const Ref pattern = Ref::steal(cpython::call_unhooked(function, arguments, count, nullptr));
   return pattern ? world_.read_constant(pattern.get()) : nullptr;
 }
 
 // What is registered may change: the guards ask again. Its own cache is nobody's business.
 PyObject* Interpreter::call_dispatch(PyObject* dispatch, PyObject* const* arguments,
                                      std::size_t count, PyObject* keyword_names) {
-  if (count != 1 || (keyword_names && PyTuple_GET_SIZE(keyword_names) != 0) ||
-      !PyType_Check(arguments[0]))
+  if (count != 1 || keyword_count(keyword_names) != 0 || !PyType_Check(arguments[0]))
     return world_.stop("the program asks singledispatch in an unusual way");
   const Ref key = Ref::steal(PyTuple_Pack(1, arguments[0]));
-  Ref answer;
-  if (key) {
-    const cpython::HookPause pause;
-    answer = Ref::steal(PyObject_Call(dispatch, key.get(), nullptr));
-  }
-  if (!answer) return nullptr;
+  const Ref answer = Ref::steal(cpython::call_unhooked(dispatch, arguments, count, nullptr));
+  if (!key || !answer) return nullptr;
   world_.guards().guard_answer(dispatch, key.get(), answer.get());
   return world_.read_constant(answer.get());
 }

@@ -1,4 +1,6 @@
 // Sorting, order statistics, searching and counting. A NaN is greater than every number.
+#include <backplane/sdk/selection.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -65,21 +67,13 @@ void run_argsort(const Frame& f) {
   write_sorted(f, dim, f.flag("descending", false), run_length(f, dim), -1, 0);
 }
 void run_msort(const Frame& f) { write_sorted(f, 0, false, run_length(f, 0), 0, -1); }
-// PyTorch leaves equals where its algorithm does.
 template <class T>
 Order largest_first(const T* v, int64_t n, bool descending, int64_t k) {
   Order order(n);
   std::iota(order.begin(), order.end(), int64_t{0});
-  const auto less = [&](int64_t a, int64_t b) {
+  sdk::select_as_topk(order, k, [&](int64_t a, int64_t b) {
     return descending ? before(v[b], v[a]) : before(v[a], v[b]);
-  };
-  if (k == 0) return order;
-  if (k * 64 <= n) {
-    std::partial_sort(order.begin(), order.begin() + k, order.end(), less);
-  } else {
-    std::nth_element(order.begin(), order.begin() + k - 1, order.end(), less);
-    std::sort(order.begin(), order.begin() + k - 1, less);
-  }
+  });
   return order;
 }
 void run_topk(const Frame& f) {

@@ -1,4 +1,6 @@
 // Running sums and products along a dim, and sorting along one.
+#include <backplane/sdk/selection.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -101,20 +103,6 @@ MadeKernel logcumsumexp(const StepContext& context) {
 
 enum class Ties : std::uint8_t { kStayInOrder, kAsTopkOfPyTorch };
 
-// The first `limit` of the order. PyTorch's topk leaves equals where its algorithm does.
-template <class Less>
-void put_first(std::vector<std::int64_t>& order, std::int64_t limit, Ties ties, const Less& less) {
-  const auto begin = order.begin(), end = order.end();
-  if (ties == Ties::kStayInOrder)
-    std::stable_sort(begin, end, less);
-  else if (limit * 64 <= std::ssize(order))
-    std::partial_sort(begin, begin + limit, end, less);
-  else {
-    std::nth_element(begin, begin + limit - 1, end, less);
-    std::sort(begin, begin + limit - 1, less);
-  }
-}
-
 // Values in order and where they were. `limit` results a line; sorted within them.
 MadeKernel ordered(const StepContext& context, bool descending, std::int64_t limit,
                    Ties ties = Ties::kStayInOrder) {
@@ -135,10 +123,14 @@ MadeKernel ordered(const StepContext& context, bool descending, std::int64_t lim
         std::iota(order.begin(), order.end(), std::int64_t{0});
         // NaN counts as the largest.
         const auto less = [](T a, T b) { return b != b ? a == a : a < b; };
-        put_first(order, limit, ties, [&](std::int64_t a, std::int64_t b) {
+        const auto comes_first = [&](std::int64_t a, std::int64_t b) {
           const T x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
           return descending ? less(y, x) : less(x, y);
-        });
+        };
+        if (ties == Ties::kStayInOrder)
+          std::stable_sort(order.begin(), order.end(), comes_first);
+        else
+          sdk::select_as_topk(order, limit, comes_first);
         for (std::int64_t i = 0; i < limit; ++i) {
           const std::int64_t from = order[static_cast<std::size_t>(i)];
           if (call.results[0])
