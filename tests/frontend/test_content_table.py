@@ -63,6 +63,8 @@ def row_values() -> dict[str, tuple[Any, Any]]:
         ),
         "zoneinfo.ZoneInfo": (zoneinfo.ZoneInfo("UTC"), zoneinfo.ZoneInfo.no_cache("UTC")),
         "operator.itemgetter": (operator.itemgetter(0), operator.itemgetter(1)),
+        "operator.attrgetter": (operator.attrgetter("a"), operator.attrgetter("b")),
+        "operator.methodcaller": (operator.methodcaller("a"), operator.methodcaller("b")),
         "re.Pattern": (re.compile("a"), re.compile("b")),
         "re.Match": (re.match("a", "a"), re.match("b", "b")),
         "types.GenericAlias": (list[int], list[str]),
