@@ -22,7 +22,6 @@ using KernelRows = std::span<const KernelRow>;
 KernelRows attention_kernels();
 KernelRows factory_kernels();
 KernelRows indexing_kernels();
-KernelRows index_put_kernels();
 KernelRows scatter_kernels();
 KernelRows movement_kernels();
 KernelRows reduction_kernels();

@@ -134,19 +134,23 @@ MadeKernel gather(const StepContext& context) {
     parallel_ranges(
         walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
           RowCursor<3> at(walk, begin);
+          std::int64_t places[kPlaces];
           for (std::int64_t r = begin; r < end; ++r, at.next())
-            for (std::int64_t i = 0; i < inner; ++i) {
-              const std::int64_t v = read_index(
-                  index_type, call.operands[1] +
-                                  (at.offset(0) + i * walk.inner_stride(0)) * bytes_of(index_type));
-              if (v < 0 || v >= limit) {
+            for (std::int64_t first = 0; first < inner; first += kPlaces) {
+              const std::int64_t n = std::min(kPlaces, inner - first);
+              const IndexRow row{index_type,
+                                 call.operands[1] + (at.offset(0) + first * walk.inner_stride(0)) *
+                                                        bytes_of(index_type),
+                                 walk.inner_stride(0), limit, step};
+              for (std::int64_t i = 0; i < n; ++i)
+                places[i] = at.offset(2) + (first + i) * walk.inner_stride(2);
+              if (!add_places(row, /*wraps=*/false, places, n)) {
                 ok = false;
-                continue;
+                return;
               }
-              std::memcpy(
-                  call.results[0] + (at.offset(1) + i * walk.inner_stride(1)) * size,
-                  call.operands[0] + (at.offset(2) + i * walk.inner_stride(2) + v * step) * size,
-                  static_cast<std::size_t>(size));
+              copy_from_places(
+                  size, call.results[0] + (at.offset(1) + first * walk.inner_stride(1)) * size,
+                  walk.inner_stride(1), call.operands[0], places, n);
             }
         });
     return ok.load();
@@ -187,34 +191,42 @@ MadeKernel index(const StepContext& context) {
     parallel_ranges(
         walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
           RowCursor<10> cursor(walk, begin);
-          for (std::int64_t r = begin; r < end; ++r, cursor.next()) {
-            const auto offset_at = [&](std::int64_t i) {
-              std::int64_t offset = cursor.offset(1) + i * walk.inner_stride(1);
-              for (std::size_t k = 0; k < indices.size(); ++k) {
-                const Type type = known_type(indices[k].dtype);
-                const std::int64_t limit = source.dims[indexed.dims[k]];
-                std::int64_t v =
-                    read_index(type, call.operands[indexed.operands[k]] +
-                                         (cursor.offset(2 + k) + i * walk.inner_stride(2 + k)) *
-                                             bytes_of(type));
-                if (v < 0) v += limit;
-                if (v < 0 || v >= limit) {
-                  ok = false;
-                  v = 0;
-                }
-                offset += v * source.strides[indexed.dims[k]];
-              }
-              return offset;
-            };
-            std::byte* to = call.results[0] + cursor.offset(0) * size;
-            if (inner_fixed && walk.inner_stride(0) == 1 && walk.inner_stride(1) == 1) {
-              std::memcpy(to, call.operands[0] + offset_at(0) * size,
-                          static_cast<std::size_t>(inner * size));
-              continue;
+          std::int64_t places[kPlaces];
+          // Of elements [first, first + n) of the row; false where an index is out of range.
+          const auto resolve = [&](std::int64_t first, std::int64_t n) {
+            for (std::int64_t i = 0; i < n; ++i)
+              places[i] = cursor.offset(1) + (first + i) * walk.inner_stride(1);
+            bool inside = true;
+            for (std::size_t k = 0; k < indices.size(); ++k) {
+              const std::size_t dim = indexed.dims[k];
+              const Type type = known_type(indices[k].dtype);
+              const std::int64_t stride = walk.inner_stride(2 + k);
+              const IndexRow row{type,
+                                 call.operands[indexed.operands[k]] +
+                                     (cursor.offset(2 + k) + first * stride) * bytes_of(type),
+                                 stride, source.dims[dim], source.strides[dim]};
+              inside = add_places(row, /*wraps=*/true, places, n) && inside;
             }
-            for (std::int64_t i = 0; i < inner; ++i)
-              std::memcpy(to + i * walk.inner_stride(0) * size,
-                          call.operands[0] + offset_at(i) * size, static_cast<std::size_t>(size));
+            return inside;
+          };
+          for (std::int64_t r = begin; r < end; ++r, cursor.next()) {
+            std::byte* to = call.results[0] + cursor.offset(0) * size;
+            const bool moves_rows =
+                inner_fixed && walk.inner_stride(0) == 1 && walk.inner_stride(1) == 1;
+            const std::int64_t block = moves_rows ? inner : kPlaces;
+            for (std::int64_t first = 0; first < inner; first += block) {
+              const std::int64_t n = moves_rows ? 1 : std::min(kPlaces, inner - first);
+              if (!resolve(first, n)) {
+                ok = false;
+                return;
+              }
+              if (moves_rows)
+                std::memcpy(to, call.operands[0] + places[0] * size,
+                            static_cast<std::size_t>(inner * size));
+              else
+                copy_from_places(size, to + first * walk.inner_stride(0) * size,
+                                 walk.inner_stride(0), call.operands[0], places, n);
+            }
           }
         });
     return ok.load();

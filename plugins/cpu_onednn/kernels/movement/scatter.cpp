@@ -1,6 +1,8 @@
-// Writes through one index: scatter, index_add and their kin. The result starts as a copy
+// Writes through indices: scatter, index_add, index_put and their kin. The result starts as a copy
 // of the first operand; writes are made in order, so that the last one wins and sums are the same
 // each time.
+#include <backplane/sdk/indexing.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -19,55 +21,38 @@ using sdk::KernelCall;
 using sdk::StepContext;
 using sdk::TensorSpec;
 
+constexpr std::size_t kMostIndices = 8;
+
 enum class Combine : std::uint8_t { kReplace, kAdd, kMultiply, kMaximum, kMinimum };
 
-template <class T>
-double number(T v) {
-  if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>)
-    return static_cast<double>(to_float(v));
-  else
-    return static_cast<double>(v);
+template <Combine kHow, class T>
+T combined(T a, T b) {
+  if constexpr (kHow == Combine::kReplace) {
+    return b;
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return to_bfloat16(combined<kHow>(to_float(a), to_float(b)));
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return to_float16(combined<kHow>(to_float(a), to_float(b)));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return kHow == Combine::kAdd || kHow == Combine::kMaximum ? a || b : a && b;
+  } else if constexpr (kHow == Combine::kAdd) {
+    return static_cast<T>(a + b);
+  } else if constexpr (kHow == Combine::kMultiply) {
+    return static_cast<T>(a * b);
+  } else {  // NaN stays
+    if (a != a || b != b) return static_cast<T>(a + b);
+    return kHow == Combine::kMaximum ? std::max(a, b) : std::min(a, b);
+  }
 }
-template <class T>
-T combined(Combine how, T a, T b) {
-  if (how == Combine::kReplace) return b;
-  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-    switch (how) {
-      case Combine::kAdd:
-        return static_cast<T>(a + b);
-      case Combine::kMultiply:
-        return static_cast<T>(a * b);
-      case Combine::kMaximum:
-        return std::max(a, b);
-      default:
-        return std::min(a, b);
-    }
-  } else {
-    const double x = number(a), y = number(b);
-    const bool nan = x != x || y != y;
-    double r = 0;
-    switch (how) {
-      case Combine::kAdd:
-        r = x + y;
-        break;
-      case Combine::kMultiply:
-        r = x * y;
-        break;
-      case Combine::kMaximum:
-        r = nan ? x + y : std::max(x, y);
-        break;
-      default:
-        r = nan ? x + y : std::min(x, y);
-        break;
-    }
-    if constexpr (std::is_same_v<T, BFloat16>)
-      return to_bfloat16(static_cast<float>(r));
-    else if constexpr (std::is_same_v<T, Float16>)
-      return to_float16(static_cast<float>(r));
-    else if constexpr (std::is_same_v<T, bool>)
-      return r != 0;
-    else
-      return static_cast<T>(r);
+
+template <class F>
+void with_combine(Combine how, const F& f) {
+  switch (how) {
+#define BP_CASE(name)    \
+  case Combine::k##name: \
+    return f(std::integral_constant<Combine, Combine::k##name>{});
+    BP_CASE(Replace) BP_CASE(Add) BP_CASE(Multiply) BP_CASE(Maximum) BP_CASE(Minimum)
+#undef BP_CASE
   }
 }
 
@@ -83,6 +68,7 @@ struct Writes {
   Type type = Type::kF32;
   // The outermost dim is not indexed: its parts never meet.
   bool parallel = false;
+  bool wraps = false;  // negative indices count from the end
 };
 
 class ScatterKernel : public sdk::Kernel {
@@ -121,33 +107,66 @@ class ScatterKernel : public sdk::Kernel {
   void write(const KernelCall& call, std::int64_t begin, std::int64_t end,
              std::atomic<bool>& ok) const {
     const Walk& walk = writes_.walk;
-    const std::int64_t inner = walk.inner();
-    auto* to = reinterpret_cast<T*>(call.results[0]);
+    const std::int64_t inner = walk.inner(), step = walk.inner_stride(0);
+    bool moves_rows = true;  // no index changes along a row
+    for (std::size_t k = 0; k < writes_.operands.size(); ++k)
+      moves_rows = moves_rows && (inner == 1 || walk.inner_stride(2 + k) == 0);
     const auto* from = writes_.values == SIZE_MAX
                            ? nullptr
                            : reinterpret_cast<const T*>(call.operands[writes_.values]);
     T fixed{};
     std::memcpy(&fixed, &writes_.number, sizeof fixed);
-    RowCursor<12> at(walk, begin);
-    for (std::int64_t r = begin; r < end; ++r, at.next())
-      for (std::int64_t i = 0; i < inner; ++i) {
-        std::int64_t target = at.offset(0) + i * walk.inner_stride(0);
-        bool inside = true;
-        for (std::size_t k = 0; k < writes_.operands.size(); ++k) {
-          const std::int64_t offset = at.offset(2 + k) + i * walk.inner_stride(2 + k);
-          const std::int64_t v =
-              read_index(writes_.types[k],
-                         call.operands[writes_.operands[k]] + offset * bytes_of(writes_.types[k]));
-          inside = inside && v >= 0 && v < writes_.limits[k];
-          target += v * writes_.steps[k];
-        }
-        if (!inside) {
+    std::int64_t places[kPlaces];
+    RowCursor<kTensors> at(walk, begin);
+    for (std::int64_t r = begin; r < end; ++r, at.next()) {
+      const std::int64_t block = moves_rows ? inner : kPlaces;
+      for (std::int64_t first = 0; first < inner; first += block) {
+        const std::int64_t n = std::min(block, inner - first);
+        if (!resolve(call, at, first, moves_rows ? 1 : n, places)) {
           ok = false;
-          continue;
+          return;
         }
-        const T value = from ? from[at.offset(1) + i * walk.inner_stride(1)] : fixed;
-        to[target] = combined(writes_.how, to[target], value);
+        // A number is read again and again.
+        const T* values = from ? from + at.offset(1) + first * walk.inner_stride(1) : &fixed;
+        const std::int64_t value_step = from ? walk.inner_stride(1) : 0;
+        auto* to = reinterpret_cast<T*>(call.results[0]);
+        with_combine(writes_.how, [&](auto how) {
+          if (!moves_rows) {
+            for (std::int64_t i = 0; i < n; ++i)
+              to[places[i]] = combined<how()>(to[places[i]], values[i * value_step]);
+          } else if (step == 1 && value_step == 1) {
+#pragma GCC ivdep
+            for (std::int64_t i = 0; i < n; ++i)
+              to[places[0] + i] = combined<how()>(to[places[0] + i], values[i]);
+          } else {
+            for (std::int64_t i = 0; i < n; ++i) {
+              T& place = to[places[0] + i * step];
+              place = combined<how()>(place, values[i * value_step]);
+            }
+          }
+        });
       }
+    }
+  }
+
+  static constexpr std::size_t kTensors = 2 + kMostIndices;
+
+  // Where elements [first, first + n) of the row that the cursor is at are written.
+  bool resolve(const KernelCall& call, const RowCursor<kTensors>& at, std::int64_t first,
+               std::int64_t n, std::int64_t* places) const {
+    const Walk& walk = writes_.walk;
+    for (std::int64_t i = 0; i < n; ++i)
+      places[i] = at.offset(0) + (first + i) * walk.inner_stride(0);
+    bool inside = true;
+    for (std::size_t k = 0; k < writes_.operands.size(); ++k) {
+      const std::int64_t stride = walk.inner_stride(2 + k);
+      const IndexRow row{writes_.types[k],
+                         call.operands[writes_.operands[k]] +
+                             (at.offset(2 + k) + first * stride) * bytes_of(writes_.types[k]),
+                         stride, writes_.limits[k], writes_.steps[k]};
+      inside = add_places(row, writes_.wraps, places, n) && inside;
+    }
+    return inside;
   }
 
   Writes writes_;
@@ -230,6 +249,47 @@ MadeKernel index_copy(const StepContext& context) {
   return index_slices(context, Combine::kReplace);
 }
 
+// self, one index per indexed dim, values: the dims of the values are those of self, where the
+// shared dims of the indices stand for the indexed ones.
+MadeKernel index_put(const StepContext& context) {
+  const sdk::NodeView node = context.node();
+  const TensorSpec& out = context.result();
+  const std::size_t values = node.list_first() + node.list_count();
+  const sdk::IndexedDims indexed(context);
+  Shape space, target;
+  std::size_t shared_at = 0;
+  const auto insert_shared = [&] {
+    shared_at = space.size();
+    space.insert(space.end(), indexed.shared.begin(), indexed.shared.end());
+    target.resize(space.size(), 0);
+  };
+  for (std::size_t d = 0; d < out.rank(); ++d) {
+    if (d == indexed.place) insert_shared();
+    if (indexed.has(d)) continue;
+    space.push_back(out.dims[d]);
+    target.push_back(out.strides[d]);
+  }
+  if (indexed.place >= out.rank()) insert_shared();
+  std::vector<Shape> strides{target, broadcast_strides(context.operand(values), space)};
+  Writes w{Walk({}, {}), indexed.operands, {}, {}, {}, values};
+  for (std::size_t i = 0; i < indexed.dims.size(); ++i) {
+    const TensorSpec index = context.operand(indexed.operands[i]);
+    const Shape own = broadcast_strides(index, indexed.shared);
+    strides.emplace_back(space.size(), 0);
+    std::copy(own.begin(), own.end(),
+              strides.back().begin() + static_cast<std::ptrdiff_t>(shared_at));
+    w.types.push_back(known_type(index.dtype));
+    w.limits.push_back(out.dims[indexed.dims[i]]);
+    w.steps.push_back(out.strides[indexed.dims[i]]);
+  }
+  w.walk = Walk(space, strides);
+  w.walk.merge();
+  w.how = node.bool_or("accumulate", false) ? Combine::kAdd : Combine::kReplace;
+  w.type = known_type(out.dtype);
+  w.wraps = true;
+  return make(context, std::move(w));
+}
+
 // self, src written through size, stride and storage_offset.
 MadeKernel as_strided_scatter(const StepContext& context) {
   const TensorSpec &out = context.result(), &source = context.operand(1);
@@ -269,6 +329,17 @@ Answer refuse_scatter_reduce(const sdk::NodeView& node) {
     return refusal(BP_REFUSED_ATTRIBUTE, "sum, prod, amax and amin with self only");
   return refuse_scatter(node);
 }
+Answer refuse_index_put(const sdk::NodeView& node) {
+  std::size_t present = 0;
+  for (std::size_t i = 0; i < node.list_count(); ++i) {
+    if (!node.has_operand(node.list_first() + i)) continue;
+    ++present;
+    if (!is_index(node.operand(node.list_first() + i).dtype()))
+      return refusal(BP_REFUSED_DTYPE, "indices must be int64 or int32, not masks");
+  }
+  if (present > kMostIndices) return refusal(BP_REFUSED_SHAPE, "at most eight indices");
+  return same_types(node, node.list_first() + node.list_count());
+}
 // The base must be dense, so that the view lies in it.
 Answer refuse_as_strided(const sdk::NodeView& node) {
   bp_dim step = 1;
@@ -291,6 +362,8 @@ constexpr KernelRow kRows[] = {
     {"aten.scatter_reduce.two", scatter_reduce, refuse_scatter_reduce},
     {"aten.index_add", index_add, refuse_scatter},
     {"aten.index_copy", index_copy, refuse_scatter},
+    {"aten.index_put", index_put, refuse_index_put},
+    {"aten._unsafe_index_put", index_put, refuse_index_put},
     {"aten.as_strided_scatter", as_strided_scatter, refuse_as_strided},
 };
 

@@ -107,9 +107,18 @@ class SpaceBuilder {
     space.whole_rows = true;
     space.outer = rest.dims;
     space.inner = product(rows.dims);
+    const bool has_rest = !rest.dims.empty();
+    if (has_rest) {
+      space.rows = space.outer.back();
+      space.outer.pop_back();
+    }
     for (std::size_t i = 0; i < all_.size(); ++i) {
       RowTensor t;
       t.outer = rest.strides[i];
+      if (has_rest) {
+        t.row_stride = t.outer.back();
+        t.outer.pop_back();
+      }
       if (rows.dims.size() == 1) {
         t.inner_stride = rows.strides[i][0];
       } else if (rows.dims.size() > 1) {

@@ -2,13 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "kernels/kernel_registry.h"
 #include "kernels/rows/block.h"
-#include "kernels/rows/emitter.h"
-#include "kernels/simd/vector_table.h"
+#include "kernels/rows/float_reductions.h"
+#include "kernels/simd/processor_loops.h"
 #include "parallel.h"
 
 namespace backplane::onednn {
@@ -16,292 +15,6 @@ namespace {
 
 using sdk::KernelCall;
 using sdk::StepContext;
-using sdk::TensorSpec;
-
-// A reduction as kept dims and reduced dims of one operand.
-struct Plan {
-  Shape kept, kept_from, kept_to;  // sizes; strides in the operand and in the result
-  Shape reduced, reduced_from;
-  std::int64_t count = 1;  // of reduced elements
-  Type from = Type::kF32, to = Type::kF32;
-};
-
-std::vector<std::size_t> listed_dims(const StepContext& context) {
-  const std::size_t rank = context.operand(0).rank();
-  std::vector<std::size_t> dims;
-  const bp_attribute* a = context.node().attribute("dim");
-  if (a && a->kind == BP_ATTRIBUTE_INT) {
-    if (rank) dims.push_back(static_cast<std::size_t>(wrap_dim(a->integer, rank)));
-  } else if (a) {
-    for (std::size_t i = 0; i < a->count && rank; ++i)
-      dims.push_back(static_cast<std::size_t>(wrap_dim(a->integers[i], rank)));
-  }
-  if (dims.empty())
-    for (std::size_t d = 0; d < rank; ++d) dims.push_back(d);
-  std::sort(dims.begin(), dims.end());
-  return dims;
-}
-
-Plan plan_of(const StepContext& context, std::size_t result = 0) {
-  const TensorSpec &in = context.operand(0), &out = context.result(result);
-  const auto dims = listed_dims(context);
-  Plan p;
-  p.from = known_type(in.dtype);
-  p.to = known_type(out.dtype);
-  const bool keeps = out.rank() == in.rank();
-  std::size_t at = 0;
-  for (std::size_t d = 0; d < in.rank(); ++d) {
-    if (std::binary_search(dims.begin(), dims.end(), d)) {
-      p.reduced.push_back(in.dims[d]);
-      p.reduced_from.push_back(in.strides[d]);
-      p.count *= in.dims[d];
-      if (keeps) ++at;
-      continue;
-    }
-    p.kept.push_back(in.dims[d]);
-    p.kept_from.push_back(in.strides[d]);
-    p.kept_to.push_back(out.strides[at++]);
-  }
-  return p;
-}
-
-// ---- Sums of floats: columns and rows by vector kernels
-// ------------------------------------------
-
-// Adds whole vectors where the kept dims vary fastest, as over the batch in a bias gradient.
-class ColumnSum : public sdk::Kernel {
- public:
-  ColumnSum(const Plan& p, double scale)
-      : outer_(p.kept, {p.kept_from, p.kept_to}),
-        rows_(p.reduced, {p.reduced_from}),
-        from_(p.from),
-        to_(p.to),
-        scale_(scale) {
-    outer_.merge();
-    rows_.sort_by(0);
-    width_ = outer_.inner();
-    slices_ = outer_.rows();
-    count_ = p.count;
-    threads_ = omp_get_max_threads();
-  }
-  static bool suits(const Plan& p) {
-    if ((p.from != Type::kF32 && p.from != Type::kBF16) ||
-        (p.to != Type::kF32 && p.to != Type::kBF16))
-      return false;
-    Walk kept(p.kept, {p.kept_from, p.kept_to});
-    kept.merge();
-    return kept.inner() >= 8 && kept.inner_stride(0) == 1 && kept.inner_stride(1) == 1;
-  }
-  // Per thread a row of sums, and one for conversion.
-  std::uint64_t scratch_bytes() const override {
-    return static_cast<std::uint64_t>((width_ + 16) * 2 * (threads_ + 1)) * sizeof(float);
-  }
-  sdk::Status run(const KernelCall& call) const override {
-    if (width_ * slices_ == 0) return {};
-    const LoadFunction load = load_function(from_, Domain::kF32);
-    const StoreFunction store = store_function(to_, Domain::kF32);
-    auto* scratch = reinterpret_cast<float*>(call.scratch);
-    const std::int64_t total_rows = rows_.rows() * rows_.inner();
-    const std::int64_t step = (width_ + 16) * 2;
-    // Few slices: threads share one; each keeps partial sums that are added at the end.
-    if (slices_ < threads_) {
-      RowCursor<2> at(outer_, 0);
-      for (std::int64_t s = 0; s < slices_; ++s, at.next()) {
-        const std::byte* from = call.operands[0] + at.offset(0) * bytes_of(from_);
-        const int team =
-            team_size(std::min<std::int64_t>(threads_, total_rows), total_rows * width_);
-        for (int t = 0; t < team; ++t) std::fill_n(scratch + t * step, width_, 0.0F);
-        parallel_ranges(team, total_rows * width_, [&](int, std::int64_t begin, std::int64_t end) {
-          for (std::int64_t t = begin; t < end; ++t)
-            add(from, total_rows * t / team, total_rows * (t + 1) / team, scratch + t * step, load);
-        });
-        for (int t = 1; t < team; ++t)
-          vector_table().add_columns(scratch, nullptr, scratch + t * step, nullptr, 0, 0, width_);
-        finish(scratch, call.results[0] + at.offset(1) * bytes_of(to_), store);
-      }
-      return {};
-    }
-    parallel_ranges(
-        slices_, slices_ * count_ * width_, [&](int thread, std::int64_t begin, std::int64_t end) {
-          RowCursor<2> at(outer_, begin);
-          float* sums = scratch + std::min<std::int64_t>(thread, threads_ - 1) * step;
-          for (std::int64_t s = begin; s < end; ++s, at.next()) {
-            std::fill_n(sums, width_, 0.0F);
-            add(call.operands[0] + at.offset(0) * bytes_of(from_), 0, total_rows, sums, load);
-            finish(sums, call.results[0] + at.offset(1) * bytes_of(to_), store);
-          }
-        });
-    return {};
-  }
-
- private:
-  void add(const std::byte* from, std::int64_t begin, std::int64_t end, float* sums,
-           LoadFunction load) const {
-    if (begin >= end) return;
-    float* row = sums + width_ + 16;
-    const std::int64_t inner = rows_.inner();
-    RowCursor<1> at(rows_, begin / inner);
-    std::int64_t i = begin % inner;
-    for (std::int64_t r = begin; r < end; ++r) {
-      const std::byte* source = from + (at.offset(0) + i * rows_.inner_stride(0)) * bytes_of(from_);
-      const float* values = reinterpret_cast<const float*>(source);
-      if (from_ != Type::kF32) {
-        load(row, source, 1, width_);
-        values = row;
-      }
-      vector_table().add_columns(sums, nullptr, values, nullptr, 0, 0, width_);
-      if (++i == inner) {
-        i = 0;
-        at.next();
-      }
-    }
-  }
-  void finish(float* sums, std::byte* to, StoreFunction store) const {
-    if (scale_ != 1)
-      for (std::int64_t i = 0; i < width_; ++i) sums[i] *= static_cast<float>(scale_);
-    store(to, 1, sums, width_);
-  }
-
-  Walk outer_, rows_;
-  Type from_, to_;
-  double scale_;
-  std::int64_t width_, slices_, count_, threads_;
-};
-
-// The largest or smallest of columns of floats, a block of neighbours at a time.
-class ColumnExtreme : public sdk::Kernel {
- public:
-  ColumnExtreme(const Plan& p, bool largest)
-      : kept_(p.kept, {p.kept_from, p.kept_to}),
-        rows_(p.reduced, {p.reduced_from}),
-        count_(p.count),
-        better_(block_function(largest ? Opcode::kMax : Opcode::kMin, Domain::kF32)) {
-    kept_.merge();
-    rows_.sort_by(0);
-  }
-  static bool suits(const Plan& p) {
-    return p.from == Type::kF32 && p.to == Type::kF32 && p.count != 0 && ColumnSum::suits(p);
-  }
-  sdk::Status run(const KernelCall& call) const override {
-    const std::int64_t inner = kept_.inner(), blocks = (inner + kColumns - 1) / kColumns;
-    parallel_ranges(kept_.rows() * blocks, kept_.rows() * inner * count_,
-                    [&](int, std::int64_t begin, std::int64_t end) {
-                      alignas(64) float best[kColumns], part[kLanes];
-                      for (std::int64_t u = begin; u < end; ++u) {
-                        RowCursor<2> at(kept_, u / blocks);
-                        const std::int64_t first = u % blocks * kColumns;
-                        const std::int64_t width = std::min(kColumns, inner - first);
-                        const std::int64_t whole = width / kLanes * kLanes;
-                        const auto* from =
-                            reinterpret_cast<const float*>(call.operands[0]) + at.offset(0) + first;
-                        std::copy_n(from, width, best);
-                        RowCursor<1> row(rows_, 0);
-                        for (std::int64_t r = 0; r < rows_.rows(); ++r, row.next())
-                          for (std::int64_t k = 0; k < rows_.inner(); ++k) {
-                            const float* values = from + row.offset(0) + k * rows_.inner_stride(0);
-                            if (whole > 0) better_({best, nullptr, {best, values}, {1, 1}, whole});
-                            if (whole == width) continue;
-                            // Whole vectors are read: those beyond the row are not ours.
-                            std::copy_n(values + whole, width - whole, part);
-                            std::fill(part + (width - whole), part + kLanes, part[0]);
-                            better_({best + whole, nullptr, {best + whole, part}, {1, 1}, kLanes});
-                          }
-                        std::copy_n(
-                            best, width,
-                            reinterpret_cast<float*>(call.results[0]) + at.offset(1) + first);
-                      }
-                    });
-    return {};
-  }
-
- private:
-  static constexpr std::int64_t kColumns = 256;  // whole vectors
-  Walk kept_, rows_;
-  std::int64_t count_;
-  BlockFunction better_;
-};
-
-// ---- Floats that lie side by side: vector kernels over runs, joined in double
-
-class FloatRuns : public sdk::Kernel {
- public:
-  enum class Kind : std::uint8_t { kSum, kMean, kMax, kMin, kLength };
-
-  FloatRuns(const Plan& p, Kind kind)
-      : kept_(p.kept, {p.kept_from, p.kept_to}),
-        reduced_(p.reduced, {p.reduced_from}),
-        kind_(kind),
-        to_(p.to),
-        count_(p.count) {
-    kept_.merge();
-    reduced_.sort_by(0);
-    const Opcode op = kind == Kind::kMax      ? Opcode::kRowMax
-                      : kind == Kind::kMin    ? Opcode::kRowMin
-                      : kind == Kind::kLength ? Opcode::kRowDot
-                                              : Opcode::kRowSum;
-    reduce_ = block_function(op, Domain::kF32);
-  }
-  static bool suits(const Plan& p) {
-    if (p.from != Type::kF32 || !is_float(p.to) || p.count == 0) return false;
-    Walk reduced(p.reduced, {p.reduced_from});
-    reduced.sort_by(0);
-    return reduced.inner() >= kShortest && reduced.inner_stride(0) == 1;
-  }
-  sdk::Status run(const KernelCall& call) const override {
-    const std::int64_t inner = kept_.inner(), results = kept_.rows() * inner;
-    if (results == 0) return {};
-    const StoreFunction store = store_function(to_, Domain::kF64);
-    parallel_ranges(results, results * count_, [&](int, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t u = begin; u < end; ++u) {
-        RowCursor<2> at(kept_, u / inner);
-        const std::int64_t i = u % inner;
-        const auto* from = reinterpret_cast<const float*>(call.operands[0]) + at.offset(0) +
-                           i * kept_.inner_stride(0);
-        const double result = reduced(from);
-        store(call.results[0] + (at.offset(1) + i * kept_.inner_stride(1)) * bytes_of(to_), 1,
-              &result, 1);
-      }
-    });
-    return {};
-  }
-
- private:
-  static constexpr std::int64_t kShortest = 32;
-  static constexpr std::int64_t kRun = 2048;  // sums of floats stay short
-
-  double reduced(const float* from) const {
-    if (kind_ == Kind::kLength && count_ == 1) return std::abs(*from);  // no square overflows
-    const bool is_sum = kind_ != Kind::kMax && kind_ != Kind::kMin;
-    double total = is_sum ? 0 : *from;
-    RowCursor<1> row(reduced_, 0);
-    for (std::int64_t r = 0; r < reduced_.rows(); ++r, row.next())
-      for (std::int64_t k = 0; k < reduced_.inner(); k += kRun) {
-        const float* run = from + row.offset(0) + k;
-        alignas(64) float value[kLanes];
-        reduce_({value, nullptr, {run, run}, {1, 1}, std::min(kRun, reduced_.inner() - k)});
-        const double found = value[0];
-        if (is_sum)
-          total += found;
-        else if (found != found || (kind_ == Kind::kMax ? found > total : found < total))
-          total = found;
-      }
-    if (kind_ == Kind::kMean) return total / static_cast<double>(count_);
-    return kind_ == Kind::kLength ? std::sqrt(total) : total;
-  }
-
-  Walk kept_, reduced_;
-  Kind kind_;
-  Type to_;
-  std::int64_t count_;
-  BlockFunction reduce_;
-};
-std::unique_ptr<sdk::Kernel> float_runs(const StepContext& context, FloatRuns::Kind kind) {
-  const Plan p = plan_of(context);
-  return FloatRuns::suits(p) ? std::make_unique<FloatRuns>(p, kind) : nullptr;
-}
-
-// ---- Everything else: one result at a time, in double or int64
-// ------------------------------------
 
 // A reducer works in T (double or int64): add(state, value, index), result(state, count). Where it
 // has one, add_block(state, values, n) takes elements together, whatever their positions.
@@ -313,7 +26,7 @@ concept TakesBlocks = requires(const R& reducer, typename R::State& state, const
 template <class T, class Reducer>
 class GeneralReduction : public sdk::Kernel {
  public:
-  GeneralReduction(Plan p, Reducer reducer)
+  GeneralReduction(ReductionPlan p, Reducer reducer)
       : kept_(p.kept, {p.kept_from, p.kept_to}),
         reduced_(p.reduced, {p.reduced_from}),
         plan_(std::move(p)),
@@ -382,6 +95,9 @@ class GeneralReduction : public sdk::Kernel {
     const std::int64_t inner = kept_.inner(), rows = kept_.rows();
     const LoadFunction load = load_function(plan_.from, kDomain);
     const StoreFunction store = store_function(plan_.to, kResultDomain);
+    const bool in_place = reduced_.inner_stride(0) == 1 && domain_of(plan_.from) == kDomain &&
+                          bytes_of(plan_.from) == sizeof(T);
+    const std::int64_t step = in_place ? std::max<std::int64_t>(reduced_.inner(), 1) : kBlock;
     parallel_ranges(
         rows * inner, rows * inner * plan_.count, [&](int, std::int64_t begin, std::int64_t end) {
           T block[kBlock];
@@ -395,15 +111,19 @@ class GeneralReduction : public sdk::Kernel {
               RowCursor<1> row(reduced_, 0);
               std::int64_t index = 0;
               for (std::int64_t r = 0; r < reduced_.rows(); ++r, row.next())
-                for (std::int64_t k = 0; k < reduced_.inner(); k += kBlock) {
-                  const std::int64_t n = std::min(kBlock, reduced_.inner() - k);
-                  load(block,
-                       from + (row.offset(0) + k * reduced_.inner_stride(0)) * bytes_of(plan_.from),
-                       reduced_.inner_stride(0), n);
+                for (std::int64_t k = 0; k < reduced_.inner(); k += step) {
+                  const std::int64_t n = std::min(step, reduced_.inner() - k);
+                  const std::byte* place =
+                      from + (row.offset(0) + k * reduced_.inner_stride(0)) * bytes_of(plan_.from);
+                  const T* values = reinterpret_cast<const T*>(place);
+                  if (!in_place) {
+                    load(block, place, reduced_.inner_stride(0), n);
+                    values = block;
+                  }
                   if constexpr (TakesBlocks<Reducer, T>)
-                    reducer_.add_block(state, block, n);
+                    reducer_.add_block(state, values, n);
                   else
-                    for (std::int64_t j = 0; j < n; ++j) reducer_.add(state, block[j], index++);
+                    for (std::int64_t j = 0; j < n; ++j) reducer_.add(state, values[j], index++);
                 }
             }
             const auto result = reducer_.result(state, plan_.count);
@@ -414,23 +134,52 @@ class GeneralReduction : public sdk::Kernel {
   }
 
   Walk kept_, reduced_;
-  Plan plan_;
+  ReductionPlan plan_;
   Reducer reducer_;
   bool by_columns_ = false;
 };
 
-// Independent sums, so that none waits for the one before.
-constexpr std::int64_t kChains = 8;
+// Independent totals, so that none waits for the one before.
+constexpr std::int64_t kChains = 32;
+
+template <class T>
+struct Value {
+  static constexpr T kStart = 0;
+  BP_LOOP void add(T& total, T v, T) { total += v; }
+};
+template <class T>
+struct Factor {
+  static constexpr T kStart = 1;
+  BP_LOOP void add(T& total, T v, T) { total *= v; }
+};
+struct SquareFrom {
+  static constexpr double kStart = 0;
+  BP_LOOP void add(double& total, double v, double center) { total += (v - center) * (v - center); }
+};
 template <class T, class Term>
-T sum_in_lanes(std::int64_t n, const Term& term) {
-  T lanes[kChains] = {};
-  std::int64_t i = 0;
-  for (; i + kChains <= n; i += kChains)
-    for (std::int64_t l = 0; l < kChains; ++l) lanes[l] += term(i + l);
-  T total = 0;
-  for (; i < n; ++i) total += term(i);
-  for (const T lane : lanes) total += lane;
-  return total;
+struct TotalOfBlock {
+  BP_LOOP void run(const T* v, std::int64_t n, T center, T* result) {
+    T lanes[kChains];
+    for (T& lane : lanes) lane = Term::kStart;
+    std::int64_t i = 0;
+    for (; i + kChains <= n; i += kChains)
+      for (std::int64_t l = 0; l < kChains; ++l) Term::add(lanes[l], v[i + l], center);
+    for (; i < n; ++i) Term::add(lanes[0], v[i], center);
+    for (std::int64_t half = kChains / 2; half > 0; half /= 2)
+      for (std::int64_t l = 0; l < half; ++l)
+        if constexpr (Term::kStart == 1)
+          lanes[l] *= lanes[l + half];
+        else
+          lanes[l] += lanes[l + half];
+    *result = lanes[0];
+  }
+};
+template <class T, class Term>
+T total_of(const T* v, std::int64_t n, T center = 0) {
+  static const auto loop = processor_loop<TotalOfBlock<T, Term>>();
+  T result;
+  loop(v, n, center, &result);
+  return result;
 }
 
 struct Base {
@@ -443,7 +192,7 @@ struct Sum : Base {
   };
   void add(State& s, T v, std::int64_t) const { s.total += v; }
   void add_block(State& s, const T* v, std::int64_t n) const {
-    s.total += sum_in_lanes<T>(n, [&](std::int64_t i) { return v[i]; });
+    s.total += total_of<T, Value<T>>(v, n);
   }
   T result(const State& s, std::int64_t) const { return s.total; }
 };
@@ -456,7 +205,27 @@ struct Prod : Base {
     T total = 1;
   };
   void add(State& s, T v, std::int64_t) const { s.total *= v; }
+  void add_block(State& s, const T* v, std::int64_t n) const {
+    s.total *= total_of<T, Factor<T>>(v, n);
+  }
   T result(const State& s, std::int64_t) const { return s.total; }
+};
+template <class T, int kSign>
+struct BestOfBlock {
+  BP_LOOP void run(const T* v, std::int64_t n, T start, T* result) {
+    T lanes[kChains];
+    for (T& lane : lanes) lane = start;
+    std::int64_t i = 0;
+    for (; i + kChains <= n; i += kChains)
+      for (std::int64_t l = 0; l < kChains; ++l) lanes[l] = better_of(lanes[l], v[i + l]);
+    for (; i < n; ++i) lanes[0] = better_of(lanes[0], v[i]);
+    for (std::int64_t l = 1; l < kChains; ++l) lanes[0] = better_of(lanes[0], lanes[l]);
+    *result = lanes[0];
+  }
+  // NaN stays: no comparison with it holds.
+  BP_LOOP T better_of(T best, T v) {
+    return (kSign > 0 ? v > best : v < best) || v != v ? v : best;
+  }
 };
 // The first of the largest (sign 1) or smallest (-1); NaN wins.
 template <class T, int kSign, bool kPosition>
@@ -474,18 +243,10 @@ struct Extreme : Base {
     s.at = index;
   }
   void add_block(State& s, const T* v, std::int64_t n) const requires(!kPosition) {
-    T lanes[kChains];
-    std::fill_n(lanes, kChains, s.at < 0 ? v[0] : s.best);
-    std::int64_t i = 0;
-    for (; i + kChains <= n; i += kChains)
-      for (std::int64_t l = 0; l < kChains; ++l) lanes[l] = better_of(lanes[l], v[i + l]);
-    for (; i < n; ++i) lanes[0] = better_of(lanes[0], v[i]);
-    for (std::int64_t l = 1; l < kChains; ++l) lanes[0] = better_of(lanes[0], lanes[l]);
-    s.best = lanes[0];
+    static const auto loop = processor_loop<BestOfBlock<T, kSign>>();
+    loop(v, n, s.at < 0 ? v[0] : s.best, &s.best);
     s.at = 0;
   }
-  // NaN stays: no comparison with it holds.
-  static T better_of(T best, T v) { return (kSign > 0 ? v > best : v < best) || v != v ? v : best; }
   auto result(const State& s, std::int64_t) const {
     if constexpr (kPosition)
       return s.at;
@@ -523,9 +284,8 @@ struct Variance : Base {
   // Of the block by itself, then joined (Chan).
   void add_block(State& s, const double* v, std::int64_t n) const {
     const auto count = static_cast<double>(n);
-    const double center = sum_in_lanes<double>(n, [&](std::int64_t i) { return v[i]; }) / count;
-    const double squares =
-        sum_in_lanes<double>(n, [&](std::int64_t i) { return (v[i] - center) * (v[i] - center); });
+    const double center = total_of<double, Value<double>>(v, n) / count;
+    const double squares = total_of<double, SquareFrom>(v, n, center);
     const auto before = static_cast<double>(s.n);
     s.n += n;
     const double share = count / static_cast<double>(s.n), d = center - s.mean;
@@ -551,7 +311,7 @@ struct Length : Base {
   }
   void add_block(State& s, const double* v, std::int64_t n) const {
     s.last = std::abs(v[n - 1]);
-    s.total += sum_in_lanes<double>(n, [&](std::int64_t i) { return v[i] * v[i]; });
+    s.total += total_of<double, SquareFrom>(v, n);
   }
   double result(const State& s, std::int64_t n) const {
     return n == 1 ? s.last : std::sqrt(s.total);  // of one no square overflows
@@ -588,35 +348,31 @@ struct Norm : Base {
 template <class T, class R>
 MadeKernel general(const StepContext& context, R reducer, std::size_t result = 0) {
   return std::unique_ptr<sdk::Kernel>(
-      std::make_unique<GeneralReduction<T, R>>(plan_of(context, result), reducer));
+      std::make_unique<GeneralReduction<T, R>>(reduction_plan(context, result), reducer));
 }
 bool real(const StepContext& context) {
   return is_float(known_type(context.operand(0).dtype)) ||
          is_float(known_type(context.result().dtype));
 }
-MadeKernel column_or(const StepContext& context, bool mean) {
-  const Plan p = plan_of(context);
-  if (ColumnSum::suits(p))
-    return std::unique_ptr<sdk::Kernel>(
-        std::make_unique<ColumnSum>(p, mean ? 1 / static_cast<double>(p.count) : 1));
-  if (auto runs = float_runs(context, mean ? FloatRuns::Kind::kMean : FloatRuns::Kind::kSum))
-    return runs;
-  if (mean) return general<double>(context, Mean{});
+MadeKernel sum(const StepContext& context) {
+  if (auto kernel = make_float_reduction(reduction_plan(context), FloatReduction::kSum))
+    return kernel;
   return real(context) ? general<double>(context, Sum<double>{})
                        : general<std::int64_t>(context, Sum<std::int64_t>{});
 }
-MadeKernel sum(const StepContext& context) { return column_or(context, false); }
-MadeKernel mean(const StepContext& context) { return column_or(context, true); }
+MadeKernel mean(const StepContext& context) {
+  if (auto kernel = make_float_reduction(reduction_plan(context), FloatReduction::kMean))
+    return kernel;
+  return general<double>(context, Mean{});
+}
 MadeKernel prod(const StepContext& context) {
   return real(context) ? general<double>(context, Prod<double>{})
                        : general<std::int64_t>(context, Prod<std::int64_t>{});
 }
 template <int kSign>
 MadeKernel extreme(const StepContext& context) {
-  if (const Plan p = plan_of(context); ColumnExtreme::suits(p))
-    return std::unique_ptr<sdk::Kernel>(std::make_unique<ColumnExtreme>(p, kSign > 0));
-  if (auto runs = float_runs(context, kSign > 0 ? FloatRuns::Kind::kMax : FloatRuns::Kind::kMin))
-    return runs;
+  const auto kind = kSign > 0 ? FloatReduction::kMax : FloatReduction::kMin;
+  if (auto kernel = make_float_reduction(reduction_plan(context), kind)) return kernel;
   return real(context) ? general<double>(context, Extreme<double, kSign, false>{})
                        : general<std::int64_t>(context, Extreme<std::int64_t, kSign, false>{});
 }
@@ -681,7 +437,8 @@ MadeKernel vector_norm(const StepContext& context) {
   const char* name = context.node().attribute("p") ? "p" : "ord";
   const double p = context.node().real_or(name, 2);
   if (p == 2)
-    if (auto runs = float_runs(context, FloatRuns::Kind::kLength)) return runs;
+    if (auto kernel = make_float_reduction(reduction_plan(context), FloatReduction::kLength))
+      return kernel;
   return p == 2 ? general<double>(context, Length{}) : general<double>(context, Norm{{}, p});
 }
 

@@ -16,6 +16,8 @@ constexpr std::int64_t kBlock = 1024;
 constexpr std::int64_t kShortRow = 256;
 constexpr std::int64_t kNarrowBytes = kLanes * 8;
 constexpr std::size_t kRegisterLimit = 512;
+constexpr std::int64_t kMostStaged =
+    512 * 1024;  // bytes per tensor: stays in the second-level cache
 
 std::array<Register, RowProgram::kSources> sources_of(std::initializer_list<Register> given) {
   std::array<Register, RowProgram::kSources> all;
@@ -160,6 +162,7 @@ RowExecutor::RowExecutor(RowProgram program, RowSpace space)
     const bool fixed = t.row_stride == 0 && t.inner_stride == 0 && t.offsets.empty() &&
                        std::all_of(t.outer.begin(), t.outer.end(), [](auto s) { return s == 0; });
     load_invariant_.push_back(fixed);
+    load_stages_.push_back(stage_of(t, load.type, load.target));
   }
   std::vector<int> stored(program_.registers().size(), 0);
   for (const auto& store : program_.stores()) ++stored[store.source];
@@ -170,7 +173,19 @@ RowExecutor::RowExecutor(RowProgram program, RowSpace space)
     store_direct_.push_back(!info.narrow && stored[store.source] == 1 &&
                             same_bits(store.type, info.domain) &&
                             dense(space_.results[store.result]));
+    store_stages_.push_back(stage_of(space_.results[store.result], store.type, store.source));
   }
+}
+
+RowStage RowExecutor::stage_of(const RowTensor& t, Type type, Register r) {
+  const auto& info = program_.info(r);
+  RowStage stage{space_.inner, bytes_of(info.domain), 0};
+  const bool pays = space_.whole_rows && !info.narrow && t.offsets.empty() && !t.empty &&
+                    t.row_stride == 1 && t.inner_stride > 1 && space_.rows > 1 && space_.inner > 1;
+  if (!pays || stage.bytes() > kMostStaged) return stage;
+  stage.step = t.inner_stride * element_size(type);
+  stage_bytes_ += stage.bytes();
+  return stage;
 }
 
 // Registers share places once their last reader has run.
@@ -231,7 +246,8 @@ void RowExecutor::allocate() {
 
 std::uint64_t RowExecutor::scratch_bytes() const {
   // A line apart, so that threads do not share one.
-  return static_cast<std::uint64_t>((narrow_bytes_ + slot_count_ * slot_bytes_ + 64) * threads_);
+  return static_cast<std::uint64_t>(
+      (narrow_bytes_ + slot_count_ * slot_bytes_ + stage_bytes_ + 64) * threads_);
 }
 
 // ---- Running -----------------------------------------------------------------------------------
@@ -284,6 +300,7 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
 
   std::array<std::int64_t, 16> index{};
   bool first = true;
+  std::int64_t staged_until = 0, staged_row = 0;  // units, and the row of the first of them
   for (std::int64_t unit = begin; unit < end; ++unit, first = false) {
     std::int64_t rest = unit;
     const std::int64_t column = rest % chunks_ * chunk_;
@@ -299,6 +316,12 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
     const std::int64_t count = rows * columns;
     const bool whole = count % kLanes == 0;
     const std::int64_t padded = round_up(count, kLanes);
+    std::byte* stage = scratch + narrow_bytes_ + slot_count_ * slot_bytes_;
+    const bool fills_stages = stage_bytes_ != 0 && (first || unit == staged_until);
+    if (fills_stages) {
+      staged_row = row;
+      staged_until = std::min({end, unit + kStagedRows, unit + space_.rows - row});
+    }
 
     for (std::size_t l = 0; l < loads.size(); ++l) {
       const auto& load = loads[l];
@@ -313,6 +336,11 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
                         offset_of(t, index.data(), row, t.offsets.empty() ? column : 0) * size;
       if (program_.info(load.target).narrow) {
         load_functions_[l](at[load.target], from, 0, kLanes);
+      } else if (load_stages_[l].step != 0) {
+        const RowStage& staged = load_stages_[l];
+        if (fills_stages) staged.fill(stage, from, load_functions_[l], staged_until - unit);
+        at[load.target] = stage + (row - staged_row) * staged.pitch();
+        stage += staged.bytes();
       } else if (load_direct_[l] && whole) {
         at[load.target] = from;
       } else {
@@ -367,7 +395,15 @@ void RowExecutor::run_units(const Frame& frame, std::int64_t begin, std::int64_t
       const std::byte* from = at[store.source];
       const auto& info = program_.info(store.source);
       const std::int64_t step = bytes_of(info.domain);
-      if (info.narrow && space_.whole_rows && t.inner_stride == 0 && t.offsets.empty()) {
+      if (store_stages_[s].step != 0) {
+        const RowStage& staged = store_stages_[s];
+        std::memcpy(stage + (row - staged_row) * staged.pitch(), from,
+                    static_cast<std::size_t>(count * step));
+        if (unit + 1 == staged_until)
+          staged.spill(to - (row - staged_row) * size, stage, store_functions_[s],
+                       row + 1 - staged_row);
+        stage += staged.bytes();
+      } else if (info.narrow && space_.whole_rows && t.inner_stride == 0 && t.offsets.empty()) {
         store_functions_[s](to, 1, from, 1);  // one value a row
       } else if (info.narrow) {
         for (std::int64_t r = 0; r < rows; ++r)

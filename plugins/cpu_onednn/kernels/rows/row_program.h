@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/rows/block.h"
+#include "kernels/rows/row_stage.h"
 
 #include <array>
 #include <type_traits>
@@ -107,6 +108,7 @@ class RowExecutor {
   void run_units(const Frame& frame, std::int64_t begin, std::int64_t end,
                  std::byte* scratch) const;
   void allocate();
+  RowStage stage_of(const RowTensor& tensor, Type type, Register r);
 
   RowProgram program_;
   RowSpace space_;
@@ -118,6 +120,9 @@ class RowExecutor {
   std::vector<LoadFunction> load_functions_;
   std::vector<StoreFunction> store_functions_;
   std::vector<bool> load_direct_, load_invariant_, store_direct_;
+  // Per load and per store: no step where it is not staged.
+  std::vector<RowStage> load_stages_, store_stages_;
+  std::int64_t stage_bytes_ = 0;
 };
 
 }  // namespace backplane::onednn

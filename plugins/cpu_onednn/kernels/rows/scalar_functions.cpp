@@ -5,6 +5,10 @@
 #include <type_traits>
 
 #include "kernels/rows/block.h"
+#include "kernels/simd/processor_loops.h"
+
+// Of a function of elements: without it, it is not vectorised in the loops around it.
+#define BP_INLINED __attribute__((always_inline))
 
 namespace backplane::onednn::detail {
 namespace {
@@ -12,39 +16,114 @@ namespace {
 template <class T>
 inline constexpr bool kReal = std::is_floating_point_v<T>;
 
+// Blocks are whole numbers of kLanes, and a narrow source is kLanes copies: loops of one fixed
+// length that the compiler vectorises, for every instruction set. F has no state.
 template <class T, class F>
-void each1(const BlockArgs& args, F f) {
-  auto* d = static_cast<T*>(args.target);
-  const auto* a = static_cast<const T*>(args.sources[0]);
-  for (std::int64_t i = 0; i < args.count; ++i) d[i] = static_cast<T>(f(a[i * args.steps[0]]));
+struct Each1 {
+  BP_LOOP void run(const BlockArgs& args) {
+    auto* d = static_cast<T*>(args.target);
+    const auto* a = static_cast<const T*>(args.sources[0]);
+    for (std::int64_t i = 0; i < args.count; i += kLanes, a += args.steps[0] * kLanes)
+#pragma GCC ivdep
+      for (std::int64_t k = 0; k < kLanes; ++k) d[i + k] = static_cast<T>(F{}(a[k]));
+  }
+};
+template <class T, class F>
+struct Each2 {
+  BP_LOOP void run(const BlockArgs& args) {
+    auto* d = static_cast<T*>(args.target);
+    const auto* a = static_cast<const T*>(args.sources[0]);
+    const auto* b = static_cast<const T*>(args.sources[1]);
+    for (std::int64_t i = 0; i < args.count; i += kLanes) {
+#pragma GCC ivdep
+      for (std::int64_t k = 0; k < kLanes; ++k) d[i + k] = static_cast<T>(F{}(a[k], b[k]));
+      a += args.steps[0] * kLanes;
+      b += args.steps[1] * kLanes;
+    }
+  }
+};
+template <class T, class F>
+struct Each3 {
+  BP_LOOP void run(const BlockArgs& args) {
+    auto* d = static_cast<T*>(args.target);
+    const auto* a = static_cast<const T*>(args.sources[0]);
+    const auto* b = static_cast<const T*>(args.sources[1]);
+    const auto* c = static_cast<const T*>(args.sources[2]);
+    for (std::int64_t i = 0; i < args.count; i += kLanes) {
+#pragma GCC ivdep
+      for (std::int64_t k = 0; k < kLanes; ++k) d[i + k] = F{}(a[k], b[k], c[k]);
+      a += args.steps[0] * kLanes;
+      b += args.steps[1] * kLanes;
+      c += args.steps[2] * kLanes;
+    }
+  }
+};
+template <class T, class F>
+BlockFunction each1(F) {
+  return processor_loop<Each1<T, F>>();
 }
 template <class T, class F>
-void each2(const BlockArgs& args, F f) {
-  auto* d = static_cast<T*>(args.target);
-  const auto* a = static_cast<const T*>(args.sources[0]);
-  const auto* b = static_cast<const T*>(args.sources[1]);
-  for (std::int64_t i = 0; i < args.count; ++i)
-    d[i] = static_cast<T>(f(a[i * args.steps[0]], b[i * args.steps[1]]));
+BlockFunction each2(F) {
+  return processor_loop<Each2<T, F>>();
 }
 template <class T, class F>
-void each3(const BlockArgs& args, F f) {
-  auto* d = static_cast<T*>(args.target);
-  const auto* a = static_cast<const T*>(args.sources[0]);
-  const auto* b = static_cast<const T*>(args.sources[1]);
-  const auto* c = static_cast<const T*>(args.sources[2]);
-  for (std::int64_t i = 0; i < args.count; ++i)
-    d[i] = f(a[i * args.steps[0]], b[i * args.steps[1]], c[i * args.steps[2]]);
+BlockFunction each3(F) {
+  return processor_loop<Each3<T, F>>();
 }
-// f(partial, a, b)
-template <class T, class F>
-void fold(const BlockArgs& args, T start, F f) {
-  const auto* a = static_cast<const T*>(args.sources[0]);
-  const auto* b = static_cast<const T*>(args.sources[1]);
-  T total = start;
-  for (std::int64_t i = 0; i < args.count; ++i)
-    total = f(total, a[i * args.steps[0]], b ? b[i * args.steps[1]] : a[i * args.steps[0]]);
-  auto* d = static_cast<T*>(args.target);
-  for (std::int64_t k = 0; k < kLanes; ++k) d[k] = total;
+// Of a row: Join::join over its terms F(a, b), in chains that do not wait for each other.
+template <class T, class Join, class F>
+struct Fold {
+  static constexpr std::int64_t kChains = 32;
+  BP_LOOP void run(const BlockArgs& args) {
+    const auto* a = static_cast<const T*>(args.sources[0]);
+    const auto* b = args.sources[1] ? static_cast<const T*>(args.sources[1]) : a;
+    const std::int64_t step = args.sources[1] ? args.steps[1] : 1;
+    T lanes[kChains];
+    for (T& lane : lanes) lane = Join::template start<T>();
+    std::int64_t i = 0;
+    if (step == 1)
+      for (; i + kChains <= args.count; i += kChains)
+        for (std::int64_t l = 0; l < kChains; ++l)
+          lanes[l] = Join::join(lanes[l], F{}(a[i + l], b[i + l]));
+    for (; i < args.count; ++i) lanes[0] = Join::join(lanes[0], F{}(a[i], b[i * step]));
+    for (std::int64_t l = 1; l < kChains; ++l) lanes[0] = Join::join(lanes[0], lanes[l]);
+    auto* d = static_cast<T*>(args.target);
+    for (std::int64_t k = 0; k < kLanes; ++k) d[k] = lanes[0];
+  }
+};
+struct Adding {
+  template <class T>
+  static constexpr T start() {
+    return 0;
+  }
+  template <class T>
+  BP_LOOP T join(T t, T v) {
+    return t + v;
+  }
+};
+struct Largest {
+  template <class T>
+  static constexpr T start() {
+    return kReal<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
+  }
+  template <class T>
+  BP_LOOP T join(T t, T v) {
+    return t > v || t != t ? t : v;
+  }
+};
+struct Smallest {
+  template <class T>
+  static constexpr T start() {
+    return kReal<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+  }
+  template <class T>
+  BP_LOOP T join(T t, T v) {
+    return t < v || t != t ? t : v;
+  }
+};
+template <class T, class Join, class F>
+BlockFunction fold(F) {
+  return processor_loop<Fold<T, Join, F>>();
 }
 
 template <class T>
@@ -130,7 +209,7 @@ template <class T>
 BlockFunction real_unary(Opcode op) {
 #define BP_REAL(name, expression) \
   case Opcode::k##name:           \
-    return [](const BlockArgs& g) { each1<T>(g, [](T x) { return expression; }); };
+    return each1<T>([](T x) BP_INLINED { return expression; });
   switch (op) {
     BP_REAL(Sqrt, std::sqrt(x))
     BP_REAL(Rsqrt, 1 / std::sqrt(x))
@@ -181,7 +260,7 @@ template <class T>
 BlockFunction unary(Opcode op) {
 #define BP_ANY(name, expression) \
   case Opcode::k##name:          \
-    return [](const BlockArgs& g) { each1<T>(g, [](T x) { return expression; }); };
+    return each1<T>([](T x) BP_INLINED { return expression; });
   switch (op) {
     BP_ANY(Copy, x)
     BP_ANY(Neg, -x)
@@ -196,8 +275,7 @@ BlockFunction unary(Opcode op) {
       break;
   }
   if constexpr (kReal<T>) {
-    if (op == Opcode::kIsInf)
-      return [](const BlockArgs& g) { each1<T>(g, [](T x) { return std::isinf(x) ? 1 : 0; }); };
+    if (op == Opcode::kIsInf) return each1<T>([](T x) BP_INLINED { return std::isinf(x) ? 1 : 0; });
     return real_unary<T>(op);
   } else {
     switch (op) {
@@ -224,7 +302,7 @@ template <class T>
 BlockFunction real_binary(Opcode op) {
 #define BP_REAL(name, expression) \
   case Opcode::k##name:           \
-    return [](const BlockArgs& g) { each2<T>(g, [](T a, T b) { return expression; }); };
+    return each2<T>([](T a, T b) BP_INLINED { return expression; });
   switch (op) {
     BP_REAL(Div, a / b)
     BP_REAL(TruncDiv, std::trunc(a / b))
@@ -246,13 +324,11 @@ BlockFunction real_binary(Opcode op) {
                                b * std::exp(T{-0.5} * b * b) * T(0.39894228040143267794)))
     BP_REAL(SiluBackward, a / (1 + std::exp(-b)) * (1 + b * (1 - 1 / (1 + std::exp(-b)))))
     case Opcode::kGeluTanhBackward:
-      return [](const BlockArgs& g) {
-        each2<T>(g, [](T a, T x) {
-          const T k = T(0.79788456080286535588), c = T(0.044715);
-          const T t = std::tanh(k * (x + c * x * x * x));
-          return a * T{0.5} * (1 + t + x * (1 - t * t) * k * (1 + 3 * c * x * x));
-        });
-      };
+      return each2<T>([](T a, T x) BP_INLINED {
+        const T k = T(0.79788456080286535588), c = T(0.044715);
+        const T t = std::tanh(k * (x + c * x * x * x));
+        return a * T{0.5} * (1 + t + x * (1 - t * t) * k * (1 + 3 * c * x * x));
+      });
     default:
       return nullptr;
   }
@@ -263,7 +339,7 @@ template <class T>
 BlockFunction binary(Opcode op) {
 #define BP_ANY(name, expression) \
   case Opcode::k##name:          \
-    return [](const BlockArgs& g) { each2<T>(g, [](T a, T b) { return expression; }); };
+    return each2<T>([](T a, T b) BP_INLINED { return expression; });
   switch (op) {
     BP_ANY(Add, a + b)
     BP_ANY(Sub, a - b)
@@ -311,7 +387,7 @@ template <class T>
 BlockFunction other(Opcode op) {
   switch (op) {
     case Opcode::kNormalize:
-      return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return (a - b) * c; }); };
+      return each3<T>([](T a, T b, T c) BP_INLINED { return (a - b) * c; });
     case Opcode::kAffine:
       return [](const BlockArgs& g) {
         const T* v[5];
@@ -322,31 +398,21 @@ BlockFunction other(Opcode op) {
                                          v[4][i * g.steps[4]];
       };
     case Opcode::kWhere:
-      return [](const BlockArgs& g) { each3<T>(g, [](T a, T b, T c) { return a != 0 ? b : c; }); };
+      return each3<T>([](T a, T b, T c) BP_INLINED { return a != 0 ? b : c; });
     case Opcode::kRowSum:
-      return [](const BlockArgs& g) { fold<T>(g, 0, [](T t, T a, T) { return t + a; }); };
+      return fold<T, Adding>([](T a, T) BP_INLINED { return a; });
     case Opcode::kRowDot:
-      return [](const BlockArgs& g) { fold<T>(g, 0, [](T t, T a, T b) { return t + a * b; }); };
+      return fold<T, Adding>([](T a, T b) BP_INLINED { return a * b; });
     case Opcode::kRowMax:
-      return [](const BlockArgs& g) {
-        const T start =
-            kReal<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
-        fold<T>(g, start, [](T t, T a, T) { return t > a || t != t ? t : a; });
-      };
+      return fold<T, Largest>([](T a, T) BP_INLINED { return a; });
     case Opcode::kRowMin:
-      return [](const BlockArgs& g) {
-        const T start =
-            kReal<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
-        fold<T>(g, start, [](T t, T a, T) { return t < a || t != t ? t : a; });
-      };
+      return fold<T, Smallest>([](T a, T) BP_INLINED { return a; });
     default:
       break;
   }
   if constexpr (kReal<T>) {
     if (op == Opcode::kRowSumExp)
-      return [](const BlockArgs& g) {
-        fold<T>(g, 0, [](T t, T a, T b) { return t + std::exp(a - b); });
-      };
+      return fold<T, Adding>([](T a, T b) BP_INLINED { return std::exp(a - b); });
     if (op == Opcode::kMoments)
       return [](const BlockArgs& g) {
         const auto* a = static_cast<const T*>(g.sources[0]);

@@ -1,6 +1,7 @@
 // Block functions for AVX-512.
 #include <immintrin.h>
 
+#include "kernels/simd/vector_library.h"
 #include "kernels/simd/vector_table.h"
 
 // The C++ front end reads the whole file before it heeds a target, so that macros such as
@@ -19,13 +20,23 @@ namespace avx512 {
 
 #include "kernels/simd/vector_kernels.inc"
 // The kernels need the vector types.
+#include "kernels/simd/library_kernels.inc"
 #include "kernels/simd/vector_gemm.inc"
 
 }  // namespace avx512
 
-const VectorTable kVectorAvx512 = {"avx512",          avx512::find,       avx512::load_bf16,
-                                   avx512::load_bool, avx512::store_bf16, avx512::store_bool,
-                                   avx512::gemm,      avx512::add_columns};
+const VectorTable kVectorAvx512 = {"avx512",
+                                   avx512::find,
+                                   avx512::find_in_library,
+                                   avx512::find_doubles_in_library,
+                                   avx512::load_bf16,
+                                   avx512::load_bool,
+                                   avx512::store_bf16,
+                                   avx512::store_bool,
+                                   avx512::gemm<float>,
+                                   avx512::gemm<double>,
+                                   avx512::gemm<std::int64_t>,
+                                   avx512::add_columns};
 
 }  // namespace backplane::onednn
 

@@ -1,6 +1,7 @@
 // Block functions for any x86-64 processor.
 #include <immintrin.h>
 
+#include "kernels/simd/vector_library.h"
 #include "kernels/simd/vector_table.h"
 
 // The C++ front end reads the whole file before it heeds a target, so that macros such as
@@ -17,12 +18,22 @@ namespace baseline {
 
 #include "kernels/simd/vector_kernels.inc"
 // The kernels need the vector types.
+#include "kernels/simd/library_kernels.inc"
 #include "kernels/simd/vector_gemm.inc"
 
 }  // namespace baseline
 
-const VectorTable kVectorBaseline = {
-    "baseline",           baseline::find,       baseline::load_bf16, baseline::load_bool,
-    baseline::store_bf16, baseline::store_bool, baseline::gemm,      baseline::add_columns};
+const VectorTable kVectorBaseline = {"baseline",
+                                     baseline::find,
+                                     baseline::find_in_library,
+                                     baseline::find_doubles_in_library,
+                                     baseline::load_bf16,
+                                     baseline::load_bool,
+                                     baseline::store_bf16,
+                                     baseline::store_bool,
+                                     baseline::gemm<float>,
+                                     baseline::gemm<double>,
+                                     baseline::gemm<std::int64_t>,
+                                     baseline::add_columns};
 
 }  // namespace backplane::onednn
