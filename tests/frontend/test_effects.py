@@ -111,6 +111,27 @@ def test_dicts() -> None:
     assert is_whole(check(program, (X, Thing()), compiled=compiled))
 
 
+def test_items_taken_out_of_a_dict() -> None:
+    def program(a, options):
+        scale = options.pop("scale", 3)
+        shift = options.pop("shift")
+        twice = options.pop("scale", 5)
+        options["shift"] = scale
+        return a * scale + shift, twice, "scale" in options
+
+    def options(**more):
+        return {"first": X, "scale": 2, "shift": X, "last": 1, **more}
+
+    compiled = frontend.compile(program)
+    for given in (options, options, lambda: {"shift": X + 1}, options):
+        ours, plain = given(), given()
+        assert_same(compiled(X, ours), program(X, plain))
+        assert list(ours) == list(plain)
+    assert is_whole(compiled)
+    with pytest.raises(KeyError, match="shift"):
+        compiled(X, {"scale": 2})
+
+
 def test_globals() -> None:
     def program(a):
         global COUNT, NEW_GLOBAL

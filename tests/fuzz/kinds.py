@@ -259,7 +259,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "dict",
         ("{'a': 2, 'b': 1}", "{'a': 3}", "{'b': 1, 'a': 1}"),
-        ints=("@['a']", "len(@)", "@.get('b', 4)", "sum(@.values())"),
+        ints=("@['a']", "len(@)", "@.get('b', 4)", "@.pop('b', 5)", "sum(@.values())"),
         bools=("('b' in @)", "bool(@)", "(@ == {'a': 3})", "(list(@)[0] == 'a')"),
         strings=("','.join(@)", "next(iter(@))", "str(@)"),
         lists=("list(@.values())", "[v for k, v in @.items()]", "[len(k) for k in @]"),
@@ -270,6 +270,7 @@ KINDS: tuple[Kind, ...] = (
             "@.update(d=1)",
             "@.pop('a')",
             "@.setdefault('z', 2)",
+            "@.pop('q', 3)",
         ),
         changes=("@['a'] += 1", "@['n'] = 9", "@.clear()", "@.pop('a', None)"),
     ),

@@ -473,6 +473,10 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
         if (found < 0) return nullptr;
         if (!found) return Py_NewRef(Py_None);
       }
+      if (is_bound && PyDict_CheckExact(self) && world_.is_outside(self) &&
+          world_.defers_effects() && !world_.is_iterated(self) && (count == 1 || count == 2) &&
+          !keyword_names && is_primitive(arguments[0]) && std::strcmp(c_name(callable), "pop") == 0)
+        return pop_item(self, arguments[0], count == 2 ? arguments[1] : nullptr);
       if (self && (!world_.is_own(self) || guards::is_tensor(self)))
         return world_.stop(std::string("the program calls ") + c_name(callable) + " of a " +
                            Py_TYPE(self)->tp_name + " from outside");

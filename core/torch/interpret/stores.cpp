@@ -70,6 +70,18 @@ bool Interpreter::store_item(PyObject* container, PyObject* key, PyObject* value
   return world_.write(EffectKind::kItem, container, key, value, container);
 }
 
+PyObject* Interpreter::pop_item(PyObject* dict, PyObject* key, PyObject* fallback) {
+  const int found = contains(dict, key);
+  if (found < 0) return nullptr;
+  if (!found) {
+    if (!fallback) PyErr_SetObject(PyExc_KeyError, key);
+    return Py_XNewRef(fallback);
+  }
+  Ref value = Ref::steal(item(dict, key));
+  if (!value || !world_.write(EffectKind::kItem, dict, key, nullptr, dict)) return nullptr;
+  return value.release();
+}
+
 bool Interpreter::store_global(PyObject* globals, PyObject* builtins, PyObject* name,
                                PyObject* value) {
   if (!world_.defers_effects() || !PyDict_CheckExact(globals)) {
