@@ -8,6 +8,7 @@
 
 #include "core/torch/guards/cached_call.h"
 #include "core/torch/guards/content.h"
+#include "core/torch/guards/same_value.h"
 #include "core/torch/guards/versions.h"
 
 namespace backplane::guards {
@@ -16,29 +17,6 @@ namespace {
 
 using cpython::Ref;
 
-bool same_float(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
-
-// Comparing runs no code of the program.
-bool compares_in_c(PyObject* object) {
-  return PyLong_CheckExact(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) ||
-         PyRange_Check(object) || THPDevice_Check(object);
-}
-
-// Same type and same value; NaN equals itself, -0.0 is not 0.0.
-bool same_value(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (PyFloat_CheckExact(a)) return same_float(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
-  if (PyComplex_CheckExact(a)) {
-    const Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
-    return same_float(x.real, y.real) && same_float(x.imag, y.imag);
-  }
-  if (!compares_in_c(a)) return false;
-  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-  if (equal < 0) PyErr_Clear();
-  return equal == 1;
-}
-
 Py_ssize_t length_of(PyObject* object) {
   if (PyTuple_Check(object)) return PyTuple_GET_SIZE(object);
   if (PyList_Check(object)) return PyList_GET_SIZE(object);
@@ -46,14 +24,6 @@ Py_ssize_t length_of(PyObject* object) {
   if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
   if (is_deque(object)) return Py_SIZE(object);
   return -1;
-}
-
-bool same_arguments(PyObject* a, PyObject* b) {
-  const Py_ssize_t count = PyTuple_GET_SIZE(a);
-  if (count != PyTuple_GET_SIZE(b)) return false;
-  for (Py_ssize_t i = 0; i < count; ++i)
-    if (!same_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
-  return true;
 }
 
 bool is_empty_slot(PyObject* object, PyObject* descriptor) {
@@ -141,8 +111,7 @@ void GuardProgram::guard_content(SourceId source, PyObject* snapshot, bool is_im
 
 void GuardProgram::guard_answer(PyObject* function, PyObject* arguments, PyObject* answer) {
   for (const Answer& known : answers_)
-    if (known.function.get() == function && same_arguments(known.arguments.get(), arguments))
-      return;
+    if (known.function.get() == function && same_items(known.arguments.get(), arguments)) return;
   steps_.push_back({Kind::kAnswer, kNoSource, {}, static_cast<std::int64_t>(answers_.size())});
   answers_.push_back({Ref::borrow(function), Ref::borrow(arguments), Ref::borrow(answer)});
 }

@@ -14,6 +14,7 @@
 #include "core/cpython/frame/hook.h"
 #include "core/torch/guards/cached_call.h"
 #include "core/torch/guards/content.h"
+#include "core/torch/guards/same_value.h"
 #include "core/torch/interpret/interpreter.h"
 #include "core/torch/record/session.h"
 
@@ -78,20 +79,15 @@ bool is_plain_tuple(PyObject* object) {
   return PyTuple_CheckExact(object) || THPSize_Check(object);
 }
 
-// Same class and same content all through, or one object.
+// Tuples by their items.
 bool is_same_argument(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (Py_TYPE(a) != Py_TYPE(b)) return false;
-  if (is_plain_tuple(a)) {
+  if (Py_TYPE(a) == Py_TYPE(b) && is_plain_tuple(a)) {
     if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
       if (!is_same_argument(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
     return true;
   }
-  if (!PyLong_CheckExact(a) && !PyUnicode_CheckExact(a)) return false;
-  const int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-  if (equal < 0) PyErr_Clear();
-  return equal == 1;
+  return guards::same_value(a, b);
 }
 
 }  // namespace

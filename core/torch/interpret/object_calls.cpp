@@ -58,6 +58,23 @@ bool holds_numbers(PyObject* object) {
   return true;
 }
 
+// They live as long as the process.
+struct GetterTypes {
+  PyTypeObject *item, *attribute, *method;
+};
+const GetterTypes& getter_types() {
+  static const GetterTypes types = [] {
+    const Ref module = Ref::steal(PyImport_ImportModule("_operator"));
+    const auto find = [&](const char* name) {
+      PyObject* const type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
+      if (!type) PyErr_Clear();
+      return reinterpret_cast<PyTypeObject*>(type);
+    };
+    return GetterTypes{find("itemgetter"), find("attrgetter"), find("methodcaller")};
+  }();
+  return types;
+}
+
 bool is_finite(PyObject* number) {
   const double value = PyFloat_AsDouble(number);
   if (!PyErr_Occurred()) return std::isfinite(value);
@@ -109,15 +126,15 @@ PyObject* Interpreter::call_getter(PyObject* getter, PyObject* const* arguments,
                                        : Ref::steal(world_.read_constant(part)));
     if (!held.back()) return nullptr;
   }
-  const std::string_view type = Py_TYPE(getter)->tp_name;
-  if (type == "operator.methodcaller") {
+  const GetterTypes& types = getter_types();
+  if (Py_TYPE(getter) == types.method) {
     const Ref method = Ref::steal(attribute(arguments[0], held[0].get()));
     std::vector<PyObject*> rest;
     for (std::size_t i = 1; i < held.size(); ++i) rest.push_back(held[i].get());
     return method ? call(method.get(), rest.data(), rest.size(), nullptr) : nullptr;
   }
   const auto get = [&](PyObject* part) -> PyObject* {
-    if (type == "operator.itemgetter") return item(arguments[0], part);
+    if (Py_TYPE(getter) == types.item) return item(arguments[0], part);
     Ref found = Ref::borrow(arguments[0]);
     std::string_view names = text_of(part);
     while (found && !names.empty()) {
@@ -144,10 +161,10 @@ PyObject* Interpreter::call_getter(PyObject* getter, PyObject* const* arguments,
 
 PyObject* Interpreter::call_object(PyObject* callable, PyObject* const* arguments,
                                    std::size_t count, PyObject* keyword_names, bool& out_known) {
-  const std::string_view type = Py_TYPE(callable)->tp_name;
+  const GetterTypes& getters = getter_types();
+  const PyTypeObject* const type = Py_TYPE(callable);
   out_known = true;
-  if (type == "operator.itemgetter" || type == "operator.attrgetter" ||
-      type == "operator.methodcaller")
+  if (type == getters.item || type == getters.attribute || type == getters.method)
     return call_getter(callable, arguments, count, keyword_names);
   if (is_numpy_callable(callable)) return call_numpy(callable, arguments, count, keyword_names);
   out_known = false;
