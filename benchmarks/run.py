@@ -19,6 +19,7 @@ import tempfile
 from typing import Any
 
 import groups
+import operators
 import report
 import roofline
 import subjects
@@ -300,6 +301,9 @@ def main() -> int:
     parser.add_argument("--json", type=pathlib.Path, help="write everything to this file")
     parser.add_argument("--plot", type=pathlib.Path, help="write a picture (SVG) to this file")
     parser.add_argument("--groups", action="store_true", help="single groups of operators alone")
+    parser.add_argument(
+        "--operators", action="store_true", help="single operators beside eager mode alone"
+    )
     parser.add_argument("--memory", action="store_true", help="peaks of training steps alone")
     parser.add_argument("--budget", action="store_true", help="training over memory_budget alone")
     parser.add_argument("--capturing", action="store_true", help="our front end beside TorchDynamo")
@@ -312,6 +316,8 @@ def main() -> int:
         parser.error("--beside wants eager too: results are compared with its")
     if options.groups:
         return show_groups(options.plugin, options.threads or [1, 2])
+    if options.operators:
+        return operators.show(options.plugin, training=options.training)
     # Timing each takes long, capturing does not.
     if options.models is None:
         options.models = subjects.zoo.names() if options.capturing else list(subjects.MODELS)
