@@ -116,6 +116,25 @@ TEST(RowProgram, SoftmaxAndMoments) {
   }
 }
 
+// What is equal to its mean differs from it by nothing: no rounding of the mean is left over.
+TEST(RowProgram, TheMeanOfEqualValuesIsTheValue) {
+  for (const std::int64_t n : {1, 3, 5, 17, 33, 100, 1000}) {
+    const Floats a(static_cast<std::size_t>(n), 0.1F);
+    Floats out(a.size(), 1);
+    RowProgram p;
+    const Register x = p.load(0, Type::kF32, Domain::kF32, false);
+    const auto [m, r] = p.moments(x, 1e-5);
+    p.store(p.apply(Opcode::kNormalize, x, m, r), 0, Type::kF32);
+    RowSpace s;
+    s.whole_rows = true;
+    s.inner = n;
+    s.operands = {{{}, 0, 1, {}}};
+    s.results = {{{}, 0, 1, {}}};
+    run(p, s, {a.data()}, {out.data()});
+    for (const float v : out) EXPECT_EQ(v, 0) << n;
+  }
+}
+
 TEST(RowProgram, IntegersAndConversions) {
   std::vector<std::int64_t> a(40);
   for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<std::int64_t>(i) - 20;

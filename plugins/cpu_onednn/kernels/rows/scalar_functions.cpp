@@ -417,12 +417,18 @@ BlockFunction other(Opcode op) {
       return [](const BlockArgs& g) {
         const auto* a = static_cast<const T*>(g.sources[0]);
         const T n = static_cast<T>(g.count);
-        T sum = 0, squares = 0;
+        T sum = 0, squares = 0, rest = 0;
         for (std::int64_t i = 0; i < g.count; ++i) sum += a[i];
-        for (std::int64_t i = 0; i < g.count; ++i) squares += (a[i] - sum / n) * (a[i] - sum / n);
+        const T first = sum / n;
+        for (std::int64_t i = 0; i < g.count; ++i) {
+          squares += (a[i] - first) * (a[i] - first);
+          rest += a[i] - first;
+        }
+        const T shift = rest / n;  // what rounding took from the mean
+        const T variance = std::max(squares / n - shift * shift, T{0});
         for (std::int64_t k = 0; k < kLanes; ++k) {
-          static_cast<T*>(g.target)[k] = sum / n;
-          static_cast<T*>(g.second)[k] = 1 / std::sqrt(squares / n + static_cast<T>(g.parameter));
+          static_cast<T*>(g.target)[k] = shift == shift ? first + shift : first;
+          static_cast<T*>(g.second)[k] = 1 / std::sqrt(variance + static_cast<T>(g.parameter));
         }
       };
     if (op == Opcode::kSoftmax)
