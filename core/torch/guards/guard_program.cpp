@@ -1,10 +1,8 @@
 #include "core/torch/guards/guard_program.h"
 
-#include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/torch/guards/cached_call.h"
 #include "core/torch/guards/content.h"

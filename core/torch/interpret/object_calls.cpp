@@ -63,15 +63,9 @@ struct GetterTypes {
   PyTypeObject *item, *attribute, *method;
 };
 const GetterTypes& getter_types() {
-  static const GetterTypes types = [] {
-    const Ref module = Ref::steal(PyImport_ImportModule("_operator"));
-    const auto find = [&](const char* name) {
-      PyObject* const type = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-      if (!type) PyErr_Clear();
-      return reinterpret_cast<PyTypeObject*>(type);
-    };
-    return GetterTypes{find("itemgetter"), find("attrgetter"), find("methodcaller")};
-  }();
+  static const GetterTypes types{find_type("_operator", "itemgetter"),
+                                 find_type("_operator", "attrgetter"),
+                                 find_type("_operator", "methodcaller")};
   return types;
 }
 

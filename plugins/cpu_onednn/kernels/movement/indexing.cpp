@@ -116,52 +116,57 @@ MadeKernel index_select(const StepContext& context) {
   });
 }
 
+// Of a walk over the result, the source and the indices.
+struct IndexedRead {
+  Walk walk;
+  Indices indices;
+  std::int64_t size;  // bytes of an element
+
+  bool operator()(const KernelCall& call) const {
+    if (product(walk.dims) == 0) return true;
+    const std::int64_t inner = walk.inner(), to_step = walk.inner_stride(0);
+    const bool moves_rows =
+        indices.are_fixed_along(walk) && to_step == 1 && walk.inner_stride(1) == 1;
+    const std::int64_t block = moves_rows ? inner : kPlaces;
+    std::atomic<bool> ok = true;
+    parallel_ranges(walk.rows(), walk.rows() * inner,
+                    [&](int, std::int64_t begin, std::int64_t end) {
+                      std::int64_t places[kPlaces];
+                      IndexedCursor at(walk, begin);
+                      for (std::int64_t r = begin; r < end; ++r, at.next())
+                        for (std::int64_t first = 0; first < inner; first += block) {
+                          const std::int64_t n = moves_rows ? 1 : std::min(block, inner - first);
+                          if (!indices.resolve(call, walk, at, 1, first, n, places)) {
+                            ok = false;
+                            return;
+                          }
+                          std::byte* to = call.results[0] + (at.offset(0) + first * to_step) * size;
+                          if (moves_rows)
+                            std::memcpy(to, call.operands[0] + places[0] * size,
+                                        static_cast<std::size_t>(inner * size));
+                          else
+                            copy_from_places(size, to, to_step, call.operands[0], places, n);
+                        }
+                    });
+    return ok.load();
+  }
+};
+
 MadeKernel gather(const StepContext& context) {
   TensorSpec source = context.operand(0), index = context.operand(1), out = context.result();
   for (TensorSpec* t : {&source, &index, &out})
     if (t->rank() == 0) t->dims = t->strides = {1};
   const auto dim = static_cast<std::size_t>(wrap_dim(context.int_or("dim", 0), source.rank()));
-  return make_index_kernel([=](const KernelCall& call) {
-    const Type index_type = known_type(index.dtype);
-    const std::int64_t size = sdk::element_bytes(source.dtype), limit = source.dims[dim];
-    Shape strides = source.strides;
-    const std::int64_t step = strides[dim];
-    strides[dim] = 0;
-    Walk walk(index.dims, {index.strides, out.strides, strides});
-    std::atomic<bool> ok = true;
-    const std::int64_t inner = walk.inner();
-    if (index.elements() == 0) return true;
-    parallel_ranges(
-        walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
-          RowCursor<3> at(walk, begin);
-          std::int64_t places[kPlaces];
-          for (std::int64_t r = begin; r < end; ++r, at.next())
-            for (std::int64_t first = 0; first < inner; first += kPlaces) {
-              const std::int64_t n = std::min(kPlaces, inner - first);
-              const IndexRow row{index_type,
-                                 call.operands[1] + (at.offset(0) + first * walk.inner_stride(0)) *
-                                                        bytes_of(index_type),
-                                 walk.inner_stride(0), limit, step};
-              for (std::int64_t i = 0; i < n; ++i)
-                places[i] = at.offset(2) + (first + i) * walk.inner_stride(2);
-              if (!add_places(row, /*wraps=*/false, places, n)) {
-                ok = false;
-                return;
-              }
-              copy_from_places(
-                  size, call.results[0] + (at.offset(1) + first * walk.inner_stride(1)) * size,
-                  walk.inner_stride(1), call.operands[0], places, n);
-            }
-        });
-    return ok.load();
-  });
+  const Indices indices{{{1, known_type(index.dtype), source.dims[dim], source.strides[dim]}}};
+  source.strides[dim] = 0;
+  return make_index_kernel(
+      IndexedRead{Walk(index.dims, {out.strides, source.strides, index.strides}), indices,
+                  sdk::element_bytes(source.dtype)});
 }
 
 MadeKernel index(const StepContext& context) {
   const TensorSpec source = context.operand(0), out = context.result();
   const sdk::IndexedDims indexed(context);
-  std::vector<TensorSpec> indices;
-  for (const std::size_t i : indexed.operands) indices.push_back(context.operand(i));
   // Strides of the kept dims of the source over the result's dims; 0 over the shared ones.
   Shape from(out.rank(), 0);
   std::size_t at = 0;
@@ -170,67 +175,21 @@ MadeKernel index(const StepContext& context) {
     if (at == indexed.place) at += indexed.shared.size();
     from[at++] = source.strides[d];
   }
-  std::vector<Shape> all{out.strides, from};
-  for (const TensorSpec& t : indices) {
-    Shape s(out.rank(), 0);
-    const Shape own = broadcast_strides(t, indexed.shared);
-    std::copy(own.begin(), own.end(), s.begin() + static_cast<std::ptrdiff_t>(indexed.place));
-    all.push_back(std::move(s));
+  std::vector<Shape> strides{out.strides, from};
+  Indices indices{{}, /*wraps=*/true};
+  for (std::size_t i = 0; i < indexed.dims.size(); ++i) {
+    const TensorSpec& index = context.operand(indexed.operands[i]);
+    const Shape own = broadcast_strides(index, indexed.shared);
+    strides.emplace_back(out.rank(), 0);
+    std::copy(own.begin(), own.end(),
+              strides.back().begin() + static_cast<std::ptrdiff_t>(indexed.place));
+    indices.all.push_back({indexed.operands[i], known_type(index.dtype),
+                           source.dims[indexed.dims[i]], source.strides[indexed.dims[i]]});
   }
-  return make_index_kernel([=](const KernelCall& call) {
-    if (out.elements() == 0) return true;
-    if (source.elements() == 0) return false;
-    const std::int64_t size = sdk::element_bytes(source.dtype);
-    Walk walk(out.dims, all);
-    walk.sort_by(0);
-    const std::int64_t inner = walk.inner();
-    bool inner_fixed = true;  // no index changes along a row
-    for (std::size_t k = 0; k < indices.size(); ++k)
-      inner_fixed = inner_fixed && (inner == 1 || walk.inner_stride(2 + k) == 0);
-    std::atomic<bool> ok = true;
-    parallel_ranges(
-        walk.rows(), walk.rows() * inner, [&](int, std::int64_t begin, std::int64_t end) {
-          RowCursor<10> cursor(walk, begin);
-          std::int64_t places[kPlaces];
-          // Of elements [first, first + n) of the row; false where an index is out of range.
-          const auto resolve = [&](std::int64_t first, std::int64_t n) {
-            for (std::int64_t i = 0; i < n; ++i)
-              places[i] = cursor.offset(1) + (first + i) * walk.inner_stride(1);
-            bool inside = true;
-            for (std::size_t k = 0; k < indices.size(); ++k) {
-              const std::size_t dim = indexed.dims[k];
-              const Type type = known_type(indices[k].dtype);
-              const std::int64_t stride = walk.inner_stride(2 + k);
-              const IndexRow row{type,
-                                 call.operands[indexed.operands[k]] +
-                                     (cursor.offset(2 + k) + first * stride) * bytes_of(type),
-                                 stride, source.dims[dim], source.strides[dim]};
-              inside = add_places(row, /*wraps=*/true, places, n) && inside;
-            }
-            return inside;
-          };
-          for (std::int64_t r = begin; r < end; ++r, cursor.next()) {
-            std::byte* to = call.results[0] + cursor.offset(0) * size;
-            const bool moves_rows =
-                inner_fixed && walk.inner_stride(0) == 1 && walk.inner_stride(1) == 1;
-            const std::int64_t block = moves_rows ? inner : kPlaces;
-            for (std::int64_t first = 0; first < inner; first += block) {
-              const std::int64_t n = moves_rows ? 1 : std::min(kPlaces, inner - first);
-              if (!resolve(first, n)) {
-                ok = false;
-                return;
-              }
-              if (moves_rows)
-                std::memcpy(to, call.operands[0] + places[0] * size,
-                            static_cast<std::size_t>(inner * size));
-              else
-                copy_from_places(size, to + first * walk.inner_stride(0) * size,
-                                 walk.inner_stride(0), call.operands[0], places, n);
-            }
-          }
-        });
-    return ok.load();
-  });
+  Walk walk(out.dims, strides);
+  walk.sort_by(0);
+  return make_index_kernel(
+      IndexedRead{std::move(walk), std::move(indices), sdk::element_bytes(source.dtype)});
 }
 
 std::optional<sdk::Refusal> refuse_second(const sdk::NodeView& node) {
@@ -238,24 +197,12 @@ std::optional<sdk::Refusal> refuse_second(const sdk::NodeView& node) {
     return refusal(BP_REFUSED_DTYPE, "indices must be int64 or int32");
   return std::nullopt;
 }
-std::optional<sdk::Refusal> refuse_index(const sdk::NodeView& node) {
-  std::size_t present = 0;
-  for (std::size_t i = 0; i < node.list_count(); ++i) {
-    if (!node.has_operand(node.list_first() + i)) continue;
-    ++present;
-    if (!is_index(node.operand(node.list_first() + i).dtype()))
-      return refusal(BP_REFUSED_DTYPE, "indices must be int64 or int32, not masks");
-  }
-  if (present == 0 || present > 8) return refusal(BP_REFUSED_SHAPE, "one to eight indices");
-  return std::nullopt;
-}
-
 constexpr KernelRow kRows[] = {
     {"aten.embedding", embedding, refuse_second},
     {"aten.index_select", index_select, refuse_second},
     {"aten.gather", gather, refuse_second},
-    {"aten.index.Tensor", index, refuse_index},
-    {"aten._unsafe_index.Tensor", index, refuse_index},
+    {"aten.index.Tensor", index, refuse_indices},
+    {"aten._unsafe_index.Tensor", index, refuse_indices},
 };
 
 }  // namespace

@@ -21,8 +21,6 @@ using sdk::KernelCall;
 using sdk::StepContext;
 using sdk::TensorSpec;
 
-constexpr std::size_t kMostIndices = 8;
-
 enum class Combine : std::uint8_t { kReplace, kAdd, kMultiply, kMaximum, kMinimum };
 
 template <Combine kHow, class T>
@@ -59,16 +57,13 @@ void with_combine(Combine how, const F& f) {
 // Operands and places of one write: `walk` has the target first, then the values, then the indices.
 struct Writes {
   Walk walk;
-  std::vector<std::size_t> operands;        // of the indices
-  std::vector<Type> types;                  // of the indices
-  std::vector<std::int64_t> limits, steps;  // of the indexed dims, steps in elements of the target
-  std::size_t values;                       // operand; SIZE_MAX: a number
+  Indices indices;
+  std::size_t values;  // operand; SIZE_MAX: a number
   std::uint64_t number = 0;
   Combine how = Combine::kReplace;
   Type type = Type::kF32;
   // The outermost dim is not indexed: its parts never meet.
   bool parallel = false;
-  bool wraps = false;  // negative indices count from the end
 };
 
 class ScatterKernel : public sdk::Kernel {
@@ -108,21 +103,19 @@ class ScatterKernel : public sdk::Kernel {
              std::atomic<bool>& ok) const {
     const Walk& walk = writes_.walk;
     const std::int64_t inner = walk.inner(), step = walk.inner_stride(0);
-    bool moves_rows = true;  // no index changes along a row
-    for (std::size_t k = 0; k < writes_.operands.size(); ++k)
-      moves_rows = moves_rows && (inner == 1 || walk.inner_stride(2 + k) == 0);
+    const bool moves_rows = writes_.indices.are_fixed_along(walk);
     const auto* from = writes_.values == SIZE_MAX
                            ? nullptr
                            : reinterpret_cast<const T*>(call.operands[writes_.values]);
     T fixed{};
     std::memcpy(&fixed, &writes_.number, sizeof fixed);
     std::int64_t places[kPlaces];
-    RowCursor<kTensors> at(walk, begin);
+    IndexedCursor at(walk, begin);
     for (std::int64_t r = begin; r < end; ++r, at.next()) {
       const std::int64_t block = moves_rows ? inner : kPlaces;
       for (std::int64_t first = 0; first < inner; first += block) {
         const std::int64_t n = std::min(block, inner - first);
-        if (!resolve(call, at, first, moves_rows ? 1 : n, places)) {
+        if (!writes_.indices.resolve(call, walk, at, 0, first, moves_rows ? 1 : n, places)) {
           ok = false;
           return;
         }
@@ -149,26 +142,6 @@ class ScatterKernel : public sdk::Kernel {
     }
   }
 
-  static constexpr std::size_t kTensors = 2 + kMostIndices;
-
-  // Where elements [first, first + n) of the row that the cursor is at are written.
-  bool resolve(const KernelCall& call, const RowCursor<kTensors>& at, std::int64_t first,
-               std::int64_t n, std::int64_t* places) const {
-    const Walk& walk = writes_.walk;
-    for (std::int64_t i = 0; i < n; ++i)
-      places[i] = at.offset(0) + (first + i) * walk.inner_stride(0);
-    bool inside = true;
-    for (std::size_t k = 0; k < writes_.operands.size(); ++k) {
-      const std::int64_t stride = walk.inner_stride(2 + k);
-      const IndexRow row{writes_.types[k],
-                         call.operands[writes_.operands[k]] +
-                             (at.offset(2 + k) + first * stride) * bytes_of(writes_.types[k]),
-                         stride, writes_.limits[k], writes_.steps[k]};
-      inside = add_places(row, writes_.wraps, places, n) && inside;
-    }
-    return inside;
-  }
-
   Writes writes_;
   StridedCopy start_;
   bool empty_;
@@ -190,10 +163,7 @@ MadeKernel scatter_along(const StepContext& context, Combine how) {
   const bool tensor = context.has_operand(2);
   if (tensor && context.operand(2).rank() > 0) from = context.operand(2).strides;
   Writes w{Walk(index.dims, {target, from, index.strides}),
-           {1},
-           {known_type(index.dtype)},
-           {out.dims[dim]},
-           {out.strides[dim]},
+           {{{1, known_type(index.dtype), out.dims[dim], out.strides[dim]}}},
            tensor ? 2 : SIZE_MAX};
   w.type = known_type(out.dtype);
   w.how = how;
@@ -234,10 +204,7 @@ MadeKernel index_slices(const StepContext& context, Combine how) {
   Shape space = out.dims;
   space[dim] = index.dims[0];
   Writes w{Walk(space, {target, broadcast_strides(source, space), along}),
-           {1},
-           {known_type(index.dtype)},
-           {out.dims[dim]},
-           {out.strides[dim]},
+           {{{1, known_type(index.dtype), out.dims[dim], out.strides[dim]}}},
            2};
   w.type = known_type(out.dtype);
   w.how = how;
@@ -271,22 +238,20 @@ MadeKernel index_put(const StepContext& context) {
   }
   if (indexed.place >= out.rank()) insert_shared();
   std::vector<Shape> strides{target, broadcast_strides(context.operand(values), space)};
-  Writes w{Walk({}, {}), indexed.operands, {}, {}, {}, values};
+  Indices indices{{}, /*wraps=*/true};
   for (std::size_t i = 0; i < indexed.dims.size(); ++i) {
-    const TensorSpec index = context.operand(indexed.operands[i]);
+    const TensorSpec& index = context.operand(indexed.operands[i]);
     const Shape own = broadcast_strides(index, indexed.shared);
     strides.emplace_back(space.size(), 0);
     std::copy(own.begin(), own.end(),
               strides.back().begin() + static_cast<std::ptrdiff_t>(shared_at));
-    w.types.push_back(known_type(index.dtype));
-    w.limits.push_back(out.dims[indexed.dims[i]]);
-    w.steps.push_back(out.strides[indexed.dims[i]]);
+    indices.all.push_back({indexed.operands[i], known_type(index.dtype), out.dims[indexed.dims[i]],
+                           out.strides[indexed.dims[i]]});
   }
-  w.walk = Walk(space, strides);
+  Writes w{Walk(space, strides), std::move(indices), values};
   w.walk.merge();
   w.how = node.bool_or("accumulate", false) ? Combine::kAdd : Combine::kReplace;
   w.type = known_type(out.dtype);
-  w.wraps = true;
   return make(context, std::move(w));
 }
 
@@ -330,14 +295,7 @@ Answer refuse_scatter_reduce(const sdk::NodeView& node) {
   return refuse_scatter(node);
 }
 Answer refuse_index_put(const sdk::NodeView& node) {
-  std::size_t present = 0;
-  for (std::size_t i = 0; i < node.list_count(); ++i) {
-    if (!node.has_operand(node.list_first() + i)) continue;
-    ++present;
-    if (!is_index(node.operand(node.list_first() + i).dtype()))
-      return refusal(BP_REFUSED_DTYPE, "indices must be int64 or int32, not masks");
-  }
-  if (present > kMostIndices) return refusal(BP_REFUSED_SHAPE, "at most eight indices");
+  if (auto refused = refuse_indices(node)) return refused;
   return same_types(node, node.list_first() + node.list_count());
 }
 // The base must be dense, so that the view lies in it.

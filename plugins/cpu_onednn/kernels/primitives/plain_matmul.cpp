@@ -6,7 +6,6 @@
 #include "kernels/movement/dense_memory.h"
 #include "kernels/primitives/matmul.h"
 #include "kernels/rows/block.h"
-#include "kernels/simd/processor_loops.h"
 #include "kernels/simd/vector_table.h"
 #include "parallel.h"
 
@@ -83,10 +82,6 @@ class PlainMatmul : public sdk::Kernel {
   static constexpr std::int64_t kRows = 96, kColumns = 128, kDepth = 256;
   static constexpr std::int64_t kFewRows = 16;  // for which packing does not pay
 
-  static bool is_direct(const Operand& o) {
-    return domain_of(o.type) == kDomain && bytes_of(o.type) == sizeof(T);
-  }
-
   std::int64_t rows() const { return std::min(kRows, m_); }
   std::int64_t columns() const { return (std::min(kColumns, n_) + kLanes - 1) / kLanes * kLanes; }
   std::int64_t depth() const { return std::min(kDepth, k_); }
@@ -109,7 +104,8 @@ class PlainMatmul : public sdk::Kernel {
       const std::int64_t k = std::min(kDepth, k_ - p);
       const std::byte* from = left_.at(call.operands[left_.index], batch_, b, i, p);
       GemmArgs<T> args{sums, width, left, k, 1, right, width, m, n, k, p > 0};
-      if (is_direct(right_) && right_.column == 1 && n % kLanes == 0 && m_ <= kFewRows) {
+      if (same_bits(right_.type, kDomain) && right_.column == 1 && n % kLanes == 0 &&
+          m_ <= kFewRows) {
         args.right =
             reinterpret_cast<const T*>(right_.at(call.operands[right_.index], batch_, b, p, j));
         args.right_row = right_.row;
@@ -120,7 +116,7 @@ class PlainMatmul : public sdk::Kernel {
           std::fill(right + q * width + n, right + (q + 1) * width, T{0});
         }
       }
-      if (is_direct(left_)) {
+      if (same_bits(left_.type, kDomain)) {
         args.left = reinterpret_cast<const T*>(from);
         args.left_row = left_.row;
         args.left_column = left_.column;
@@ -157,29 +153,13 @@ class PlainMatmul : public sdk::Kernel {
   std::int64_t threads_;
 };
 
-constexpr std::int64_t kChains = 32;  // sums that do not wait for each other
-template <class T>
-struct Dot {
-  BP_LOOP void run(const T* a, const T* b, std::int64_t n, T* result) {
-    T lanes[kChains] = {};
-    std::int64_t i = 0;
-    for (; i + kChains <= n; i += kChains)
-      for (std::int64_t l = 0; l < kChains; ++l) lanes[l] += a[i + l] * b[i + l];
-    T total = 0;
-    for (; i < n; ++i) total += a[i] * b[i];
-    for (const T lane : lanes) total += lane;
-    *result = total;
-  }
-};
-
 // A matrix by a vector where the rows of the matrix, which is the one operand or the other turned,
 // lie side by side.
 template <class T>
 class PlainMatrixVector : public sdk::Kernel {
  public:
   static bool suits(const Operand& matrix) {
-    return matrix.type == (std::is_same_v<T, double> ? Type::kF64 : Type::kI64) &&
-           matrix.column == 1;
+    return same_bits(matrix.type, kDomainOf<T>) && matrix.column == 1;
   }
   PlainMatrixVector(Shape batch, Operand matrix, Operand vector, Operand added, Operand out,
                     std::int64_t rows, std::int64_t k, double alpha, double beta)
@@ -202,27 +182,29 @@ class PlainMatrixVector : public sdk::Kernel {
       load_function(vector_.type, kDomainOf<T>)(
           vectors + b * k_, vector_.at(call.operands[vector_.index], batch_, b, 0, 0), vector_.row,
           k_);
-    const auto dot = processor_loop<Dot<T>>();
+    const BlockFunction dot = block_function(Opcode::kRowDot, kDomainOf<T>);
     const StoreFunction store = store_function(out_.type, kDomainOf<T>);
-    parallel_ranges(batches * rows_, batches * rows_ * (k_ + 1),
-                    [&](int, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t u = begin; u < end; ++u) {
-                        const std::int64_t b = u / rows_, i = u % rows_;
-                        T sum;
-                        dot(reinterpret_cast<const T*>(
-                                matrix_.at(call.operands[matrix_.index], batch_, b, i, 0)),
-                            vectors + b * k_, k_, &sum);
-                        sum *= alpha_;
-                        if (added_.index != SIZE_MAX && beta_ != 0) {
-                          T other;
-                          load_function(added_.type, kDomainOf<T>)(
-                              &other, added_.at(call.operands[added_.index], batch_, b, i, 0), 1,
-                              1);
-                          sum += beta_ * other;
-                        }
-                        store(out_.at(call.results[0], batch_, b, i, 0), 1, &sum, 1);
-                      }
-                    });
+    parallel_ranges(
+        batches * rows_, batches * rows_ * (k_ + 1),
+        [&](int, std::int64_t begin, std::int64_t end) {
+          for (std::int64_t u = begin; u < end; ++u) {
+            const std::int64_t b = u / rows_, i = u % rows_;
+            T sums[kLanes];  // the one sum, repeated
+            dot({sums,
+                 nullptr,
+                 {matrix_.at(call.operands[matrix_.index], batch_, b, i, 0), vectors + b * k_},
+                 {1, 1},
+                 k_});
+            T sum = sums[0] * alpha_;
+            if (added_.index != SIZE_MAX && beta_ != 0) {
+              T other;
+              load_function(added_.type, kDomainOf<T>)(
+                  &other, added_.at(call.operands[added_.index], batch_, b, i, 0), 1, 1);
+              sum += beta_ * other;
+            }
+            store(out_.at(call.results[0], batch_, b, i, 0), 1, &sum, 1);
+          }
+        });
     return {};
   }
 

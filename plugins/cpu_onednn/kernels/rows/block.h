@@ -17,6 +17,11 @@ inline Domain domain_of(Type t) {
   if (t == Type::kF64) return Domain::kF64;
   return is_float(t) ? Domain::kF32 : Domain::kI64;
 }
+// Whether memory of a type is what registers of a domain hold.
+inline bool same_bits(Type t, Domain d) {
+  return (t == Type::kF32 && d == Domain::kF32) || (t == Type::kF64 && d == Domain::kF64) ||
+         (t == Type::kI64 && d == Domain::kI64);
+}
 
 // Opcode, in groups of one, two and three sources.
 // clang-format off

@@ -95,8 +95,7 @@ class GeneralReduction : public sdk::Kernel {
     const std::int64_t inner = kept_.inner(), rows = kept_.rows();
     const LoadFunction load = load_function(plan_.from, kDomain);
     const StoreFunction store = store_function(plan_.to, kResultDomain);
-    const bool in_place = reduced_.inner_stride(0) == 1 && domain_of(plan_.from) == kDomain &&
-                          bytes_of(plan_.from) == sizeof(T);
+    const bool in_place = reduced_.inner_stride(0) == 1 && same_bits(plan_.from, kDomain);
     const std::int64_t step = in_place ? std::max<std::int64_t>(reduced_.inner(), 1) : kBlock;
     parallel_ranges(
         rows * inner, rows * inner * plan_.count, [&](int, std::int64_t begin, std::int64_t end) {

@@ -28,10 +28,6 @@ std::array<Register, RowProgram::kSources> sources_of(std::initializer_list<Regi
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 std::int64_t element_size(Type t) { return bytes_of(t); }
-bool same_bits(Type t, Domain d) {
-  return (t == Type::kF32 && d == Domain::kF32) || (t == Type::kF64 && d == Domain::kF64) ||
-         (t == Type::kI64 && d == Domain::kI64);
-}
 
 }  // namespace
 

@@ -8,14 +8,6 @@
 namespace backplane::onednn {
 namespace {
 
-template <class F>
-void with_element(std::int64_t bytes, const F& f) {
-  if (bytes == 4)
-    f(std::uint32_t{});
-  else
-    f(std::uint64_t{});
-}
-
 // A square of elements, turned.
 template <class Bits>
 struct Turn {
@@ -32,7 +24,7 @@ struct Turn {
 
 void RowStage::fill(std::byte* stage, const std::byte* from, LoadFunction load,
                     std::int64_t rows) const {
-  with_element(element, [&](auto sample) {
+  with_size(element, [&](auto sample) {
     using Bits = decltype(sample);
     const auto turn = processor_loop<Turn<Bits>>();
     alignas(64) Bits square[kStagedRows * kStagedRows] = {};
@@ -47,7 +39,7 @@ void RowStage::fill(std::byte* stage, const std::byte* from, LoadFunction load,
 
 void RowStage::spill(std::byte* to, const std::byte* stage, StoreFunction store,
                      std::int64_t rows) const {
-  with_element(element, [&](auto sample) {
+  with_size(element, [&](auto sample) {
     using Bits = decltype(sample);
     const auto turn = processor_loop<Turn<Bits>>();
     alignas(64) Bits rows_of[kStagedRows * kStagedRows], square[kStagedRows * kStagedRows];
