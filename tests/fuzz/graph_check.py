@@ -20,6 +20,11 @@ EXACT = ("fill_", "zero_", "copy_")
 MARKS = {"multilabel_margin_loss_forward": 1}
 # Operators whose results are differences of numbers about one, which may cancel.
 SUMS = ("_window", "log_softmax")
+# How far PyTorch's approximations of these are off, whatever the dtype.
+ROUGH = {
+    **dict.fromkeys(("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"), 1e-6),
+    "airy_ai": 1e-6,
+}
 CONVERSIONS = ("_to_copy", "copy_", "copy", "to")
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
 # What those may be off from float64 beside what PyTorch is off, in units of the result's rounding.
@@ -123,15 +128,17 @@ class Noise(TorchDispatchMode):
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
 
-    def disturb(self, tensor, summed=False):
-        """``summed``: its elements are sums of numbers about one, which may cancel."""
+    def disturb(self, tensor, summed=False, rough=0.0):
+        """``summed``: its elements are sums of numbers about one, which may cancel; ``rough``: how
+        far they may be off besides."""
         eps = epsilon(tensor.dtype)
         if eps == 0.0 or tensor.numel() == 0:
             return
         noise = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
         wide = torch.complex128 if tensor.dtype.is_complex else torch.float64
         changed = tensor.to(wide) * (1 + noise * (ULPS * eps))
-        changed = (changed + noise * eps if summed else changed).to(tensor.dtype)
+        off = rough + eps * summed
+        changed = (changed + noise * off if off else changed).to(tensor.dtype)
         if not tensor.dtype.is_complex:  # the sign of NaN is nobody's
             changed = torch.where(changed.isnan() & (noise < 0), -changed, changed)
         if torch._debug_has_internal_overlap(tensor) == 0:
@@ -160,7 +167,8 @@ class Noise(TorchDispatchMode):
             if number == MARKS.get(name):
                 continue
             if written or tensor.untyped_storage().data_ptr() not in given:
-                self.disturb(tensor, summed=name.endswith(SUMS))
+                rough = ROUGH.get(name.removeprefix("special_"), 0.0)
+                self.disturb(tensor, summed=name.endswith(SUMS), rough=rough)
                 undefined = accidents(name, args, tensor)
                 if undefined is not None:
                     self.scatter(tensor, undefined)
