@@ -251,7 +251,8 @@ def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) ->
 
 
 def disable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a Python function that is never captured: what calls it runs as plain Python.
+    """Marks a Python function that is never captured, nor what it calls: whoever calls it goes on
+    behind a break.
 
     Usable as a decorator. The function itself stays as it is.
     """

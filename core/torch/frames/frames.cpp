@@ -1,6 +1,7 @@
 #include "core/torch/frames/frames.h"
 
 #include <opcode.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
 #include <bit>
@@ -196,7 +197,9 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   if (throwing || content.is_generator || content.first_unit != 0 ||
       (code->co_flags & CO_OPTIMIZED) == 0 || own_codes_.count(code) != 0)
     return cpython::evaluate_by_default(thread, frame, throwing);
-  if (capture::is_below_dispatcher()) return cpython::evaluate_unhooked(thread, frame, throwing);
+  // What torch.jit.trace runs it must see.
+  if (capture::is_below_dispatcher() || torch::jit::tracer::isTracing())
+    return cpython::evaluate_unhooked(thread, frame, throwing);
   if (const auto ran = cpython::evaluate_interruption(thread, frame, throwing)) return *ran;
   // Runs when something is let go, or the collector comes: none of the program's.
   if (code->co_name == capture::finalizer_name())
@@ -210,6 +213,9 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   }
   if (kind == FileKind::kDynamo) return cpython::evaluate_unhooked(thread, frame, throwing);
   if (kind == FileKind::kLibrary) return cpython::evaluate_by_default(thread, frame, throwing);
+
+  if (capture::is_disabled(content.function))
+    return cpython::evaluate_unhooked(thread, frame, throwing);
 
   const std::shared_ptr<Frames> self = shared_from_this();
   const std::shared_ptr<ProgramCode> known = find_code(code, content.globals);

@@ -358,6 +358,13 @@ PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* argume
 PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* arguments,
                                      std::size_t count, PyObject* keyword_names) {
   const std::size_t total = count + keyword_count(keyword_names);
+  // A graph has no leaves of its own for a later backward.
+  for (std::size_t i = count; i < total; ++i)
+    if (arguments[i] == Py_True &&
+        PyUnicode_CompareWithASCIIString(
+            PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i - count)),
+            "requires_grad") == 0)
+      return world_.stop(std::string("the program makes a leaf with ") + c_name(callable));
   std::vector<Ref> held;
   std::vector<PyObject*> own(arguments, arguments + total);
   for (PyObject*& argument : own) {

@@ -91,7 +91,8 @@ bool guard_as_method(World& world, const cpython::FrameContent& content) {
   return false;
 }
 
-// By torch_backplane.disable.
+}  // namespace
+
 bool is_disabled(PyObject* function) {
   PyObject* dict = PyFunction_Check(function)
                        ? reinterpret_cast<PyFunctionObject*>(function)->func_dict
@@ -99,8 +100,6 @@ bool is_disabled(PyObject* function) {
   static PyObject* const mark = PyUnicode_InternFromString("_backplane_disabled");
   return dict && PyDict_GetItemWithError(dict, mark) != nullptr;
 }
-
-}  // namespace
 
 std::string_view text_of(PyObject* name) {
   Py_ssize_t size = 0;

@@ -28,6 +28,8 @@ namespace backplane::capture {
 // __torch_dispatch__ of modes and classes otherwise. Operators do not come to the recorder there,
 // so nothing is captured, and no frame of it is the program's.
 bool is_below_dispatcher();
+// By torch_backplane.disable: neither it nor what it calls is captured.
+bool is_disabled(PyObject* function);
 
 // A code object as the interpreter wants it.
 struct DecodedCode {

@@ -95,9 +95,7 @@ Result<std::uint32_t> Recipe::add_tensor(World& world, PyObject* object) {
   if (record::find_pending(THPVariable_Unpack(object)))
     return Status(Code::kUnsupported, "a tensor whose conjugation or negation is pending");
   tensors_.push_back(THPVariable_Unpack(object));
-  PyObject** attributes = _PyObject_GetDictPtr(object);
-  if (attributes && *attributes)
-    BP_RETURN_IF_ERROR(add_items(world, *attributes, piece.names, piece));
+  BP_RETURN_IF_ERROR(add_attributes(world, object, piece));
   return finish(object, std::move(piece));
 }
 
@@ -118,20 +116,23 @@ Status Recipe::add_items(World& world, PyObject* dict, std::vector<Ref>& keys, P
   return {};
 }
 
+Status Recipe::add_attributes(World& world, PyObject* object, Piece& piece) {
+  PyObject** attributes = _PyObject_GetDictPtr(object);
+  return attributes && *attributes ? add_items(world, *attributes, piece.names, piece) : Status{};
+}
+
 Result<std::uint32_t> Recipe::add_instance(World& world, PyObject* object) {
   Piece piece{
       Kind::kInstance, 0, Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object))), {}, {}, {}};
   if (PyDict_Check(object)) BP_RETURN_IF_ERROR(add_items(world, object, piece.keys, piece));
-  PyObject** attributes = _PyObject_GetDictPtr(object);
-  if (attributes && *attributes)
-    BP_RETURN_IF_ERROR(add_items(world, *attributes, piece.names, piece));
+  BP_RETURN_IF_ERROR(add_attributes(world, object, piece));
   std::vector<PyObject*> slots;
   if (!find_slots(object, slots)) return unsupported(object);
   for (PyObject* name : slots) {
     const Ref value = Ref::steal(PyObject_GenericGetAttr(object, name));
     if (!value) return unsupported(object);
     BP_ASSIGN_OR_RETURN(const std::uint32_t child, add(world, value.get()));
-    piece.names.push_back(Ref::borrow(name));
+    piece.slots.push_back(Ref::borrow(name));
     piece.children.push_back(child);
   }
   return finish(object, std::move(piece));
@@ -172,12 +173,14 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
                           add(world, PySequence_Fast_GET_ITEM(object, i)));
       piece.children.push_back(child);
     }
+    BP_RETURN_IF_ERROR(add_attributes(world, object, piece));
     made = finish(object, std::move(piece));
   } else if (std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0) {
     made = finish_as_constant();
   } else if (PyDict_CheckExact(object) || Py_TYPE(object) == &PyODict_Type) {
     Piece piece{Kind::kDict, 0, type, {}, {}, {}};
     BP_RETURN_IF_ERROR(add_items(world, object, piece.keys, piece));
+    BP_RETURN_IF_ERROR(add_attributes(world, object, piece));
     made = finish(object, std::move(piece));
   } else if (PySet_CheckExact(object) || PyFrozenSet_CheckExact(object)) {
     Piece piece{Kind::kSet, 0, type, {}, {}, {}};
@@ -201,7 +204,8 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
 
 PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
   const auto child = [&](std::size_t i) { return made[piece.children[i]].get(); };
-  const auto count = static_cast<Py_ssize_t>(piece.children.size());
+  const auto count =
+      static_cast<Py_ssize_t>(piece.children.size() - piece.names.size() - piece.slots.size());
   auto* type = reinterpret_cast<PyTypeObject*>(piece.object.get());
   switch (piece.kind) {
     case Kind::kTensor:
@@ -224,9 +228,11 @@ PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
       if (!tuple || piece.kind == Kind::kTuple) return tuple.release();
       const Ref arguments = Ref::steal(PyTuple_Pack(1, tuple.get()));
       if (!arguments) return nullptr;
-      return piece.kind == Kind::kNamedTuple
-                 ? PyTuple_Type.tp_new(type, arguments.get(), nullptr)
-                 : PyObject_Call(piece.object.get(), arguments.get(), nullptr);
+      Ref object =
+          Ref::steal(piece.kind == Kind::kNamedTuple
+                         ? PyTuple_Type.tp_new(type, arguments.get(), nullptr)
+                         : PyObject_Call(piece.object.get(), arguments.get(), nullptr));
+      return object && set_attributes(object.get(), piece, made) ? object.release() : nullptr;
     }
     case Kind::kSet: {
       const Ref list = Ref::steal(PyList_New(0));
@@ -255,10 +261,23 @@ PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
 }
 
 bool Recipe::set_attributes(PyObject* object, const Piece& piece, std::span<const Ref> made) {
-  for (std::size_t i = 0; i < piece.names.size(); ++i)
-    if (PyObject_GenericSetAttr(object, piece.names[i].get(),
-                                made[piece.children[piece.keys.size() + i]].get()) != 0)
-      return false;
+  const std::uint32_t* child = piece.children.data() + piece.children.size() - piece.names.size() -
+                               piece.slots.size();
+  for (const Ref& name : piece.names) {
+    PyObject* value = made[*child++].get();
+    // A property of this name, say, would take the value in the place of __dict__.
+    PyObject* of_class = _PyType_Lookup(Py_TYPE(object), name.get());
+    const bool is_taken = of_class && Py_TYPE(of_class)->tp_descr_set;
+    const Ref dict =
+        is_taken || !PyUnicode_Check(name.get())
+            ? Ref::steal(PyObject_GenericGetDict(object, nullptr))
+            : Ref();
+    const int status = dict ? PyDict_SetItem(dict.get(), name.get(), value)
+                            : PyObject_GenericSetAttr(object, name.get(), value);
+    if (status != 0) return false;
+  }
+  for (const Ref& name : piece.slots)
+    if (PyObject_GenericSetAttr(object, name.get(), made[*child++].get()) != 0) return false;
   return true;
 }
 

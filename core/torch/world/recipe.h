@@ -56,13 +56,15 @@ class Recipe {
     cpython::Ref object;             // kConstant: it; else the class
     std::vector<cpython::Ref> keys;  // kDict, kInstance: of the items
     std::vector<std::uint32_t> children;
-    std::vector<cpython::Ref> names;  // kInstance, kTensor: of attributes, whose children come last
+    std::vector<cpython::Ref> names;  // kInstance, kTensor: in __dict__; children behind the items'
+    std::vector<cpython::Ref> slots{};  // kInstance: that are filled; their children come last
     PyMethodDef* method = nullptr;    // kCMethod: the class of the object keeps it
   };
 
   Result<std::uint32_t> add(World& world, PyObject* object);
   Result<std::uint32_t> add_tensor(World& world, PyObject* object);
   Status add_items(World& world, PyObject* dict, std::vector<cpython::Ref>& keys, Piece& piece);
+  Status add_attributes(World& world, PyObject* object, Piece& piece);
   Result<std::uint32_t> add_instance(World& world, PyObject* object);
   // What a frame holds in the middle, besides data. kUnsupported for all else.
   Result<std::uint32_t> add_running(World& world, PyObject* object);

@@ -27,7 +27,8 @@ Results safe_softmax(Emitter& e) {
 Results log_softmax(Emitter& e) {
   const Register x = e.operand(0, e.domain()), top = e.apply(Opcode::kRowMax, x);
   const Register sum = e.apply(Opcode::kRowSumExp, x, top);
-  return {e.apply(Opcode::kSub, x, e.apply(Opcode::kAdd, top, e.apply(Opcode::kLog, sum)))};
+  // Beside a large maximum its sum with the logarithm is the maximum.
+  return {e.apply(Opcode::kSub, e.apply(Opcode::kSub, x, top), e.apply(Opcode::kLog, sum))};
 }
 // grad, output
 Results softmax_backward(Emitter& e) {
