@@ -125,8 +125,22 @@ bool JointNode::check_watched(const variable_list& tangents) const {
 
 void JointNode::release_variables() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (torch::autograd::SavedVariable& saved : saved_) saved.reset_data();
-  held_.clear();
+  for (std::size_t i = 0; i < saved_.size(); ++i)
+    if (left_.empty() || !left_[i]) saved_[i].reset_data();
+  if (left_.empty()) held_.clear();
+}
+
+// As in eager mode: a part of the graph that no backward has come to keeps what it has saved.
+void JointNode::note_given(const variable_list& tangents, const std::vector<bool>& is_read) {
+  was_given_.resize(tangents.size());
+  for (std::size_t t = 0; t < tangents.size(); ++t)
+    was_given_[t] = was_given_[t] || tangents[t].defined();
+  if (std::ranges::find(was_given_, false) == was_given_.end()) {
+    left_.clear();
+    return;
+  }
+  if (left_.empty()) left_.assign(saved_.size(), true);
+  for (std::size_t i = 0; i < saved_.size(); ++i) left_[i] = left_[i] && !is_read[i];
 }
 
 void JointNode::will_release_variables() {
@@ -151,12 +165,13 @@ variable_list JointNode::apply(variable_list&& tangents) {
   std::vector<at::Tensor> inputs;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (releases_) note_given(tangents, is_read);
     inputs.reserve(saved_.size() + tangents.size());
     for (std::size_t i = 0; i < saved_.size(); ++i) {
       inputs.push_back(is_read[i] ? saved_[i].unpack(getptr()) : at::Tensor());
-      if (releases_) saved_[i].reset_data();
+      if (releases_ && (left_.empty() || !left_[i])) saved_[i].reset_data();
     }
-    if (releases_) held_.clear();
+    if (releases_ && left_.empty()) held_.clear();
   }
   if (at::GradMode::is_enabled() || std::ranges::any_of(tangents, is_transformed))
     return differentiate_again(tangents);

@@ -36,6 +36,8 @@ class JointNode final : public torch::autograd::Node {
   void will_release_variables() override;
 
  private:
+  void note_given(const torch::autograd::variable_list& tangents, const std::vector<bool>& is_read);
+
   // Raises where eager mode does. True: what was saved was written, and eager mode has no need of
   // it.
   bool check_watched(const torch::autograd::variable_list& tangents) const;
@@ -57,7 +59,10 @@ class JointNode final : public torch::autograd::Node {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> arguments_;
   std::vector<std::uint32_t> versions_;
   at::Tensor generator_;
-  bool releases_ = false;  // this is the last apply: saved values go as they are read
+  bool releases_ = false;  // this apply keeps no graph: saved values go as they are read
+  // Behind an apply that was not given all tangents, which may come in one of their own.
+  std::vector<bool> was_given_;  // by tangent
+  std::vector<bool> left_;       // by saved value: no apply has read it; empty: none is left
 };
 
 // Of the CPU's generator.

@@ -10,6 +10,7 @@
 #include "core/base/flag_scope.h"
 #include "core/base/log.h"
 #include "core/cpython/frame/running_frame.h"
+#include "core/torch/frames/asked_gradients.h"
 #include "core/torch/frames/frame_callable.h"
 #include "core/torch/frames/frame_effects.h"
 #include "core/torch/frames/frame_lifetimes.h"
@@ -457,6 +458,8 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
     prefix.stored.push_back(static_cast<int>(i));
     state.push_back(value);
   }
+  if (asks_for_intermediate(root.slots, state))
+    return unsupported("the program asks for the gradient of what it has computed with since");
   for (const Ref& value : root.slots)
     plan.layout.slots.push_back(value ? Slot::kValue : Slot::kNull);
   for (std::size_t i = root.slots.size(); i-- > 0;)

@@ -282,6 +282,10 @@ PyObject* Interpreter::super_attribute(PyObject* super, PyObject* name) {
       world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
       PyObject* found = PyDict_GetItemWithError(cpython::dict_of_class(type), name);
       if (!found) continue;
+      // What it gives is the instance's: a property is a call, a slot may hold anything.
+      const Ref instance = Ref::steal(PyObject_GetAttrString(super, "__self__"));
+      if (!instance) return nullptr;
+      if (instance.get() != object_type.get()) return bind(found, instance.get(), own_type);
       if (PyFunction_Check(found)) {
         const Ref known = Ref::steal(world_.read_constant(found));
         if (!known) return nullptr;

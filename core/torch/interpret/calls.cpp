@@ -44,6 +44,19 @@ bool is_operator_object(PyTypeObject* type) {
   return type == overload || type == packet;
 }
 
+// Whether its kernels are the program's own code, which may look at what the program has written.
+bool is_of_program(PyObject* operator_object) {
+  for (const char* attribute : {"_name", "_qualified_op_name"}) {
+    const Ref name = Ref::steal(PyObject_GetAttrString(operator_object, attribute));
+    const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+    PyErr_Clear();
+    if (!text) continue;
+    const std::string_view view = text;
+    return !view.starts_with("aten::") && !view.starts_with("prim");
+  }
+  return true;
+}
+
 bool holds_only_primitives(PyObject* object) {
   if (!PyFrozenSet_CheckExact(object)) return false;
   Py_ssize_t position = 0;
@@ -242,6 +255,9 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
   }
   if (is_operator_object(type)) {
     world_.guards().guard_identity(world_.source_of(callable), callable);
+    if (!world_.effects().all().empty() && is_of_program(callable))
+      return world_.stop(
+          "the program calls an operator of its own after it has changed what is outside");
     const Ref function = Ref::steal(PyObject_GetAttrString(callable, "_op"));
     // Kernels in Python are the library's: what they record is what the operator does.
     const bool outer = std::exchange(in_operator_, true);

@@ -148,6 +148,7 @@ void check_reduced_dim(Given in) {  // self, dim, ...
 
 // Of the last element that sizes and strides show, counted from the first; -1 where there is none.
 std::int64_t last_element(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  TORCH_CHECK(sizes.size() == strides.size(), "mismatch in length of strides and shape");
   std::int64_t last = 0;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 0) return -1;

@@ -71,6 +71,7 @@ constexpr std::array kRunOnZeros{
     std::string_view("aten._weight_norm_interface"),  // the norms of short floats are float32
     std::string_view("aten._weight_norm_interface_backward"),
     std::string_view("aten.fractional_max_pool3d"),
+    std::string_view("aten.max_pool3d_with_indices"),  // strides of one sample, channels last
     std::string_view("aten.linalg_eig"),          // its vectors are columns
     std::string_view("aten.isin.Scalar_Tensor"),  // PyTorch's own rule gives no element for one
     std::string_view("aten.multi_margin_loss"),
@@ -118,6 +119,11 @@ constexpr std::array kIndexing{"aten::index",
                                "aten::_index_put_impl_",
                                "aten::_unsafe_index",
                                "aten::_unsafe_index_put"};
+
+constexpr std::array kOpaque{
+    std::string_view("aten.to_mkldnn"), std::string_view("aten.mkldnn_reorder_conv2d_weight"),
+    std::string_view("aten.mkldnn_reorder_conv3d_weight"),
+    std::string_view("aten._embedding_bag_sparse_backward")};
 
 constexpr std::array kRefuseAnyValues{
     std::string_view("aten.binary_cross_entropy"), std::string_view("aten.histc"),
@@ -215,6 +221,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
 
   device_mix = record::device_mix(schema_name);
   refused_values = refused_values_of(*this);
+  is_opaque = std::ranges::find(kOpaque, name) != kOpaque.end();
+  if (name == "aten._embedding_bag_backward")
+    sparse_argument = handle.schema().argumentIndexWithName("sparse").value_or(-1);
   reads_offset = schema_name.starts_with("aten::as_strided") || name == "aten.view.dtype" ||
                  name == "aten.view_as_complex" || name == "aten.sym_storage_offset" ||
                  name == "aten.storage_offset";

@@ -119,6 +119,9 @@ Status check_argument(const at::Tensor& tensor, std::size_t index) {
   if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
     return refuse("of symbolic shape");
   if (tensor.is_meta()) return refuse("on the meta device");
+  if (tensor.key_set().has_any(
+          c10::DispatchKeySet({c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched})))
+    return refuse("batched by vmap");
   if (tensor._is_zerotensor()) return refuse("a tensor of zeros without memory");
   if (bridge::has_tangent(*tensor.unsafeGetTensorImpl()))
     return refuse("a dual tensor of forward-mode AD");

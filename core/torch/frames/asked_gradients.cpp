@@ -1,0 +1,99 @@
+#include "core/torch/frames/asked_gradients.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
+#include "core/torch/guards/tensor_match.h"
+
+namespace backplane::call {
+
+namespace {
+
+using cpython::Ref;
+using torch::autograd::Node;
+
+// Those in a value, as far as they lie in lists, tuples and dicts.
+void collect_tensors(PyObject* value, std::vector<at::Tensor>& out, int depth = 0) {
+  constexpr int kDeepest = 4;
+  if (!value || depth > kDeepest) return;
+  if (guards::is_tensor(value)) {
+    out.push_back(THPVariable_Unpack(value));
+  } else if (PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+      collect_tensors(PySequence_Fast_GET_ITEM(value, i), out, depth + 1);
+  } else if (PyDict_CheckExact(value)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *item;
+    while (PyDict_Next(value, &position, &key, &item)) collect_tensors(item, out, depth + 1);
+  }
+}
+
+bool is_callable(PyObject* value) {
+  return PyFunction_Check(value) || PyCFunction_Check(value) || PyMethod_Check(value) ||
+         Py_TYPE(value) == &PyMethodDescr_Type;
+}
+
+// The tensors whose gradient a call asks for.
+std::vector<at::Tensor> asked_tensors(const std::vector<Ref>& slots) {
+  std::vector<at::Tensor> asked;
+  bool asks_itself = false, asks_others = false;
+  for (const Ref& slot : slots) {
+    PyObject* value = slot.get();
+    if (!value) continue;
+    if (!is_callable(value)) {
+      collect_tensors(value, asked);
+      continue;
+    }
+    const Ref held = Ref::steal(PyObject_GetAttrString(value, "__name__"));
+    const char* text =
+        held && PyUnicode_Check(held.get()) ? PyUnicode_AsUTF8(held.get()) : nullptr;
+    PyErr_Clear();
+    const std::string_view name = text ? text : "";
+    asks_itself = name == "retain_grad" || name == "register_hook";
+    asks_others = name == "grad" || name == "backward";
+    asked.clear();
+    if (PyMethod_Check(value)) collect_tensors(PyMethod_GET_SELF(value), asked);
+    if (PyCFunction_Check(value)) collect_tensors(PyCFunction_GET_SELF(value), asked);
+  }
+  if (!asks_itself && !asks_others) return {};
+  if (asks_others && !asked.empty()) asked.erase(asked.begin());  // what is differentiated
+  return asked;
+}
+
+bool leads_to(const Node* from, const Node* wanted) {
+  std::vector<const Node*> pending{from};
+  std::unordered_set<const Node*> seen;
+  while (!pending.empty()) {
+    const Node* node = pending.back();
+    pending.pop_back();
+    if (!node || !seen.insert(node).second) continue;
+    if (node == wanted) return true;
+    for (const torch::autograd::Edge& edge : node->next_edges())
+      pending.push_back(edge.function.get());
+  }
+  return false;
+}
+
+}  // namespace
+
+bool asks_for_intermediate(const std::vector<Ref>& slots, const std::vector<Ref>& state) {
+  const std::vector<at::Tensor> asked = asked_tensors(slots);
+  if (asked.empty()) return false;
+  std::vector<at::Tensor> live;
+  for (const Ref& value : state) collect_tensors(value.get(), live);
+  return std::ranges::any_of(asked, [&](const at::Tensor& target) {
+    if (!target.requires_grad() || target.is_leaf()) return false;
+    const Node* const wanted = target.grad_fn().get();
+    return std::ranges::any_of(live, [&](const at::Tensor& from) {
+      // Two results of one node do not come from each other.
+      return from.requires_grad() && !from.is_leaf() && from.grad_fn().get() != wanted &&
+             leads_to(from.grad_fn().get(), wanted);
+    });
+  });
+}
+
+}  // namespace backplane::call
