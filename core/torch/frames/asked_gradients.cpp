@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <string_view>
 #include <unordered_set>
 
 #include "core/torch/guards/tensor_match.h"
@@ -37,9 +36,17 @@ bool is_callable(PyObject* value) {
          Py_TYPE(value) == &PyMethodDescr_Type;
 }
 
-// The tensors whose gradient a call asks for.
-std::vector<at::Tensor> asked_tensors(const std::vector<Ref>& slots) {
+bool is_for_itself(std::string_view name) {
+  return name == "retain_grad" || name == "register_hook" || name == "_backward_hooks";
+}
+
+// The tensors whose gradient is asked for.
+std::vector<at::Tensor> asked_tensors(const std::vector<Ref>& slots, std::string_view attribute) {
   std::vector<at::Tensor> asked;
+  if (!attribute.empty()) {
+    if (is_for_itself(attribute) && !slots.empty()) collect_tensors(slots.back().get(), asked);
+    return asked;
+  }
   bool asks_itself = false, asks_others = false;
   for (const Ref& slot : slots) {
     PyObject* value = slot.get();
@@ -49,12 +56,14 @@ std::vector<at::Tensor> asked_tensors(const std::vector<Ref>& slots) {
       continue;
     }
     const Ref held = Ref::steal(PyObject_GetAttrString(value, "__name__"));
-    const char* text =
-        held && PyUnicode_Check(held.get()) ? PyUnicode_AsUTF8(held.get()) : nullptr;
+    const char* text = held && PyUnicode_Check(held.get()) ? PyUnicode_AsUTF8(held.get()) : nullptr;
     PyErr_Clear();
     const std::string_view name = text ? text : "";
-    asks_itself = name == "retain_grad" || name == "register_hook";
-    asks_others = name == "grad" || name == "backward";
+    const bool for_itself = is_for_itself(name);
+    const bool for_others = name == "grad" || name == "backward";
+    if (!for_itself && !for_others) continue;
+    asks_itself = for_itself;
+    asks_others = for_others;
     asked.clear();
     if (PyMethod_Check(value)) collect_tensors(PyMethod_GET_SELF(value), asked);
     if (PyCFunction_Check(value)) collect_tensors(PyCFunction_GET_SELF(value), asked);
@@ -80,11 +89,13 @@ bool leads_to(const Node* from, const Node* wanted) {
 
 }  // namespace
 
-bool asks_for_intermediate(const std::vector<Ref>& slots, const std::vector<Ref>& state) {
-  const std::vector<at::Tensor> asked = asked_tensors(slots);
+bool asks_for_intermediate(const std::vector<Ref>& slots, std::string_view attribute,
+                           const std::vector<Ref>& state) {
+  const std::vector<at::Tensor> asked = asked_tensors(slots, attribute);
   if (asked.empty()) return false;
   std::vector<at::Tensor> live;
-  for (const Ref& value : state) collect_tensors(value.get(), live);
+  for (const std::vector<Ref>* values : {&state, &slots})
+    for (const Ref& value : *values) collect_tensors(value.get(), live);
   return std::ranges::any_of(asked, [&](const at::Tensor& target) {
     if (!target.requires_grad() || target.is_leaf()) return false;
     const Node* const wanted = target.grad_fn().get();

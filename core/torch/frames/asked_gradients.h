@@ -1,16 +1,18 @@
 // What autograd is about to be asked for where a frame breaks.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "core/cpython/bytecode/py_ref.h"
 
 namespace backplane::call {
 
-// Whether the call that the values on the stack, `slots`, are for asks for the gradient of a tensor
-// from which another of `state`, what the frame goes on with, has been computed. Both would be
-// results of one node, which knows nothing of that.
-bool asks_for_intermediate(const std::vector<cpython::Ref>& slots,
+// Whether the call that the values on the stack, `slots`, are for, or the attribute that is about
+// to be read of the topmost (empty: none), asks for the gradient of a tensor from which another of
+// `state`, what the frame goes on with, has been computed. Both would be results of one node, which
+// knows nothing of that.
+bool asks_for_intermediate(const std::vector<cpython::Ref>& slots, std::string_view attribute,
                            const std::vector<cpython::Ref>& state);
 
 }  // namespace backplane::call

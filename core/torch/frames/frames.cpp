@@ -458,7 +458,11 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
     prefix.stored.push_back(static_cast<int>(i));
     state.push_back(value);
   }
-  if (asks_for_intermediate(root.slots, state))
+  std::string attribute;
+  if (breaking.opcode == LOAD_ATTR || breaking.opcode == LOAD_METHOD)
+    attribute = text_of(PyTuple_GET_ITEM(original.object()->co_names,
+                                         cpython::name_index(breaking.opcode, breaking.argument)));
+  if (asks_for_intermediate(root.slots, attribute, state))
     return unsupported("the program asks for the gradient of what it has computed with since");
   for (const Ref& value : root.slots)
     plan.layout.slots.push_back(value ? Slot::kValue : Slot::kNull);

@@ -378,8 +378,8 @@ PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* argume
   for (std::size_t i = count; i < total; ++i)
     if (arguments[i] == Py_True &&
         PyUnicode_CompareWithASCIIString(
-            PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i - count)),
-            "requires_grad") == 0)
+            PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i - count)), "requires_grad") ==
+            0)
       return world_.stop(std::string("the program makes a leaf with ") + c_name(callable));
   std::vector<Ref> held;
   std::vector<PyObject*> own(arguments, arguments + total);

@@ -23,12 +23,40 @@ bool is_checkpoint_option(PyObject* name) {
                      kCheckpointOptions.end();
 }
 
+// Whether a wrapper has the function itself, in C or in a cell: functools.wraps may have given it
+// the
+// __wrapped__ of another since.
+bool holds(PyObject* wrapper, PyObject* function) {
+  if (PyObject* closure = PyFunction_Check(wrapper) ? PyFunction_GET_CLOSURE(wrapper) : nullptr) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i)
+      if (PyCell_GET(PyTuple_GET_ITEM(closure, i)) == function) return true;
+    return false;
+  }
+  struct Search {
+    PyObject* wanted;
+    bool found = false;
+  };
+  Search search{function};
+  if (Py_TYPE(wrapper)->tp_traverse)
+    Py_TYPE(wrapper)->tp_traverse(
+        wrapper,
+        [](PyObject* referent, void* state) {
+          auto* const looking = static_cast<Search*>(state);
+          looking->found = looking->found || referent == looking->wanted;
+          return 0;
+        },
+        &search);
+  return search.found;
+}
+
 }  // namespace
 
 PyObject* Interpreter::call_wrapped(PyObject* wrapper, PyObject* const* arguments,
                                     std::size_t count, PyObject* keyword_names) {
   static PyObject* const name = PyUnicode_InternFromString("__wrapped__");
   const Ref wrapped = Ref::steal(attribute(wrapper, name));
+  if (wrapped && !holds(wrapper, wrapped.get()))
+    return world_.stop("the program calls a wrapper that carries the name of another function");
   return wrapped ? call(wrapped.get(), arguments, count, keyword_names) : nullptr;
 }
 

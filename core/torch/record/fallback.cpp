@@ -82,8 +82,9 @@ class Recorder {
 
   void check() {
     if (info_.writes) session_.refuse(info_.name + " writes a tensor in place");
-    if (info_.is_opaque || (info_.sparse_argument >= 0 &&
-                            stack_[base_ + static_cast<std::size_t>(info_.sparse_argument)].toBool()))
+    if (info_.is_opaque ||
+        (info_.sparse_argument >= 0 &&
+         stack_[base_ + static_cast<std::size_t>(info_.sparse_argument)].toBool()))
       session_.refuse(info_.name + " gives a sparse or opaque tensor");
     if (info_.generator_argument >= 0 &&
         !stack_[base_ + static_cast<std::size_t>(info_.generator_argument)].isNone())

@@ -93,9 +93,16 @@ std::string find_moved(Session& session, const OperatorInfo& info, const torch::
     auto& storage = functional_storage(tensor);
     if (info.depends_on_layout && has_moved(session, tensor))
       found = info.name + " after a write to memory that is not contiguous";
-    if (takes_strides)
+    if (takes_strides) {
       session.strided.insert(&storage);
-    else if (is_written && session.strided.contains(&storage) && !storage.base().is_contiguous())
+      const at::Tensor& base = storage.base();
+      const bool lies_alike =
+          (tensor.is_contiguous() && base.is_contiguous()) ||
+          (tensor.sizes() == base.sizes() && tensor.strides() == base.strides());
+      if (tensor.numel() != base.numel() || !lies_alike) session.strided_parts.insert(&storage);
+    }
+    if (!takes_strides && is_written && session.strided.contains(&storage) &&
+        !storage.base().is_contiguous())
       found = info.name + " writes memory of which as_strided has taken strides";
   });
   return found;

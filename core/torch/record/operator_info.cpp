@@ -67,12 +67,13 @@ constexpr std::array kRunOnZeros{
     std::string_view("aten._fft_c2c"),  // strides as the library of transforms has them
     std::string_view("aten._fft_c2r"),
     std::string_view("aten._fft_r2c"),
+    std::string_view("aten._native_multi_head_attention"),  // weights only where they are asked for
     std::string_view("aten._stack"),
     std::string_view("aten._weight_norm_interface"),  // the norms of short floats are float32
     std::string_view("aten._weight_norm_interface_backward"),
     std::string_view("aten.fractional_max_pool3d"),
     std::string_view("aten.max_pool3d_with_indices"),  // strides of one sample, channels last
-    std::string_view("aten.linalg_eig"),          // its vectors are columns
+    std::string_view("aten.linalg_eig"),               // its vectors are columns
     std::string_view("aten.isin.Scalar_Tensor"),  // PyTorch's own rule gives no element for one
     std::string_view("aten.multi_margin_loss"),
     std::string_view("aten.multilabel_margin_loss_forward"),
@@ -120,10 +121,10 @@ constexpr std::array kIndexing{"aten::index",
                                "aten::_unsafe_index",
                                "aten::_unsafe_index_put"};
 
-constexpr std::array kOpaque{
-    std::string_view("aten.to_mkldnn"), std::string_view("aten.mkldnn_reorder_conv2d_weight"),
-    std::string_view("aten.mkldnn_reorder_conv3d_weight"),
-    std::string_view("aten._embedding_bag_sparse_backward")};
+constexpr std::array kOpaque{std::string_view("aten.to_mkldnn"),
+                             std::string_view("aten.mkldnn_reorder_conv2d_weight"),
+                             std::string_view("aten.mkldnn_reorder_conv3d_weight"),
+                             std::string_view("aten._embedding_bag_sparse_backward")};
 
 constexpr std::array kRefuseAnyValues{
     std::string_view("aten.binary_cross_entropy"), std::string_view("aten.histc"),

@@ -66,8 +66,8 @@ struct OperatorInfo {
   bool reads_offset = false;  // takes a storage offset as a number, or refuses some
   DeviceMix device_mix = DeviceMix::kNone;
   RefusedValues refused_values = RefusedValues::kNone;
-  bool is_opaque = false;    // its result has no strides, although its shape function gives some
-  int sparse_argument = -1;  // position of what makes it one, -1: none
+  bool is_opaque = false;       // its result has no strides, although its shape function gives some
+  int sparse_argument = -1;     // position of what makes it one, -1: none
   bool meta_is_python = false;  // the Meta key's kernel
   ArgumentCheck check = nullptr;
   OperandFit fit = nullptr;

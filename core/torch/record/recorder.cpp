@@ -304,8 +304,11 @@ class Recording {
   }
   // Made where gradients are off: it asks for gradients as its base does, and has no history.
   static bool is_bare_view(const at::Tensor& tensor) {
-    return tensor.is_view() && tensor.requires_grad() &&
-           !torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_;
+    if (!tensor.is_view() || !tensor.requires_grad()) return false;
+    // What a usual view has behind a write to its base it gets when it is asked for.
+    return is_made_by(torch::autograd::CreationMeta::DEFAULT, tensor)
+               ? !tensor.grad_fn()
+               : !torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_;
   }
 
   // It, or what it is a view of.
@@ -354,6 +357,10 @@ class Recording {
     info.is_bare = is_bare && had_grad_;
     const bool shows_base =
         info.kind == OutputKind::kViewOfArgument || info.kind == OutputKind::kViewOfOutput;
+    if (had_grad_ && info.requires_grad && shows_base &&
+        session_->strided_parts.contains(storage_of(tensor)))
+      return {Code::kEagerOnly,
+              "a result is a differentiated view of which as_strided has taken a part"};
     if (had_grad_ && info.requires_grad &&
         is_made_by(torch::autograd::CreationMeta::NO_GRAD_MODE, tensor) &&
         !(info.is_bare && shows_base))
@@ -596,10 +603,12 @@ class Recording {
       info.graph_input = static_cast<std::uint32_t>(h);
       info.requires_grad = arguments_[handed_[h].first_argument].requires_grad();
       info.is_mutated = new_values_[h] != kNoValue;
-      info.counts_write = info.is_mutated && (handed_[h].given.is_inference() ||
-                                              version_of(handed_[h].given) != handed_[h].version);
-      info.storage_offset = arguments_[handed_[h].first_argument].storage_offset();
       info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
+      // Lists of tensors are written without a word to their versions.
+      info.counts_write =
+          info.is_mutated && (handed_[h].given.is_inference() || info.new_value_requires_grad ||
+                              version_of(handed_[h].given) != handed_[h].version);
+      info.storage_offset = arguments_[handed_[h].first_argument].storage_offset();
       if (h < new_value_tangents_.size()) info.tangent = new_value_tangents_[h];
       if (h < gradients_.size() && gradients_[h] != kNoValue)
         info.gradient = add_output(gradients_[h]);

@@ -54,6 +54,8 @@ class Session final : public c10::DebugInfoBase {
   bool has_turned = false;  // and with its dimensions in another order: so may what follows from it
   bool has_moved() const { return has_turned || !moved.empty(); }
   std::unordered_set<const void*> strided;  // storages of which as_strided has taken strides
+  // Those where it has of a view: its gradient goes by the view, not by the whole.
+  std::unordered_set<const void*> strided_parts;
   bool reads_offsets = false;  // where an argument starts in its storage may show in the program
   Locate locate;               // may be empty
   std::unordered_set<const OperatorInfo*> python_shapes;  // those that shapes.python counts

@@ -107,7 +107,7 @@ constexpr std::string_view kItemReaders =
 // Functions of PyTorch that change more than tensors, or look where the recording has nothing.
 constexpr std::string_view kExcludedOperators =
     " set_default_dtype manual_seed seed numpy_T numpy data_ptr tolist item __array__ "
-    "requires_grad_ retain_grad __new__ _make_dual _make_dual_copy "
+    "requires_grad_ detach_ retain_grad __new__ _make_dual _make_dual_copy "
     "_make_subclass _make_wrapper_subclass register_hook backward share_memory_ pin_memory storage "
     "untyped_storage set_ resize_ resize_as_ _to_dlpack __reduce_ex__ __deepcopy__ record_stream "
     "from_file frombuffer from_numpy as_tensor _sync _from_functional_tensor _to_functional_tensor "

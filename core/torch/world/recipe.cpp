@@ -228,10 +228,9 @@ PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
       if (!tuple || piece.kind == Kind::kTuple) return tuple.release();
       const Ref arguments = Ref::steal(PyTuple_Pack(1, tuple.get()));
       if (!arguments) return nullptr;
-      Ref object =
-          Ref::steal(piece.kind == Kind::kNamedTuple
-                         ? PyTuple_Type.tp_new(type, arguments.get(), nullptr)
-                         : PyObject_Call(piece.object.get(), arguments.get(), nullptr));
+      Ref object = Ref::steal(piece.kind == Kind::kNamedTuple
+                                  ? PyTuple_Type.tp_new(type, arguments.get(), nullptr)
+                                  : PyObject_Call(piece.object.get(), arguments.get(), nullptr));
       return object && set_attributes(object.get(), piece, made) ? object.release() : nullptr;
     }
     case Kind::kSet: {
@@ -261,17 +260,16 @@ PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
 }
 
 bool Recipe::set_attributes(PyObject* object, const Piece& piece, std::span<const Ref> made) {
-  const std::uint32_t* child = piece.children.data() + piece.children.size() - piece.names.size() -
-                               piece.slots.size();
+  const std::uint32_t* child =
+      piece.children.data() + piece.children.size() - piece.names.size() - piece.slots.size();
   for (const Ref& name : piece.names) {
     PyObject* value = made[*child++].get();
     // A property of this name, say, would take the value in the place of __dict__.
     PyObject* of_class = _PyType_Lookup(Py_TYPE(object), name.get());
     const bool is_taken = of_class && Py_TYPE(of_class)->tp_descr_set;
-    const Ref dict =
-        is_taken || !PyUnicode_Check(name.get())
-            ? Ref::steal(PyObject_GenericGetDict(object, nullptr))
-            : Ref();
+    const Ref dict = is_taken || !PyUnicode_Check(name.get())
+                         ? Ref::steal(PyObject_GenericGetDict(object, nullptr))
+                         : Ref();
     const int status = dict ? PyDict_SetItem(dict.get(), name.get(), value)
                             : PyObject_GenericSetAttr(object, name.get(), value);
     if (status != 0) return false;

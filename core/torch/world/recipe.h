@@ -58,7 +58,7 @@ class Recipe {
     std::vector<std::uint32_t> children;
     std::vector<cpython::Ref> names;  // kInstance, kTensor: in __dict__; children behind the items'
     std::vector<cpython::Ref> slots{};  // kInstance: that are filled; their children come last
-    PyMethodDef* method = nullptr;    // kCMethod: the class of the object keeps it
+    PyMethodDef* method = nullptr;      // kCMethod: the class of the object keeps it
   };
 
   Result<std::uint32_t> add(World& world, PyObject* object);
