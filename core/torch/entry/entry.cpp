@@ -124,8 +124,18 @@ PyObject* Entry::run(const guards::Registers& registers) {
   std::vector<c10::IValue> results;
   {
     const pybind11::gil_scoped_release no_gil;
-    Result<std::vector<c10::IValue>> ran =
-        autograd::call(program_.code, program_.sizes, tensors_in);
+    Result<std::vector<c10::IValue>> ran = [&] {
+      try {
+        return autograd::call(program_.code, program_.sizes, tensors_in);
+      } catch (const c10::OutOfMemoryError&) {
+        throw;
+      } catch (const c10::Error& error) {
+        // Raised once more where the program stands then, which may catch it.
+        t_refusal = {this,
+                     std::string("PyTorch raised an error: ") + error.what_without_backtrace()};
+        throw;
+      }
+    }();
     if (!ran.ok()) {
       if (bridge::refuses_data(ran.status()))
         t_refusal = {this, "the plugin refused the data: " + ran.status().message()};
