@@ -1,10 +1,14 @@
 #include "core/torch/record/layout.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/clone.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "core/torch/record/operands.h"
@@ -54,6 +58,25 @@ bool has_moved(Session& session, const at::Tensor& tensor) {
   return false;
 }
 
+// A copy of a value with these strides, which must leave no gap and no element twice.
+std::optional<at::Tensor> laid_out(const at::Tensor& value, at::IntArrayRef strides) {
+  std::vector<std::int64_t> order(strides.size()), back(strides.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [](at::IntArrayRef list, std::int64_t d) {
+    return list[static_cast<std::size_t>(d)];
+  };
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::int64_t d) { return at(strides, d); });
+  std::int64_t dense = 1;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+    if (value.size(order[i]) > 1 && at(strides, order[i]) != dense) return std::nullopt;
+    dense *= value.size(order[i]);
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::AutoDispatchSkipFunctionalize below_functionalization;
+  return value.permute(order).clone(at::MemoryFormat::Contiguous).permute(back);
+}
+
 }  // namespace
 
 at::functionalization::FunctionalStorageImpl& functional_storage(const at::Tensor& tensor) {
@@ -64,12 +87,30 @@ at::functionalization::FunctionalStorageImpl& functional_storage(const at::Tenso
 Layouts::Layouts(const OperatorInfo& info, const torch::jit::Stack& stack) {
   if (info.changes_layout) return;
   for_each_functional(info, stack, [&](const at::Tensor& tensor, bool is_written) {
-    if (is_written || functional_storage(tensor).generation() > 0)
-      seen_.push_back({tensor, tensor.sizes().vec(), tensor.strides().vec()});
+    if (!is_written && functional_storage(tensor).generation() == 0) return;
+    seen_.push_back({tensor, tensor.sizes().vec(), tensor.strides().vec()});
+    if (!is_written) return;
+    const at::Tensor& base = functional_storage(tensor).base();
+    bases_.push_back({tensor, base.sizes().vec(), base.strides().vec()});
   });
 }
 
+void Layouts::lay_out_again() const {
+  for (const Seen& seen : bases_) {
+    at::functionalization::FunctionalStorageImpl& storage = functional_storage(seen.tensor);
+    const at::Tensor base = storage.base();
+    if (base.sizes() != seen.sizes || base.strides() == seen.strides) continue;
+    const std::optional<at::Tensor> laid = laid_out(base, seen.strides);
+    if (!laid) continue;
+    at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(seen.tensor);
+    storage.add_update(*laid, {});
+    wrapper->apply_updates();
+    wrapper->regenerate_from_base();
+  }
+}
+
 void Layouts::note_moves(Session& session) const {
+  lay_out_again();
   for (const Seen& seen : seen_) {
     if (seen.tensor.sizes() != seen.sizes) continue;
     const c10::TensorImpl* const impl = seen.tensor.unsafeGetTensorImpl();

@@ -29,16 +29,19 @@ at::functionalization::FunctionalStorageImpl& functional_storage(const at::Tenso
 class Layouts {
  public:
   Layouts(const OperatorInfo& info, const torch::jit::Stack& stack);
-  // After the call: notes in the session which of them lie otherwise, where the call was not to
-  // change that.
+  // After the call, where it was not to change how they lie: lays what it wrote out as that lay
+  // before, and notes in the session which still lie otherwise.
   void note_moves(Session& session) const;
 
  private:
+  void lay_out_again() const;
+
   struct Seen {
     at::Tensor tensor;
     std::vector<std::int64_t> sizes, strides;
   };
   std::vector<Seen> seen_;
+  std::vector<Seen> bases_;  // of each that is written: the whole memory's sizes and strides
 };
 
 // Why a call cannot be recorded to whose result it matters how memory lies that was moved. Empty

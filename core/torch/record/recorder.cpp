@@ -426,6 +426,10 @@ class Recording {
       info.base = static_cast<std::uint32_t>(handed.first_argument);
       if (info.kind != OutputKind::kViewOfArgument) return {};
       info.is_detached = !share_history(tensor, handed.given);
+      if (had_grad_ && info.requires_grad && info.is_detached)
+        return {Code::kEagerOnly, "a result that is detached from " +
+                                      argument_text(handed.first_argument) +
+                                      " has a history of its own"};
       // Autograd of strides gives all that share an element their mean.
       const at::Tensor& meta = session_->tape.values[handed.value].meta;
       if (info.requires_grad &&
