@@ -174,3 +174,37 @@ def test_dispatch_mode_later(door: str) -> None:
         torch.testing.assert_close(compiled(X), program(X))
     assert mode.count >= 4
     torch.testing.assert_close(compiled(X), program(X))
+
+
+def made_inside(x: torch.Tensor, t: torch.Tensor) -> Any:
+    with fwad.dual_level():
+        dual = fwad.make_dual(x, t)
+        text = str(dual)
+        return fwad.unpack_dual(dual * 2 + dual.sin()).tangent, len(text)
+
+
+def batched_gradient(x: torch.Tensor, t: torch.Tensor) -> Any:
+    class Sine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            return g * ctx.saved_tensors[0].cos()
+
+    y = x.clone().requires_grad_()
+    return torch.autograd.grad(Sine.apply(y), y, torch.eye(6), is_grads_batched=True)[0]
+
+
+def vectorized_jacobian(x: torch.Tensor, t: torch.Tensor) -> Any:
+    return torch.autograd.functional.jacobian(
+        torch.sin, x, vectorize=True, strategy="forward-mode"
+    ).detach()
+
+
+@pytest.mark.parametrize("inner", [made_inside, batched_gradient, vectorized_jacobian])
+def test_made_inside(inner: Callable[..., Any]) -> None:
+    compiled = frontend.compile(inner, backend="plugin:reference")
+    torch.testing.assert_close(compiled(X, T), inner(X, T))
