@@ -269,6 +269,7 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
   const std::string& reason = made.status().message();
   options_.dump->note("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
   code.entries.count_failure(reason, options_.limits);
+  PyErr_Clear();  // of Python that the capture has run, such as the backward of a function
   return plainly(reason);
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -59,7 +60,8 @@ bool is_value(PyObject* object) {
 bool is_empty_storage(PyObject* object) {
   if (!object || !THPStorage_Check(object)) return false;
   const c10::Storage& storage = THPStorage_Unpack(object);
-  return storage.data() == nullptr && storage.nbytes() > 0;
+  const std::optional<std::int64_t> bytes = storage.sym_nbytes().maybe_as_int();
+  return storage.data() == nullptr && bytes && *bytes > 0;
 }
 
 bool has_state(PyObject* generator, PyObject* state) {

@@ -268,6 +268,11 @@ class Recording {
       if (now != handed.value && has_new_history(handed) &&
           !bridge::is_writable_by_autograd(argument))
         return Status(Code::kEagerOnly, "the program writes " + who + ", which autograd refuses");
+      // What is computed from it afterwards leads, as a result of the same node, past its history.
+      if (now != handed.value && has_new_history(handed) &&
+          (argument.retains_grad() || !torch::autograd::impl::hooks(argument).empty()))
+        return Status(Code::kEagerOnly,
+                      "the program writes " + who + ", whose gradient somebody waits for");
       if (handed.given.requires_grad() != argument.requires_grad() && now == handed.value)
         return unsupported("the program changes requires_grad of " + who);
     }
