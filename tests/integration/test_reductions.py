@@ -75,3 +75,16 @@ def test_reductions(plugin: str, dtype: torch.dtype) -> None:
                         torch.testing.assert_close(one, other, equal_nan=True, **close)
                     except AssertionError as error:
                         raise AssertionError(which) from error
+
+
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "opencl", "reference"])
+@pytest.mark.parametrize("target", [1, -100])
+def test_total_weight_of_one_sample(target: int, plugin: str) -> None:
+    def losses(x: torch.Tensor, t: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        each = (torch.ops.aten.nll_loss_forward(x, t, w, how, -100) for how in range(3))
+        return [r for both in each for r in both]
+
+    operands = torch.rand(3), torch.tensor(target), torch.tensor([2.0, 3.0, 4.0])
+    compiled = torch_backplane.compile(losses, backend=plugin)
+    for actual, expected in zip(compiled(*operands), losses(*operands), strict=True):
+        torch.testing.assert_close(actual, expected, equal_nan=True)

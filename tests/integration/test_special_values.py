@@ -338,6 +338,72 @@ def test_what_lies_beside_changes_nothing(plugin: str) -> None:
             assert bool(same.all()), (name, other, alone[~same][:4])
 
 
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_signs_of_what_is_no_number(dtype: torch.dtype, plugin: str) -> None:
+    def f(x):
+        return [
+            x.signbit(),
+            x.new_ones(()).copysign(x).signbit(),
+            (-x).signbit(),
+            x.abs().signbit(),
+        ]
+
+    x = torch.tensor([torch.nan, 0.0, -0.0, torch.inf, -torch.inf, 1.0, -1.0] * 5).to(dtype)
+    x = torch.cat([x, x.copysign(x.new_full((), -1.0))])
+    for actual, expected in zip(compile_for(plugin, f)(x), f(x), strict=True):
+        assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("number", [torch.inf, torch.nan], ids=str)
+def test_given_statistics_have_gradients_without_the_input(
+    number: float, dtype: torch.dtype, plugin: str
+) -> None:
+    """Batch norm of inference is linear."""
+    weight, bias, mean, variance = (torch.rand(20) + 0.5 for _ in range(4))
+
+    def f(xs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [F.batch_norm(x, mean, variance, weight, bias) for x in xs]
+
+    def inputs() -> list[torch.Tensor]:
+        made = [torch.ones(dims, dtype=dtype) for dims in ((3, 20), (2, 20, 7), (2, 20, 5, 9))]
+        made.append(made[-1].contiguous(memory_format=torch.channels_last))
+        for x in made:
+            x[1, 3] = number
+        return [x.requires_grad_() for x in made]
+
+    def gradients(run: Callable[..., list[torch.Tensor]]) -> list[torch.Tensor]:
+        xs = inputs()
+        torch.autograd.backward(run(xs), [torch.ones_like(x) for x in xs])
+        return [x.grad for x in xs]
+
+    for actual, expected in zip(gradients(compile_for(plugin, f)), gradients(f), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("number", [torch.inf, torch.nan], ids=str)
+@pytest.mark.parametrize(
+    "mode", ["linear", "bilinear", "trilinear", "nearest", "nearest-exact", "bicubic"]
+)
+def test_resampling_beside_what_is_no_number(mode: str, number: float, plugin: str) -> None:
+    """Weights of zero count along the image's own dims, and along no others."""
+    dims = {"linear": 1, "trilinear": 3}.get(mode, 2)
+    x = torch.ones(1, 2, *[4] * dims)
+    x.view(-1)[2] = number
+    ways = [{}] if mode.startswith("nearest") else [{"align_corners": a} for a in (False, True)]
+
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        return [F.interpolate(x, n, mode=mode, **way) for n in (1, 3, 4, 8) for way in ways]
+
+    laid = [x] if dims != 2 else [x, x.contiguous(memory_format=torch.channels_last)]
+    for operand in laid:
+        for actual, expected in zip(compile_for(plugin, f)(operand), f(operand), strict=True):
+            torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
 def test_signs_of_zero() -> None:
     """In vectors and one by one, as in eager mode."""
 

@@ -159,7 +159,7 @@ void run_nll(const Frame& f) {
   const int64_t reduction = f.integer("reduction", kMean);
   if (reduction == kEach) {
     store(f.out(0), each);
-    total = 0;
+    if (f.in(0).rank() > 1) total = 0;
   } else {
     if (reduction == kMean) sum /= total;
     store(f.out(0), &sum);

@@ -38,13 +38,17 @@ inline Reduction arrange(const Frame& f, const Tensor& in) {
   return arrange(in, f.dims("dim", in.rank()));
 }
 
-// result[i] = f(first element of run i, length).
+// result[i] = f(first element of run i, length), of elements that are converted to a type first.
 template <class T, class F>
-auto reduce_runs(const Reduction& r, F&& f) {
-  const std::vector<T> v = load<T>(r.tensor);
+auto reduce_runs_as(Type type, const Reduction& r, F&& f) {
+  const std::vector<T> v = load_as<T>(type, r.tensor);
   std::vector<decltype(f(v.data(), r.length))> out(static_cast<std::size_t>(r.kept));
   for (std::int64_t i = 0; i < r.kept; ++i) out[i] = f(v.data() + i * r.length, r.length);
   return out;
+}
+template <class T, class F>
+auto reduce_runs(const Reduction& r, F&& f) {
+  return reduce_runs_as<T>(r.tensor.type, r, f);
 }
 
 }  // namespace backplane::reference

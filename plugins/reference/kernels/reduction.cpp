@@ -20,7 +20,7 @@ bool is_nan(T v) {
 void run_sum(const Frame& f) {
   const Reduction r = arrange(f, f.in(0));
   in_domain({f.out().type}, [&]<class T>(T) {
-    store(f.out(), reduce_runs<T>(r, [](const T* v, int64_t n) {
+    store(f.out(), reduce_runs_as<T>(f.out().type, r, [](const T* v, int64_t n) {
             T sum(0);
             for (int64_t i = 0; i < n; ++i) sum = add(sum, v[i]);
             return sum;
@@ -30,7 +30,7 @@ void run_sum(const Frame& f) {
 void run_nansum(const Frame& f) {
   const Reduction r = arrange(f, f.in(0));
   in_domain({f.out().type}, [&]<class T>(T) {
-    store(f.out(), reduce_runs<T>(r, [](const T* v, int64_t n) {
+    store(f.out(), reduce_runs_as<T>(f.out().type, r, [](const T* v, int64_t n) {
             T sum(0);
             for (int64_t i = 0; i < n; ++i)
               if (!is_nan(v[i])) sum = add(sum, v[i]);
@@ -40,9 +40,11 @@ void run_nansum(const Frame& f) {
 }
 void run_mean(const Frame& f) {
   const Reduction r = arrange(f, f.in(0));
+  // PyTorch rounds the mean alone to a half.
+  const Type as = bytes_of(f.out().type) == 2 ? Type::kF32 : f.out().type;
   in_domain({f.out().type, Type::kF64}, [&]<class T>(T) {
     if constexpr (!std::is_same_v<T, int64_t>)
-      store(f.out(), reduce_runs<T>(r, [](const T* v, int64_t n) {
+      store(f.out(), reduce_runs_as<T>(as, r, [](const T* v, int64_t n) {
               return std::accumulate(v, v + n, T(0)) / T(static_cast<double>(n));
             }));
   });
@@ -50,7 +52,7 @@ void run_mean(const Frame& f) {
 void run_prod(const Frame& f) {
   const Reduction r = arrange(f, f.in(0));
   in_domain({f.out().type}, [&]<class T>(T) {
-    store(f.out(), reduce_runs<T>(r, [](const T* v, int64_t n) {
+    store(f.out(), reduce_runs_as<T>(f.out().type, r, [](const T* v, int64_t n) {
             T out(1);
             for (int64_t i = 0; i < n; ++i) out = mul(out, v[i]);
             return out;

@@ -39,7 +39,7 @@ Taps taps_of(Method method, int64_t in, int64_t out, bool align, double given_sc
       to.push_back({std::min(x, in - 1), 1});
     } else if (method == Method::kLinear) {
       if (in == out) {
-        to.push_back({i, 1});
+        to = {{i, 1}, {i, 0}};
         continue;
       }
       R x = align ? scale * at : scale * (at + R(0.5)) - R(0.5);
@@ -109,6 +109,8 @@ void run_upsample(const Frame& f) {
   const Tensor& large = kBackward ? from : to;
   const bool align = f.flag("align_corners", false);
   std::vector<double> x = load<double>(from);
+  // PyTorch copies these, and multiplies nothing by a weight of zero.
+  if (kBackward && kMethod == Method::kCubic && small.dims == large.dims) return store(to, x);
   const std::vector<double> factors = f.reals("scale_factors");
   static constexpr std::string_view kNames[] = {"scales_d", "scales_h", "scales_w"};
   for (int64_t s = 0; s < kSpatial; ++s) {

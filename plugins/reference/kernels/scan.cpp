@@ -17,7 +17,7 @@ template <class T, class F>
 void scan(const Frame& f, F&& step) {
   const int64_t dim = f.integer("dim", 0);
   const Tensor in = f.in(0).moved_last(dim);
-  std::vector<T> v = load<T>(in);
+  std::vector<T> v = load_as<T>(f.out().type, in);
   const int64_t n = in.dims.back();
   for (int64_t i = 0; i < static_cast<int64_t>(v.size()); ++i)
     if (i % n != 0) v[i] = step(v[i - 1], v[i]);

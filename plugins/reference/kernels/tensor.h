@@ -92,6 +92,16 @@ BP_REFERENCE_TENSOR(std::int64_t)
 BP_REFERENCE_TENSOR(Complex)
 #undef BP_REFERENCE_TENSOR
 
+// What a type keeps of the elements: as a conversion before gives them.
+template <class T>
+std::vector<T> load_as(Type type, const Tensor& from) {
+  if (from.type == type || from.elements() == 0) return load<T>(from);
+  std::vector<std::byte> memory(static_cast<std::size_t>(from.elements() * bytes_of(type)));
+  const Tensor as{type, from.dims, dense_strides(from.dims), memory.data()};
+  copy(as, from);
+  return load<T>(as);
+}
+
 // Calls f with a value of the domain that holds every given type exactly.
 template <class F>
 void in_domain(std::initializer_list<Type> types, F&& f) {

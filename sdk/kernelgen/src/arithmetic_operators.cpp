@@ -200,13 +200,9 @@ Results number_of(Expressions& e, OperatorSource& s) {
   if (!is_float(m.type())) return {both};
   return {e.select(e.binary(Op::kNe, a, a), b, e.select(e.binary(Op::kNe, b, b), a, both))};
 }
-Results convert(Expressions& e, OperatorSource& s) {
-  Emitter m{e, s};
-  return {m.wrap(m.in(0, m.type()))};
-}
+Results convert(Expressions& e, OperatorSource& s) { return {Emitter{e, s}.converted(0)}; }
 Results copy(Expressions& e, OperatorSource& s) {  // self, src
-  Emitter m{e, s};
-  return {m.wrap(m.in(1, m.type()))};
+  return {Emitter{e, s}.converted(1)};
 }
 Results sign(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
@@ -215,14 +211,7 @@ Results sign(Expressions& e, OperatorSource& s) {
   const Expr x = m.in(0, t), zero = e.constant(t, 0);
   return {e.sub(e.cast(e.binary(Op::kLt, zero, x), t), e.cast(e.binary(Op::kLt, x, zero), t))};
 }
-Results signbit(Expressions& e, OperatorSource& s) {
-  const Type t = compute_type(s.operand_storage(0));
-  const Expr x = s.operand(0), zero = e.constant(t, 0);
-  if (!is_float(t)) return {e.binary(Op::kLt, x, zero)};
-  const Expr minus_zero =
-      e.both(e.binary(Op::kEq, x, zero), e.binary(Op::kLt, e.div(e.constant(t, 1), x), zero));
-  return {e.binary(Op::kOr, e.binary(Op::kLt, x, zero), minus_zero)};
-}
+Results signbit(Expressions& e, OperatorSource& s) { return {e.unary(Op::kSignbit, s.operand(0))}; }
 Results logical_not(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   return {e.unary(Op::kNot, m.in(0, Type::kBool))};
@@ -354,12 +343,8 @@ Results xlog1py(Expressions& e, OperatorSource& s) {
 }
 Results copysign(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Type t = m.type();
-  const Expr a = e.unary(Op::kAbs, m.in(0, t)), b = m.in(1, t, "other"), zero = m.number(0);
-  const Expr minus_zero =
-      e.both(e.binary(Op::kEq, b, zero), e.binary(Op::kLt, e.div(m.number(1), b), zero));
-  return {
-      e.select(e.binary(Op::kOr, e.binary(Op::kLt, b, zero), minus_zero), e.unary(Op::kNeg, a), a)};
+  const Expr a = e.unary(Op::kAbs, m.in(0, m.type())), b = m.in(1, m.type(), "other");
+  return {e.select(e.unary(Op::kSignbit, b), e.unary(Op::kNeg, a), a)};
 }
 Results heaviside(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
@@ -370,7 +355,7 @@ Results heaviside(Expressions& e, OperatorSource& s) {
 Results zero(Expressions& e, OperatorSource& s) { return {Emitter{e, s}.number(0)}; }
 Results fill(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {m.in(1, m.type(), "value")};
+  return {e.narrow(m.in(1, m.type(), "value"), s.result_storage(0))};
 }
 Results logit(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

@@ -57,6 +57,24 @@ TEST(CudaDialect, PointsOfShortTypesAndOwnFunctions) {
   }
 }
 
+TEST(CudaDialect, NarrowedValuesAreWhatTheTypeHolds) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({3});
+  Expressions& e = k.expressions;
+  const Expr x = e.load(0, Storage::kF64, e.axis(0));
+  k.tensors = {Storage::kF64, Storage::kF32, Storage::kF32, Storage::kI32};
+  k.stores = {{1, Storage::kF32, e.axis(0), e.narrow(x, Storage::kF16)},
+              {2, Storage::kF32, e.axis(0), e.narrow(x, Storage::kBF16)},
+              {3, Storage::kI32, e.axis(0), e.unary(Op::kSignbit, x)}};
+  const auto out = run_cuda(
+      k,
+      "static double a[] = {2049, 1.00390625, -0.0}; static float b[3], c[3]; static int d[3];\n",
+      "(uchar*)a, 0, (uchar*)b, 0, (uchar*)c, 0, (uchar*)d, 0",
+      "  for (int i = 0; i < 3; ++i) printf(\"%.9g %.9g %d \", b[i], c[i], d[i]);\n");
+  EXPECT_EQ(out, (std::vector<double>{2048, 2048, 0, 1.00390625, 1, 0, 0, 0, 1}));
+}
+
 // Rows are shared by a block: partial sums meet in its memory.
 TEST(CudaDialect, RowsAreSharedByABlock) {
   Kernel k;

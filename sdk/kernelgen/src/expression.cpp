@@ -8,6 +8,21 @@
 #include <limits>
 
 namespace backplane::kernelgen {
+namespace {
+
+// To the nearest number of a half, to even between two.
+double rounded_to_half(double x, Storage storage) {
+  const bool is_bf16 = storage == Storage::kBF16;
+  const int digits = is_bf16 ? 8 : 11, lowest = is_bf16 ? -126 : -14, limit = is_bf16 ? 128 : 16;
+  if (x == 0 || !std::isfinite(x)) return x;
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(x), lowest) - digits + 1);
+  const double y = std::nearbyint(x / unit) * unit;
+  return std::abs(y) < std::ldexp(1.0, limit)
+             ? y
+             : std::copysign(std::numeric_limits<double>::infinity(), x);
+}
+
+}  // namespace
 
 Type compute_type(Storage storage) {
   switch (storage) {
@@ -74,7 +89,7 @@ Expr Expressions::constant(Type type, double value) {
   if (!is_float(type)) return integer(type, static_cast<std::int64_t>(value));
   Node n;
   n.type = type;
-  n.real = value;
+  n.real = type == Type::kF32 ? static_cast<double>(static_cast<float>(value)) : value;
   return add_node(n);
 }
 Expr Expressions::integer(Type type, std::int64_t value) {
@@ -132,11 +147,19 @@ Expr Expressions::cast(Expr e, Type to) {
   return add_node(out);
 }
 Expr Expressions::narrow(Expr e, Storage storage) {
-  if (storage != Storage::kI8 && storage != Storage::kU8 && storage != Storage::kI16) return e;
+  const bool is_half = storage == Storage::kBF16 || storage == Storage::kF16;
+  if (!is_half && storage != Storage::kI8 && storage != Storage::kU8 && storage != Storage::kI16)
+    return e;
+  e = cast(e, compute_type(storage));
+  const Node x = node(e);
+  const bool is_read = x.op == Op::kLoad || x.op == Op::kValue;
+  if (is_read && static_cast<Storage>(x.integer) == storage) return e;
+  if (x.op == Op::kNarrow && static_cast<Storage>(x.index) == storage) return e;
+  if (is_half && x.op == Op::kConstant) return constant(x.type, rounded_to_half(x.real, storage));
   Node n;
   n.op = Op::kNarrow;
-  n.type = Type::kI32;
-  n.a = cast(e, Type::kI32);
+  n.type = x.type;
+  n.a = e;
   n.index = static_cast<std::int32_t>(storage);
   return add_node(n);
 }
@@ -206,13 +229,17 @@ bool Expressions::is_nan(Expr e) const {
 }
 Expr Expressions::unary(Op op, Expr a) {
   // Functions go over integers inside, and compilers take the one that it becomes for anything.
-  if (is_nan(a) && op != Op::kNot) return a;
+  if (is_nan(a) && op != Op::kNot && op != Op::kSignbit) return a;
   Node n;
   n.op = op;
   n.a = a;
   n.type = node(a).type;
   if (op == Op::kNot) {
     n.a = cast(a, Type::kBool);
+    n.type = Type::kBool;
+  } else if (op == Op::kSignbit) {
+    if (!is_float(n.type)) return binary(Op::kLt, a, integer(n.type, 0));
+    if (node(a).op == Op::kConstant) return integer(Type::kBool, std::signbit(node(a).real));
     n.type = Type::kBool;
   } else if (!is_float(n.type)) {
     if (n.type == Type::kBool) {

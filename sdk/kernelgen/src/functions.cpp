@@ -295,6 +295,11 @@ typedef char schar;  // vload takes no signed char
 #define BP_BITS_F32(s) as_float((int)(s))
 #define BP_BITS_F64(s) as_double(s)
 typedef half bp_half;
+BP_FN float bp_round_f16_1(float x) {
+  ushort bits;
+  vstore_half_rte(x, 0, (bp_half*)&bits);
+  return vload_half(0, (const bp_half*)&bits);
+}
 // PoCL takes vload16 and vstore16 apart into loads and stores of their elements, and fma() of
 // vectors into calls: slow kernels, or many passes of its compiler to put them together again.
 #ifdef __clang__
@@ -390,6 +395,7 @@ static inline double bp_as_double(ulong x) { double y; memcpy(&y, &x, 8); return
 #define BP_BITS_F64(s) bp_as_double(s)
 #define BP_FMA(a, b, c) fmaf(a, b, c)
 typedef _Float16 bp_half;
+static inline float bp_round_f16_1(float x) { return (float)(_Float16)x; }
 )";
 // Halves by instructions of PTX: NVRTC comes without cuda_fp16.h, and reads it slowly. Who builds
 // the texts with another compiler says BP_HALF and brings the three.
@@ -450,6 +456,7 @@ BP_FN bp_half bp_to_f16(float x) {
   return y;
 }
 #endif
+BP_FN float bp_round_f16_1(float x) { return bp_from_f16(bp_to_f16(x)); }
 )";
 // Rounds to the nearest bfloat16, ties to even; NaN stays NaN.
 constexpr std::string_view kCommonPrelude = R"(
@@ -477,6 +484,11 @@ BP_FN ushort16 bp_to_bf16_16(float16 x) {
   uint16 u = as_uint16(x);
   uint16 r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   return convert_ushort16(select(r, (uint16)(0x7fc0u), x != x));
+}
+BP_FN float16 bp_round_f16_16(float16 x) {
+  ushort16 bits;
+  vstore_half16_rte(x, 0, (bp_half*)&bits);
+  return vload_half16(0, (const bp_half*)&bits);
 }
 )";
 

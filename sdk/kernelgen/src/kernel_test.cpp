@@ -3,6 +3,7 @@
 #include <backplane/kernelgen/kernel.hpp>
 
 #include <array>
+#include <limits>
 
 #include "c_program.hpp"
 
@@ -70,6 +71,45 @@ TEST(Kernel, HalvesAreRoundedWhenStored) {
                           "(uchar*)a, 0, (uchar*)c, 0",
                           "  for (int i = 0; i < 4; ++i) printf(\"%x \", c[i]);\n")),
             "3f80 3f80 7fc0 ff80 ");
+}
+
+// What a conversion gives, whatever it is stored as.
+TEST(Kernel, NarrowedValuesAreWhatTheTypeHolds) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({5});
+  Expressions& e = k.expressions;
+  const Expr x = e.load(0, Storage::kF32, e.axis(0));
+  k.tensors = {Storage::kF32, Storage::kF32, Storage::kF32, Storage::kF32};
+  k.stores = {{1, Storage::kF32, e.axis(0), e.narrow(x, Storage::kF16)},
+              {2, Storage::kF32, e.axis(0), e.narrow(x, Storage::kBF16)},
+              {3, Storage::kF32, e.axis(0), e.cast(e.narrow(x, Storage::kI8), Type::kF32)}};
+  EXPECT_EQ(
+      run_c(program(print(k, Dialect::kC11, {}),
+                    "float a[] = {2049, 70000, 0x1.8p-25, -65520, 1.00390625}, c[5], d[5], b[5];\n",
+                    "(uchar*)a, 0, (uchar*)c, 0, (uchar*)d, 0, (uchar*)b, 0",
+                    "  for (int i = 0; i < 5; ++i) printf(\"%a %a %g, \", c[i], d[i], b[i]);\n")),
+      "0x1p+11 0x1p+11 1, inf 0x1.12p+16 112, 0x1p-24 0x1.8p-25 0, -inf -0x1p+16 16, "
+      "0x1.01p+0 0x1p+0 1, ");
+}
+
+TEST(Kernel, SignsOfWhatIsNoNumber) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({4});
+  Expressions& e = k.expressions;
+  k.tensors = {Storage::kF32, Storage::kF64, Storage::kBool, Storage::kBool};
+  for (std::size_t i = 0; i < 2; ++i)
+    k.stores.push_back({i + 2, Storage::kBool, e.axis(0),
+                        e.unary(Op::kSignbit, e.load(i, k.tensors[i], e.axis(0)))});
+  EXPECT_EQ(run_c(program(print(k, Dialect::kC11, {}),
+                          "float a[4]; double b[4]; uchar c[4], d[4];\n"
+                          "__attribute__((constructor)) static void fill(void) { a[0] = NAN; a[1] "
+                          "= -NAN; a[2] = -0.0f; a[3] = 1;\n"
+                          "for (int i = 0; i < 4; ++i) b[i] = a[i]; }\n",
+                          "(uchar*)a, 0, (uchar*)b, 0, (uchar*)c, 0, (uchar*)d, 0",
+                          "  for (int i = 0; i < 4; ++i) printf(\"%d%d \", c[i], d[i]);\n")),
+            "00 11 11 00 ");
 }
 
 TEST(Kernel, NothingToDo) {
@@ -189,6 +229,24 @@ TEST(Expressions, IndexArithmeticFolds) {
   EXPECT_TRUE(e.stride(flat, 0, stride));
   EXPECT_EQ(stride, 8);
   EXPECT_EQ(e.axis(1), e.axis(1));  // one node
+}
+
+TEST(Expressions, ConstantsAreWhatTheirTypeHolds) {
+  Expressions e;
+  const Expr x = e.constant(Type::kF32, 0.1);
+  EXPECT_EQ(e.cast(x, Type::kF64), e.constant(Type::kF64, double{0.1F}));
+  const auto half = [&](double v) {
+    return e.node(e.narrow(e.constant(Type::kF32, v), Storage::kF16)).real;
+  };
+  EXPECT_EQ(half(65519), 65504);
+  EXPECT_EQ(half(-65520), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(half(0x1p-25), 0);  // a tie: to even
+  EXPECT_EQ(half(0x1.8p-25), 0x1p-24);
+  EXPECT_EQ(e.node(e.narrow(x, Storage::kBF16)).real, 0.10009765625);
+  const Expr loaded = e.load(0, Storage::kBF16, e.index(0));
+  EXPECT_EQ(e.narrow(loaded, Storage::kBF16), loaded);
+  const Expr once = e.narrow(loaded, Storage::kF16);
+  EXPECT_EQ(e.narrow(once, Storage::kF16), once);
 }
 
 }  // namespace

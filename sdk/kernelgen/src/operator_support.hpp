@@ -39,9 +39,16 @@ struct Emitter {
     return a == Type::kBool ? Type::kI32 : a;
   }
   Expr number(double v) { return e.constant(type(), v); }
+  // Integers as the result has them. Floats keep what float32 computes until they are stored.
   Expr wrap(Expr x) {
     const Storage storage = s.result_storage(0);
-    return e.narrow(e.cast(x, compute_type(storage)), storage);
+    return is_float(storage) ? e.cast(x, compute_type(storage)) : e.narrow(x, storage);
+  }
+  // A conversion of operand i gives what the result's type can hold, stored or not.
+  Expr converted(std::size_t i) {
+    const Storage storage = s.result_storage(0);
+    const Expr x = in(i, type());
+    return s.operand_storage(i) == storage ? x : e.narrow(x, storage);
   }
 };
 

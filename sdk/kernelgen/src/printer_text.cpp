@@ -102,7 +102,10 @@ std::string PointPrinter::text(Expr e, bool wide) {
       return text_cast(ref(n.a, wide), e_.type(n.a), n.type, wide);
     case Op::kNarrow: {
       const auto storage = static_cast<Storage>(n.index);
-      const std::string a = ref(n.a, wide);
+      const std::string a = ref(n.a, wide), w = number(wide ? lanes_ : 1);
+      if (storage == Storage::kBF16)
+        return "bp_from_bf16_" + w + "(bp_to_bf16_" + w + "(" + a + "))";
+      if (storage == Storage::kF16) return "bp_round_f16_" + w + "(" + a + ")";
       const std::string small = storage == Storage::kI8   ? "char"
                                 : storage == Storage::kU8 ? "uchar"
                                                           : "short";
@@ -145,6 +148,14 @@ std::string PointPrinter::text_unary(const Node& n, bool wide) {
       return wide ? "(1 - " + a + ")" : "!" + a;
     case Op::kBitNot:
       return "~" + a;
+    case Op::kSignbit: {  // of NaN, too
+      const Type of = e_.type(n.a);
+      const std::string w = wide ? number(lanes_) : "";
+      const std::string bits = of == Type::kF32               ? "BP_AI_" + number(wide ? lanes_ : 1)
+                               : dialect_ == Dialect::kOpenCL ? "as_long" + w
+                                                              : "copysign";
+      return truth("(" + bits + (bits == "copysign" ? "(1.0, " : "(") + a + ") < 0)", of, wide);
+    }
     case Op::kRsqrt: {
       const std::string root(library_function(Op::kSqrt, n.type, dialect_));
       return (n.type == Type::kF32 ? "1.0f / " : "1.0 / ") + root + "(" + a + ")";

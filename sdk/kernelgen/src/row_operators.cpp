@@ -91,12 +91,12 @@ template <Reduction kHow>
 Results fold(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const bool position = kHow == Reduction::kArgMax || kHow == Reduction::kArgMin;
-  const Expr x = position ? s.operand(0) : m.in(0, m.type());
+  const Expr x = position ? s.operand(0) : m.converted(0);
   return {m.wrap(e.reduce(kHow, x))};
 }
 Results mean_fold(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr x = m.in(0, m.type());
+  const Expr x = m.in(0, m.type());  // PyTorch rounds the mean alone to a half
   return {e.div(sum(m, x), m.number(static_cast<double>(s.row_length())))};
 }
 template <Reduction kHow>

@@ -173,6 +173,10 @@ Expr Draft::load_at(const TensorView& view, Expr offset) {
 void Draft::store(const TensorView& view, const Indices& index, Expr value,
                   kernelgen::Store::Mode mode) {
   value = e().cast(value, kernelgen::compute_type(view.storage));
+  // The store does that too.
+  const kernelgen::Node& made = e().node(value);
+  if (made.op == kernelgen::Op::kNarrow && static_cast<Storage>(made.index) == view.storage)
+    value = made.a;
   kernel_.stores.push_back({tensor(view), view.storage, offset(view, index), value, mode});
 }
 std::vector<Argument> Draft::arguments() const {

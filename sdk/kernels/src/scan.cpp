@@ -51,6 +51,14 @@ class Lines {
     const Tensor& x = tensors_[0];
     return element_load(x.storage, "x", "at_x + " + at + " * " + number(x.step));
   }
+  // What another type keeps of the element: as a conversion before gives it.
+  std::string load_as(Storage type, const std::string& at) const {
+    const std::string x = load(at);
+    if (type == storage() || !kernelgen::is_float(type)) return x;
+    if (type == Storage::kBF16) return "bp_from_bf16_1(bp_to_bf16_1((float)" + x + "))";
+    if (type == Storage::kF16) return "bp_round_f16_1((float)" + x + ")";
+    return type == Storage::kF32 ? "(float)" + x : x;
+  }
   // Nothing where nobody asked for the result.
   std::string store(const char* name, const std::string& at, const std::string& value) const {
     const Tensor* t = find(name);
@@ -146,7 +154,7 @@ Status scan(Builder& b, const char* start, const char* next) {
   const bool exact = b.result().storage == Storage::kF64;
   lines->launch("  " + type + " run = " + start + ";\n  for (long i = 0; i < " +
                 number(lines->length()) + "; ++i) {\n    const " + type + " v = (" + type + ")" +
-                lines->load("i") + ";\n    run = " + next + ";\n    " +
+                lines->load_as(b.result().storage, "i") + ";\n    run = " + next + ";\n    " +
                 lines->store("y", "i", exact ? "run" : value) + "  }\n");
   return {};
 }

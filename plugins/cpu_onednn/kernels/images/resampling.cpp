@@ -39,9 +39,15 @@ struct StretchColumns {
       out[j] = c.first_weight[j] * x[c.first[j]] + c.second_weight[j] * x[c.second[j]];
   }
 };
+// Without a second row the first alone: an image of one dim has none.
 template <class T>
 struct MixRows {
   BP_LOOP void run(T* out, const float* a, const float* b, float wa, float wb, std::int64_t n) {
+    if (b == nullptr) {
+#pragma omp simd
+      for (std::int64_t k = 0; k < n; ++k) Lane::write(out[k], a[k]);
+      return;
+    }
 #pragma omp simd
     for (std::int64_t k = 0; k < n; ++k) Lane::write(out[k], wa * a[k] + wb * b[k]);
   }
@@ -71,6 +77,7 @@ class Linear : public sdk::Kernel {
  public:
   explicit Linear(const StepContext& context)
       : image_(context.operand(0), context.operand(0).dims, context.result().dims),
+        has_rows_(context.result().dims.size() > 3),
         rows_(resampled(context, Resampling::kLinear, 0)),
         input_(context, 0, scratch_, image_.order(context.operand(0).dims)),
         output_(context, 0, scratch_, image_.order(context.result().dims)) {
@@ -127,7 +134,7 @@ class Linear : public sdk::Kernel {
       const ResampledFrom& row = rows_[static_cast<std::size_t>(u % image_.out_rows)];
       const std::int64_t plane = u / image_.out_rows * image_.in_rows;
       const float* a = stretched.row(plane + row.first, plane + row.second);
-      const float* b = stretched.row(plane + row.second, plane + row.first);
+      const float* b = has_rows_ ? stretched.row(plane + row.second, plane + row.first) : nullptr;
       mix_rows_(out + u * out_row_, a, b, row.first_weight, row.second_weight, out_row_);
     }
   }
@@ -168,6 +175,7 @@ class Linear : public sdk::Kernel {
 
   ScratchPlan scratch_;
   Image image_;
+  bool has_rows_;
   std::vector<ResampledFrom> rows_;
   std::vector<std::int32_t> first_, second_;
   std::vector<float> first_weight_, second_weight_;

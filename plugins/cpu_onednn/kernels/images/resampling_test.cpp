@@ -118,6 +118,12 @@ TEST(Resampling, OneDim) {
   back.in({1, 1, 4}, {1, 2, 3, 4}).out({1, 1, 2}).run(testing::kernel);
   EXPECT_EQ(back.result(0), (Floats{1 + 1.5F + 0.75F, 0.5F + 2.25F + 4}));
 }
+TEST(Resampling, OneDimHasNoRowsToMix) {
+  const float most = INFINITY;
+  OneNode node("aten.upsample_linear1d");
+  node.in({1, 1, 5}, {1, 1, most, 2, 2}).out({1, 1, 10}).run(testing::kernel);
+  EXPECT_EQ(node.result(0), (Floats{1, 1, 1, most, most, most, most, 2, 2, 2}));
+}
 TEST(Resampling, ResultsInTheOtherOrderOfMemory) {
   const Case c{"upsample_bilinear2d", {2, 3, 4, 5}, {2, 3, 7, 6}};
   const Floats x = random_floats(product(c.in));

@@ -158,6 +158,20 @@ StoreFunction store_function(Type to, Domain from) {
   });
 }
 
+bool holds(Type to, Type from) {
+  if (to == from || to == Type::kF64) return true;
+  if (!is_float(to)) return !is_float(from);
+  const std::int64_t bytes = bytes_of(from);
+  if (to == Type::kF32) return bytes <= 2;
+  return is_integral(from) && bytes == 1;
+}
+
+ConvertingLoad::ConvertingLoad(Type from, Type as, Domain to) : load_(load_function(from, to)) {
+  if (holds(as, from)) return;
+  convert_ = store_function(as, to);
+  load_again_ = load_function(as, to);
+}
+
 void splat(Domain domain, void* target, double real, std::int64_t integer) {
   for (std::int64_t k = 0; k < kLanes; ++k) switch (domain) {
       case Domain::kF32:

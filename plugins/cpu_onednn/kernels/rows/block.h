@@ -92,6 +92,28 @@ BlockFunction block_function(Opcode op, Domain domain);
 BlockFunction convert_function(Domain to, Domain from);
 LoadFunction load_function(Type from, Domain to);
 StoreFunction store_function(Type to, Domain from);
+// Whether a type has every number of another. Integers count modulo their width.
+bool holds(Type to, Type from);
+// Loads what a type keeps of elements that may be of another: as a conversion before gives them.
+class ConvertingLoad {
+ public:
+  static constexpr std::int64_t kMost = 256;  // elements of a call that converts
+
+  ConvertingLoad(Type from, Type as, Domain to);
+  bool converts() const { return convert_ != nullptr; }
+  void operator()(void* target, const std::byte* source, std::int64_t stride,
+                  std::int64_t n) const {
+    load_(target, source, stride, n);
+    if (!converts()) return;
+    std::byte kept[kMost * 8];
+    convert_(kept, 1, target, n);
+    load_again_(target, kept, 1, n);
+  }
+
+ private:
+  LoadFunction load_, load_again_ = nullptr;
+  StoreFunction convert_ = nullptr;
+};
 // Copies one value over all lanes of a narrow register.
 void splat(Domain domain, void* target, double real, std::int64_t integer);
 

@@ -81,14 +81,16 @@ class ChannelNormBackward : public sdk::Kernel {
     const std::int64_t first = plane * area_;
     if (uniform()) {
       const std::int64_t at = first * bytes_of(grad_.type());
-      table.plane_apply[kind()](out + at, grad + at, input + at, mean, a, b, c, area_);
+      table.plane_apply[kind()](out + at, grad + at, input ? input + at : nullptr, mean, a, b, c,
+                                area_);
       return;
     }
     for (std::int64_t at = 0; at < area_; at += kChunk) {
       const std::int64_t n = std::min(kChunk, area_ - at);
       float* target = write_.begin(out, first + at, room + 2 * kChunk);
       table.plane_apply[0](target, read_grad_(grad, first + at, n, room),
-                           read_input_(input, first + at, n, room + kChunk), mean, a, b, c, n);
+                           input ? read_input_(input, first + at, n, room + kChunk) : nullptr, mean,
+                           a, b, c, n);
       write_.commit(out, first + at, n, target);
     }
   }
@@ -172,7 +174,7 @@ class BatchNormBackward : public ChannelNormBackward {
     else
       std::fill(weight, weight + channels_, 1.0F);
   }
-  // The gradient of the input is a * grad + b * (input - mean) + c.
+  // The gradient of the input is a * grad + b * (input - mean) + c; with given statistics a * grad.
   void coefficients(float* table, std::int64_t c, float grad, float product) const {
     const float rstd = table[channels_ + c], scale = rstd * table[2 * channels_ + c];
     const auto count = static_cast<float>(rows_);
@@ -193,6 +195,7 @@ class BatchNormBackward : public ChannelNormBackward {
     sums[channels_ + c] = total.product;
     if (out == nullptr) return;
     coefficients(table, c, total.grad, total.product);
+    if (!training_) input = nullptr;
     for (std::int64_t image = 0; image < images_; ++image)
       plane_apply(out, grad, input, image * channels_ + c, table[c], table[3 * channels_ + c],
                   table[4 * channels_ + c], table[5 * channels_ + c], room);
@@ -227,14 +230,15 @@ class BatchNormBackward : public ChannelNormBackward {
     for (std::int64_t c = 0; c < n; ++c) coefficients(table, c, sums[c], sums[n + c]);
     rows([&](std::int64_t, std::int64_t at, float* room) {
       if (uniform()) {
-        loops.column_apply[kind()](out + at * size, grad + at * size, input + at * size, table,
-                                   table + 3 * n, table + 4 * n, table + 5 * n, n);
+        loops.column_apply[kind()](out + at * size, grad + at * size,
+                                   training_ ? input + at * size : nullptr, table, table + 3 * n,
+                                   table + 4 * n, table + 5 * n, n);
         return;
       }
       float* target = write_.begin(out, at, room + 2 * n);
       loops.column_apply[0](target, read_grad_(grad, at, n, room),
-                            read_input_(input, at, n, room + n), table, table + 3 * n,
-                            table + 4 * n, table + 5 * n, n);
+                            training_ ? read_input_(input, at, n, room + n) : nullptr, table,
+                            table + 3 * n, table + 4 * n, table + 5 * n, n);
       write_.commit(out, at, n, target);
     });
   }

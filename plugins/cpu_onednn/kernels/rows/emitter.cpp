@@ -49,6 +49,23 @@ Domain Emitter::common_domain(std::size_t i, std::size_t j, std::string_view nam
   return domain_of(promote(a, b));
 }
 
+Register Emitter::converted(std::size_t i) {
+  const Type from = type(i), to = out();
+  if (from == to || (is_float(to) && holds(to, from))) return operand(i, domain_of(to));
+  const Register r = operand(i, domain_of(from));
+  if (to == Type::kBool) return apply(Opcode::kTruth, r);
+  if (!is_float(to)) {
+    const bool from_float = is_float(from);
+    const Register whole =
+        program_.convert(from_float ? apply(Opcode::kTrunc, r) : r, domain_of(to));
+    // Of 32 bits and fewer they are made from one of 32, which out of range is the most negative.
+    return wrapped(from_float && to != Type::kI64 ? apply(Opcode::kToI32, whole) : whole);
+  }
+  const Register real = program_.convert(r, domain_of(to));
+  if (to == Type::kBF16) return apply(Opcode::kToBF16, real);
+  return to == Type::kF16 ? apply(Opcode::kToF16, real) : real;
+}
+
 Register Emitter::wrapped(Register r) {
   switch (out()) {
     case Type::kI32:

@@ -48,6 +48,8 @@ class Emitter {
   }
   // The domain in which two operands (or an operand and a number) are compared.
   Domain common_domain(std::size_t i, std::size_t j, std::string_view name) const;
+  // What the result's type keeps of operand i; may be the operand's register.
+  Register converted(std::size_t i);
   // Wraps integers to the result's width.
   Register wrapped(Register r);
 

@@ -244,6 +244,7 @@ class FloatRuns : public sdk::Kernel {
 }  // namespace
 
 std::unique_ptr<sdk::Kernel> make_float_reduction(const ReductionPlan& plan, FloatReduction kind) {
+  if (!holds(plan.as, plan.from)) return nullptr;  // reads elements as they are
   const bool largest = kind == FloatReduction::kMax;
   if (largest || kind == FloatReduction::kMin) {
     if (ColumnExtreme::suits(plan)) return std::make_unique<ColumnExtreme>(plan, largest);

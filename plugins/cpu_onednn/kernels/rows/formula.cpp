@@ -143,9 +143,14 @@ class Lowering {
       case Op::kCast:
         return cast(n, d);
       case Op::kNarrow:
-        return emitter_.apply(wrap(static_cast<Storage>(n.index)), unwrapped(node(n.a), d));
+        return emitter_.apply(wrap(static_cast<Storage>(n.index)),
+                              d == Domain::kI64 ? unwrapped(node(n.a), d) : lower(n.a, d));
       case Op::kSelect:
         return emitter_.apply(Opcode::kWhere, lower(n.a, d), lower(n.b, d), lower(n.c, d));
+      case Op::kSignbit: {
+        const Register x = lower(n.a, domain_of(node(n.a).type));
+        return emitter_.program().convert(emitter_.apply(Opcode::kSignbit, x), d);
+      }
       case Op::kLt:
       case Op::kLe:
       case Op::kEq:
@@ -232,6 +237,8 @@ class Lowering {
   }
 
   static Opcode wrap(Storage storage) {
+    if (storage == Storage::kBF16) return Opcode::kToBF16;
+    if (storage == Storage::kF16) return Opcode::kToF16;
     if (storage == Storage::kI16) return Opcode::kWrapI16;
     return storage == Storage::kI8 ? Opcode::kWrapI8 : Opcode::kWrapU8;
   }

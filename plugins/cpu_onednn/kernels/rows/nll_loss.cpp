@@ -64,6 +64,7 @@ class NllForward : public Likelihood {
       : Likelihood(context, 0), input_(context, 0, plan_), out_(context, 0, plan_) {
     if (context.step().results.size() > 1 && context.step().results[1] != BP_NONE)
       total_ = DenseResult(context, 1, plan_);
+    has_total_ = reduction_ != kEach || context.operand(0).rank() == 1;
     parts_ = team_size(samples_, samples_ * 8);
     sums_ = plan_.take(parts_ * static_cast<std::int64_t>(sizeof(Sums)));
   }
@@ -101,7 +102,7 @@ class NllForward : public Likelihood {
     }
     if (!all.ok) return out_of_range();
     const auto loss = static_cast<float>(reduction_ == kMean ? all.loss / all.weight : all.loss);
-    const float total = reduction_ == kEach ? 0 : static_cast<float>(all.weight);
+    const float total = has_total_ ? static_cast<float>(all.weight) : 0;
     if (reduction_ != kEach) RowWriter(out_.type()).put(out, 0, 1, &loss);
     if (total_.present()) RowWriter(total_.type()).put(total_.get(call), 0, 1, &total);
     out_.finish(call);
@@ -115,6 +116,7 @@ class NllForward : public Likelihood {
   };
   DenseOperand input_;
   DenseResult out_, total_;
+  bool has_total_;  // without a reduction PyTorch has that of one sample alone
   std::int64_t parts_ = 1;
   std::uint64_t sums_ = 0;
 };

@@ -120,6 +120,26 @@ TEST(BatchNormBackward, PlanesAndRowsOfChannels) {
   }
 }
 
+// Their gradient does not depend on the input.
+TEST(BatchNormBackward, GivenStatisticsBesideWhatIsNoNumber) {
+  for (const bool last : {false, true})
+    for (const bp_dtype type : {sdk::kFloat32, sdk::kBFloat16}) {
+      const Shape dims{2, 19, 3, 7}, strides = last ? testing::channels_last(dims) : Shape{};
+      const std::int64_t c = dims[1], count = product(dims);
+      OneNode node("aten.native_batch_norm_backward");
+      node.in(dims, Floats(static_cast<std::size_t>(count), 2), strides, type)
+          .in(dims, Floats(static_cast<std::size_t>(count), NAN), strides)
+          .in({c}, Floats(static_cast<std::size_t>(c), 3))
+          .in({c}, random_floats(c, 4))
+          .in({c}, Floats(static_cast<std::size_t>(c), 4))
+          .none()
+          .none();
+      node.flag("train", false).real("eps", 0).mask(true, false, false);
+      node.out(dims, strides, type).out({0}).out({0}).run(testing::kernel);
+      EXPECT_EQ(node.result(0), Floats(static_cast<std::size_t>(count), 3)) << last;
+    }
+}
+
 TEST(GroupNormBackward, GroupsOfChannels) {
   const std::int64_t n = 2, c = 6, area = 35, groups = 3;
   const Floats g = random_floats(n * c * area, 1), x = random_floats(n * c * area, 2),

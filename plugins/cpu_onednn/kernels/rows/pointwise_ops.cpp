@@ -76,28 +76,15 @@ Results pow_from_scalar(Emitter& e) {
   return {e.wrapped(e.apply(Opcode::kPow, e.attribute("self", 1, d), e.operand(0, d)))};
 }
 
-Results to_copy(Emitter& e) {
-  const Type from = e.type(0), to = e.out();
-  Register r = e.operand(0, domain_of(from));
-  if (to == Type::kBool)
-    return {from == Type::kBool ? e.apply(Opcode::kCopy, r) : e.apply(Opcode::kTruth, r)};
-  const Domain d = domain_of(to);
-  if (is_integral(to) && is_float(from)) r = e.apply(Opcode::kTrunc, r);
-  r = e.program().convert(r, d);
-  // Integers of 32 bits and fewer are made from one of 32, which out of range is the most negative.
-  if (is_integral(to) && to != Type::kI64 && is_float(from)) r = e.apply(Opcode::kToI32, r);
-  if (to == from) return {e.apply(Opcode::kCopy, r)};
-  if (to == Type::kBF16) return {e.apply(Opcode::kToBF16, r)};
-  if (to == Type::kF16) return {e.apply(Opcode::kToF16, r)};
-  return {is_integral(to) ? e.wrapped(r) : e.apply(Opcode::kCopy, r)};
+// Never the operand's register.
+template <std::size_t kOperand>
+Results conversion(Emitter& e) {
+  const Type from = e.type(kOperand), to = e.out();
+  const Register r = e.converted(kOperand);
+  const bool may_be_read = holds(to, from) && (to != Type::kBool || from == Type::kBool);
+  return {may_be_read && r == e.operand(kOperand, e.domain()) ? e.apply(Opcode::kCopy, r) : r};
 }
 Results copy_of(Emitter& e) { return {e.apply(Opcode::kCopy, e.operand(0, e.domain()))}; }
-Results copy_source(Emitter& e) {  // aten.copy: self, src
-  const Domain d = e.domain();
-  if (e.out() == Type::kBool && e.type(1) != Type::kBool)
-    return {e.apply(Opcode::kTruth, e.operand(1, domain_of(e.type(1))))};
-  return {e.apply(Opcode::kCopy, e.operand(1, d))};
-}
 Results gelu(Emitter& e) {
   const bool tanh = e.node().text_or("approximate", "none") == "tanh";
   return {e.apply(tanh ? Opcode::kGeluTanh : Opcode::kGelu, e.operand(0, e.domain()))};
@@ -151,8 +138,8 @@ constexpr ProgramOp kOps[] = {
     {"aten.clone", copy_of, K::kPointwise},
     {"aten.contiguous", copy_of, K::kPointwise},
     {"aten.lift_fresh_copy", copy_of, K::kPointwise},
-    {"aten._to_copy", to_copy, K::kPointwise},
-    {"aten.copy", copy_source, K::kPointwise},
+    {"aten._to_copy", conversion<0>, K::kPointwise},
+    {"aten.copy", conversion<1>, K::kPointwise},
     {"aten.isnan", predicate<Opcode::kIsNan>, K::kPointwise},
     {"aten.isinf", predicate<Opcode::kIsInf>, K::kPointwise},
     {"aten.signbit", predicate<Opcode::kSignbit>, K::kPointwise},

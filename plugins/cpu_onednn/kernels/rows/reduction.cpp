@@ -49,14 +49,14 @@ class GeneralReduction : public sdk::Kernel {
   }
 
  private:
-  static constexpr std::int64_t kBlock = 256, kColumns = 64;
+  static constexpr std::int64_t kBlock = ConvertingLoad::kMost, kColumns = 64;
   static constexpr Domain kDomain = std::is_same_v<T, double> ? Domain::kF64 : Domain::kI64;
   static constexpr Domain kResultDomain = Reducer::kIndex ? Domain::kI64 : kDomain;
 
   // Neighbours of kept dims lie side by side: a state for each, and all are loaded together.
   void run_by_columns(const KernelCall& call) const {
     const std::int64_t inner = kept_.inner(), blocks = (inner + kColumns - 1) / kColumns;
-    const LoadFunction load = load_function(plan_.from, kDomain);
+    const ConvertingLoad load(plan_.from, plan_.as, kDomain);
     const StoreFunction store = store_function(plan_.to, kResultDomain);
     parallel_ranges(
         kept_.rows() * blocks, kept_.rows() * inner * plan_.count,
@@ -93,9 +93,10 @@ class GeneralReduction : public sdk::Kernel {
 
   void run_by_rows(const KernelCall& call) const {
     const std::int64_t inner = kept_.inner(), rows = kept_.rows();
-    const LoadFunction load = load_function(plan_.from, kDomain);
+    const ConvertingLoad load(plan_.from, plan_.as, kDomain);
     const StoreFunction store = store_function(plan_.to, kResultDomain);
-    const bool in_place = reduced_.inner_stride(0) == 1 && same_bits(plan_.from, kDomain);
+    const bool in_place =
+        reduced_.inner_stride(0) == 1 && same_bits(plan_.from, kDomain) && !load.converts();
     const std::int64_t step = in_place ? std::max<std::int64_t>(reduced_.inner(), 1) : kBlock;
     parallel_ranges(
         rows * inner, rows * inner * plan_.count, [&](int, std::int64_t begin, std::int64_t end) {
@@ -345,28 +346,34 @@ struct Norm : Base {
 };
 
 template <class T, class R>
-MadeKernel general(const StepContext& context, R reducer, std::size_t result = 0) {
+MadeKernel general_of(ReductionPlan plan, R reducer) {
   return std::unique_ptr<sdk::Kernel>(
-      std::make_unique<GeneralReduction<T, R>>(reduction_plan(context, result), reducer));
+      std::make_unique<GeneralReduction<T, R>>(std::move(plan), reducer));
+}
+template <class T, class R>
+MadeKernel general(const StepContext& context, R reducer, std::size_t result = 0) {
+  return general_of<T>(reduction_plan(context, result), reducer);
 }
 bool real(const StepContext& context) {
   return is_float(known_type(context.operand(0).dtype)) ||
          is_float(known_type(context.result().dtype));
 }
 MadeKernel sum(const StepContext& context) {
-  if (auto kernel = make_float_reduction(reduction_plan(context), FloatReduction::kSum))
-    return kernel;
-  return real(context) ? general<double>(context, Sum<double>{})
-                       : general<std::int64_t>(context, Sum<std::int64_t>{});
+  const ReductionPlan plan = converting_plan(context);
+  if (auto kernel = make_float_reduction(plan, FloatReduction::kSum)) return kernel;
+  return real(context) ? general_of<double>(plan, Sum<double>{})
+                       : general_of<std::int64_t>(plan, Sum<std::int64_t>{});
 }
 MadeKernel mean(const StepContext& context) {
-  if (auto kernel = make_float_reduction(reduction_plan(context), FloatReduction::kMean))
-    return kernel;
-  return general<double>(context, Mean{});
+  ReductionPlan plan = converting_plan(context);
+  if (bytes_of(plan.to) == 2) plan.as = Type::kF32;  // PyTorch rounds the mean alone to a half
+  if (auto kernel = make_float_reduction(plan, FloatReduction::kMean)) return kernel;
+  return general_of<double>(plan, Mean{});
 }
 MadeKernel prod(const StepContext& context) {
-  return real(context) ? general<double>(context, Prod<double>{})
-                       : general<std::int64_t>(context, Prod<std::int64_t>{});
+  const ReductionPlan plan = converting_plan(context);
+  return real(context) ? general_of<double>(plan, Prod<double>{})
+                       : general_of<std::int64_t>(plan, Prod<std::int64_t>{});
 }
 template <int kSign>
 MadeKernel extreme(const StepContext& context) {

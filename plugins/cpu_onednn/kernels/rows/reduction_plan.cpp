@@ -27,7 +27,7 @@ ReductionPlan reduction_plan(const sdk::StepContext& context, std::size_t result
   const sdk::TensorSpec &in = context.operand(0), &out = context.result(result);
   const auto dims = listed_dims(context);
   ReductionPlan p;
-  p.from = known_type(in.dtype);
+  p.from = p.as = known_type(in.dtype);
   p.to = known_type(out.dtype);
   const bool keeps = out.rank() == in.rank();
   std::size_t at = 0;
@@ -43,6 +43,12 @@ ReductionPlan reduction_plan(const sdk::StepContext& context, std::size_t result
     p.kept_from.push_back(in.strides[d]);
     p.kept_to.push_back(out.strides[at++]);
   }
+  return p;
+}
+
+ReductionPlan converting_plan(const sdk::StepContext& context) {
+  ReductionPlan p = reduction_plan(context);
+  p.as = p.to;
   return p;
 }
 

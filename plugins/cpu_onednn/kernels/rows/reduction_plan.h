@@ -13,8 +13,11 @@ struct ReductionPlan {
   Shape reduced, reduced_from;
   std::int64_t count = 1;  // of reduced elements
   Type from = Type::kF32, to = Type::kF32;
+  Type as = Type::kF32;  // what elements are converted to first; `from` but for sums and products
 };
 
 ReductionPlan reduction_plan(const sdk::StepContext& context, std::size_t result = 0);
+// Of sums and products: of elements of the result's type.
+ReductionPlan converting_plan(const sdk::StepContext& context);
 
 }  // namespace backplane::onednn

@@ -72,10 +72,12 @@ Results rms_norm(Emitter& e) {  // results: output, rstd
   return {y, rstd};
 }
 
+// Of elements of the result's type.
 template <Opcode kOp>
 Results fold(Emitter& e) {
-  return {e.apply(kOp, e.operand(0, e.domain()))};
+  return {e.apply(kOp, e.converted(0))};
 }
+// Of the elements: PyTorch rounds the mean alone to a half.
 Results mean(Emitter& e) {
   return {mean_of(e, e.apply(Opcode::kRowSum, e.operand(0, e.domain())))};
 }

@@ -257,6 +257,11 @@ BlockFunction real_unary(Opcode op) {
 }
 
 template <class T>
+inline T magnitude(T x) {
+  if constexpr (kReal<T>) return std::abs(x);  // of NaN, too
+  return x < 0 ? -x : x;
+}
+template <class T>
 BlockFunction unary(Opcode op) {
 #define BP_ANY(name, expression) \
   case Opcode::k##name:          \
@@ -264,7 +269,7 @@ BlockFunction unary(Opcode op) {
   switch (op) {
     BP_ANY(Copy, x)
     BP_ANY(Neg, -x)
-    BP_ANY(Abs, x < 0 ? -x : (x == 0 ? T{0} : x))
+    BP_ANY(Abs, magnitude(x))
     BP_ANY(Square, x * x)
     BP_ANY(Relu, x < 0 ? T{0} : x)
     BP_ANY(Sign, (x > 0) - (x < 0))

@@ -22,7 +22,7 @@ struct Lines {
   Walk others;  // operand, then results
   std::int64_t length, from_step;
   std::vector<std::int64_t> to_steps;
-  Type from;
+  Type from;  // elements are converted to the first result's type
   std::vector<Type> to;
 };
 Lines lines_of(const StepContext& context) {
@@ -60,11 +60,11 @@ MadeKernel scan(const StepContext& context, T start, F f) {
   return make_kernel([lines = lines_of(context), start, f, domain](const KernelCall& call) {
     const std::int64_t count = lines.others.rows();
     if (count * lines.length == 0) return;
-    const LoadFunction load = load_function(lines.from, domain);
+    const ConvertingLoad load(lines.from, lines.to[0], domain);
     const StoreFunction store = store_function(lines.to[0], domain);
     parallel_ranges(
         count, count * lines.length * 4, [&](int, std::int64_t begin, std::int64_t end) {
-          constexpr std::int64_t kBlock = 256;
+          constexpr std::int64_t kBlock = ConvertingLoad::kMost;
           T values[kBlock];
           RowCursor<4> at(lines.others, begin);
           for (std::int64_t u = begin; u < end; ++u, at.next()) {

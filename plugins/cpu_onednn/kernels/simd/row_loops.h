@@ -23,6 +23,7 @@ struct RowLoops {
   RowSums (*norm_sums)(const NormRow& row);
   // target = a * grad * weight + b * (input - mean) + c
   void (*norm_apply)(float* target, const NormRow& row, float a, float b, float c);
+  // Without an input (null) just a * grad: what would be multiplied by b = 0 may be no number.
   // Planes: the same without weight; like columns, of floats [0] or of bfloat16 throughout [1].
   RowSums (*plane_sums[2])(const void* grad, const void* input, float mean, std::int64_t n);
   void (*plane_apply[2])(void* target, const void* grad, const void* input, float mean, float a,
@@ -30,7 +31,7 @@ struct RowLoops {
   // Columns with statistics of their own: grads += grad, products += grad * (input - mean).
   void (*column_sums[2])(float* grads, float* products, const void* grad, const void* input,
                          const float* mean, std::int64_t n);
-  // target = a * grad + b * (input - mean) + c, everything per column.
+  // target = a * grad + b * (input - mean) + c, everything per column; a * grad without an input.
   void (*column_apply[2])(void* target, const void* grad, const void* input, const float* mean,
                           const float* a, const float* b, const float* c, std::int64_t n);
   // target += source * factor

@@ -30,7 +30,7 @@ enum class Op : std::uint8_t {
   kValue,     // index: a number passed by value
   kExternal,  // a variable of the surrounding text (epilogues)
   kCast,
-  kNarrow,  // index: storage to whose width an integer wraps
+  kNarrow,  // index: storage to whose width an integer wraps, or a float is rounded
   kSelect,  // a ? b : c
   kReduce,  // index: Reduction, a: body; over all loop axes of the kernel
   // unary
@@ -38,6 +38,7 @@ enum class Op : std::uint8_t {
   kAbs,
   kNot,     // of truth values
   kBitNot,  // of integers
+  kSignbit,
   kExp,
   kExpNormal,  // zero where the result would be subnormal: beside terms that are near one
   kExpm1,
@@ -133,6 +134,7 @@ class Expressions {
   Expr value(std::size_t which, Storage storage);
   Expr external(Type type, std::size_t which = 0);
   Expr cast(Expr e, Type to);
+  // What a storage of up to 16 bits keeps of a number; that number where it is none of these.
   Expr narrow(Expr e, Storage storage);
   Expr select(Expr condition, Expr yes, Expr no);
   Expr reduce(Reduction how, Expr body);

@@ -1,0 +1,124 @@
+"""A conversion's result is what its type can hold, whether or not it is ever stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import PLUGINS, compile_for
+
+HALVES = (torch.float16, torch.bfloat16)
+NARROW = (*HALVES, torch.float32, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+# Ties, what is too large and too small for a half, what no short integer holds.
+NUMBERS = (0.1, 1 / 3, 2049.0, 70000.0, 65519.0, 65520.0, -65521.0, 1e-9, 6e-8, -3.3e-5, 0.0, -2.5)
+NUMBERS += (300.0, -300.0, 100.7, 1.00390625, 1.01171875)
+SOURCES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8)
+
+
+def numbers(dtype: torch.dtype) -> torch.Tensor:
+    """Whole vectors and some elements more."""
+    x = torch.tensor(NUMBERS * 3)
+    if dtype.is_floating_point:
+        return torch.cat([x, torch.tensor([torch.inf, -torch.inf, torch.nan, 3.4e38])]).to(dtype)
+    return x.to(torch.int32).to(dtype)
+
+
+def round_trips(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x.to(narrow).to(wide) for narrow in NARROW for wide in (torch.float32, torch.float64)]
+
+
+def stored_as_well(x: torch.Tensor) -> list[torch.Tensor]:
+    half = x.half()
+    return [half, half.float(), (half.float() * 2).bfloat16().float()]
+
+
+def copied(x: torch.Tensor) -> list[torch.Tensor]:
+    return [torch.zeros_like(x, dtype=t).copy_(x).float() for t in (*NARROW, torch.bool)]
+
+
+def filled(x: torch.Tensor) -> list[torch.Tensor]:
+    return [
+        *(x.to(t).fill_(0.1).float() for t in HALVES),
+        *(torch.full_like(x, 0.1, dtype=t).double() for t in (*HALVES, torch.float32)),
+        x.float().fill_(0.1).double(),
+    ]
+
+
+def handed_on(x: torch.Tensor) -> list[torch.Tensor]:
+    """To operators that promote."""
+    y = torch.full((1,), 0.25)
+    return [
+        torch.maximum(x.half(), y),
+        x.half() + y,
+        torch.where(x > 0, x.bfloat16(), y),
+        x.half() * torch.full((1,), 2.0, dtype=torch.float64),
+        x.bfloat16() + x.half(),
+        x.type_as(torch.zeros((), dtype=torch.bfloat16)) + y,
+    ]
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("dtype", SOURCES, ids=str)
+@pytest.mark.parametrize(
+    "program", [round_trips, stored_as_well, copied, filled, handed_on], ids=lambda f: f.__name__
+)
+def test_conversions_inside_of_programs(
+    program: Callable[..., list[torch.Tensor]], dtype: torch.dtype, plugin: str
+) -> None:
+    x = numbers(dtype)
+    if plugin == "cuda" and dtype.is_floating_point:
+        x = x.clamp(-100, 100)  # integers out of range are each processor's own
+    for actual, expected in zip(compile_for(plugin, program)(x), program(x), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_conversions_behind_kernels(plugin: str) -> None:
+    x = torch.arange(64.0).reshape(8, 8) / 7
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            F.relu(x @ torch.eye(8)).half().float(),
+            F.conv2d(x[None, None], torch.ones(1, 1, 1, 1)).bfloat16().float() + 1,
+            x.amax(1).half().float(),
+        ]
+
+    for actual, expected in zip(compile_for(plugin, program)(x), program(x), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_sums_convert_first(rows: int, plugin: str) -> None:
+    """What a sum's type cannot hold is no number, or another one, before it is added."""
+    x = torch.tensor([[70000.0, -70000.0, 1.0] * 20] * rows)
+    parts = torch.full((rows, 60), 0.75)
+    large = torch.full((rows, 60), 2**24 + 1)
+    doubles = torch.tensor([[1e300, -1e300] * 30] * rows, dtype=torch.float64)
+
+    def program(x, parts, large, doubles):
+        half = {"dtype": torch.float16}
+        return [
+            x.sum(**half),
+            x.sum(0, **half),
+            x.sum(1, **half),
+            x.mean(**half),
+            x.mean(1, **half),
+            x.cumsum(1, **half),
+            x[:, :1].prod(1, dtype=torch.bfloat16),
+            parts.sum(1, dtype=torch.int64),
+            parts.sum(0, dtype=torch.int32),
+            parts.cumsum(1, dtype=torch.int64),
+            large.sum(1, dtype=torch.int8),
+            doubles.sum(1, dtype=torch.float32),
+            doubles.mean(1, dtype=torch.float32),
+            doubles.mean(dtype=torch.float16),
+            doubles.cumsum(1, dtype=torch.float32),
+        ]
+
+    operands = x, parts, large, doubles
+    actual, expected = compile_for(plugin, program)(*operands), program(*operands)
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, equal_nan=True)
