@@ -79,7 +79,9 @@ def test_as_in_plain_python(program: Callable[[T], Any]) -> None:
 
 
 def test_a_second_backward_of_the_same_part_is_refused() -> None:
-    compiled = torch_backplane.compile(lambda x: ((x * x).sum(), x.exp().sum()), backend="reference")
+    compiled = torch_backplane.compile(
+        lambda x: ((x * x).sum(), x.exp().sum()), backend="reference"
+    )
     x = torch.arange(3.0).requires_grad_()
     squares, powers = compiled(x)
     squares.backward()
