@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +81,7 @@ def test_no_saved_byte_crosses() -> None:
 
 
 def test_memory_goes_with_the_backward() -> None:
+    gc.collect()  # what earlier tests have left must not go meanwhile
     function = record(program, 2, PLUGIN)
     leaves = arguments(256)
     kept = []
