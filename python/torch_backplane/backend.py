@@ -85,14 +85,28 @@ def compile_frame(
 
 @contextlib.contextmanager
 def _transforms_as_they_were() -> Iterator[None]:
-    """A graph that enters torch.vmap and ends within, by what is not captured, stays in it."""
+    """A graph that enters torch.vmap or forward-mode AD and ends within, by what is not captured,
+    stays in it."""
     functorch = torch._C._functorch
     depth = functorch.get_dynamic_layer_stack_depth()
+    was_dual = _is_in_dual_level()
     try:
         yield
     finally:
+        if not was_dual and _is_in_dual_level():
+            torch._C._exit_dual_level(level=0)
         if functorch.get_dynamic_layer_stack_depth() > depth:
             functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+
+
+def _is_in_dual_level() -> bool:
+    """There is one level of forward-mode AD at most."""
+    try:
+        level = torch._C._enter_dual_level()
+    except RuntimeError:
+        return True
+    torch._C._exit_dual_level(level=level)
+    return False
 
 
 def _makes_nested_tensors(graph_module: Any) -> bool:

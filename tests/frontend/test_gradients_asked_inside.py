@@ -133,3 +133,28 @@ def test_history_of_arguments(program: Callable[[T, T], T], needs: str, door: st
         return out.detach(), out.requires_grad, leaf.grad, y.grad
 
     torch.testing.assert_close(run(compiled), run(program))
+
+
+def retained_and_written(x: T) -> Any:
+    a = x.clone()
+    a.retain_grad()
+    a.mul_(2)
+    a.sum().backward()
+    return a.grad
+
+
+@torch.library.custom_op("backplane_tests::no_gradient", mutates_args=())
+def no_gradient(x: T) -> T:
+    return x.clone()
+
+
+@no_gradient.register_fake
+def _(x: T) -> T:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize(
+    "program", [retained_and_written, lambda x: no_gradient(x).detach() + x], ids=["kept", "custom"]
+)
+def test_again_as_in_plain_python(program: Callable[[T], Any]) -> None:
+    test_as_in_plain_python(program)

@@ -239,3 +239,21 @@ def test_a_graph_that_ends_within_vmap_leaves_it() -> None:
             given = torch.rand(batch, length, 4), torch.randn(batch, length, 4)
             torch.testing.assert_close(compiled(*given), program(*given))
     assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+
+
+def test_forward_mode_that_is_not_recorded_leaves_no_level() -> None:
+    def program(x: torch.Tensor, i: torch.Tensor) -> Any:
+        one_hot = torch.nn.functional.one_hot  # asks for values
+        return torch.func.jacfwd(lambda x: x.square() * one_hot(i, 3))(x)
+
+    x, i = torch.ones(2, 3), torch.tensor([0, 1])
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="plugin:reference", dynamic=False)
+    torch.testing.assert_close(compiled(x, i), program(x, i))
+
+
+def test_sizes_that_nothing_is_known_of() -> None:
+    with torch.compiler.config.patch(unbacked_sources="L['x']"):
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda x: x * x, backend="plugin:reference")
+        assert [compiled(torch.randn(n)).shape[0] for n in (0, 1, 2)] == [0, 1, 2]

@@ -223,7 +223,7 @@ std::vector<at::Tensor> AtenNode::run(std::span<const at::Tensor> operands,
   }
   if (offset_argument_ && stack[*offset_argument_].isInt())
     stack[*offset_argument_] = stack[*offset_argument_].toInt() + operands[0].storage_offset();
-  op_.callBoxed(stack);
+  op_.get().callBoxed(stack);
   std::vector<at::Tensor> results;
   // Values of a graph are what their memory holds: no conjugation or negation stays pending.
   const auto add = [&](const at::Tensor& tensor) {

@@ -12,6 +12,7 @@
 
 #include "core/base/status.h"
 #include "core/ir/graph.h"
+#include "core/torch/bridge/live_operator.h"
 
 namespace backplane::bridge {
 
@@ -44,7 +45,7 @@ class AtenNode {
   };
   explicit AtenNode(c10::OperatorHandle op) : op_(std::move(op)) {}
 
-  c10::OperatorHandle op_;
+  LiveOperator op_;
   std::vector<Argument> arguments_;
   std::size_t result_count_ = 0;
   // A storage offset, which a graph counts from its first operand and ATen from the storage's

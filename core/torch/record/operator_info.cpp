@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "core/base/fork.h"
+#include "core/torch/bridge/live_operator.h"
 #include "core/torch/record/shape_rules.h"
 
 namespace backplane::record {
@@ -248,13 +249,16 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
 
 const OperatorInfo& operator_info(const c10::OperatorHandle& handle) {
   // Never destroyed: threads may record while the process ends. Keyed by the schema's address,
-  // which stays while the operator is registered; another operator may get it later.
+  // which stays while the operator is registered; another operator may get it later, of the same
+  // name as well.
   static auto& mutex = fork_mutex<std::shared_mutex>();
   static auto& infos = *new std::unordered_map<const c10::FunctionSchema*,
                                                std::vector<std::unique_ptr<OperatorInfo>>>;
   const c10::FunctionSchema& schema = handle.schema();
+  const std::uint64_t removals = bridge::operator_removals();
   const auto is_of = [&](const std::unique_ptr<OperatorInfo>& info) {
-    return info->schema_name == schema.name() && info->overload == schema.overload_name();
+    return info->schema_name == schema.name() && info->overload == schema.overload_name() &&
+           (info->removals == removals || info->schema_name.starts_with("aten::"));
   };
   {
     const std::shared_lock<std::shared_mutex> lock(mutex);
@@ -263,6 +267,7 @@ const OperatorInfo& operator_info(const c10::OperatorHandle& handle) {
         if (is_of(info)) return *info;
   }
   auto made = std::make_unique<OperatorInfo>(handle);
+  made->removals = removals;
   const std::unique_lock<std::shared_mutex> lock(mutex);
   return *infos[&schema].emplace_back(std::move(made));
 }

@@ -46,6 +46,7 @@ struct OperatorInfo {
 
   c10::OperatorHandle handle;
   std::string schema_name, overload;  // "aten::add", "Tensor"
+  std::uint64_t removals = 0;         // of operators, before this was looked at
   std::string name;                   // as the IR writes it: "aten.add.Tensor", "aten.relu"
   const ir::OpInfo* op = nullptr;
   std::vector<ArgumentKind> arguments;
