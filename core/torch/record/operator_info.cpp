@@ -239,8 +239,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
     route = ShapeRoute::kRunOnZeros;
   else if (has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional))
     route = ShapeRoute::kStructured;
-  else if (has(c10::DispatchKey::CompositeExplicitAutograd) && !writes)
-    route = ShapeRoute::kComposite;
+  else if (has(c10::DispatchKey::CompositeExplicitAutograd) && !writes &&
+           (schema_name.starts_with("aten::") || !has(c10::DispatchKey::Meta)))
+    route = ShapeRoute::kComposite;  // a program's own kernel may do more than compute
   leaves_shapes_to_autograd = op->is_gradient && !fit && route != ShapeRoute::kStructured &&
                               op->op_class != ir::OpClass::kPointwise;
   asks_for_shapes = asks_kernel_for_shapes(*this);

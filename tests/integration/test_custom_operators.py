@@ -1,4 +1,5 @@
-"""Operators that are removed and registered anew under the same name, as a reloaded extension does."""
+"""Operators of the program: removed and registered anew under the same name, as a reloaded extension
+does; kernels in Python, whose side effects are the program's."""
 
 from __future__ import annotations
 
@@ -57,3 +58,33 @@ def test_no_place_in_memory_matters() -> None:
     for _ in range(3):
         ran = run_python(REMOVED_IN_A_LOOP)
         assert ran.returncode == 0, ran.stderr
+
+
+RUNS: list[int] = []
+
+
+@torch.library.custom_op("backplane_tests::counted", mutates_args=())
+def counted(x: torch.Tensor) -> torch.Tensor:
+    RUNS.append(1)
+    return x.clone()
+
+
+@counted.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("door", ["own", "torch"])
+def test_a_kernel_runs_once_a_call(door: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return counted(x) + 1
+
+    torch._dynamo.reset()
+    if door == "own":
+        compiled = torch_backplane.compile(program, backend="reference")
+    else:
+        compiled = torch.compile(program, backend="plugin:reference")
+    for size in (2, 2, 3, 4, 4):
+        RUNS.clear()
+        compiled(torch.ones(size))
+        assert len(RUNS) == 1
