@@ -158,3 +158,22 @@ def _(x: T) -> T:
 )
 def test_again_as_in_plain_python(program: Callable[[T], Any]) -> None:
     test_as_in_plain_python(program)
+
+
+@pytest.mark.parametrize("door", ["own", "torch"])
+def test_batched_tangents_behind_dropout(door: str) -> None:
+    def program(x: T) -> T:
+        return torch.nn.functional.dropout(x, 0.5)
+
+    torch._dynamo.reset()
+    if door == "own":
+        compiled = torch_backplane.compile(program, backend="reference")
+    else:
+        compiled = torch.compile(program, backend="plugin:reference")
+
+    def run(function: Callable[[T], T]) -> T:
+        torch.manual_seed(0)
+        x = torch.ones(8, requires_grad=True)
+        return torch.autograd.grad(function(x), x, torch.eye(8), is_grads_batched=True)[0]
+
+    torch.testing.assert_close(run(compiled), run(program))
