@@ -262,10 +262,8 @@ variable_list JointNode::differentiate_again(const variable_list& tangents) cons
   g_second_differentiations.fetch_add(1, std::memory_order_relaxed);
   const variable_list outputs = [&] {
     const DrawAgain draw_again(generator_);
-    // The tangents alone are batched: a vmap around has nothing to say of the program's draws.
-    const c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKeySet(
-        {c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchVmapMode,
-         c10::DispatchKey::FuncTorchDynamicLayerFrontMode}));
+    // The vmap of is_grads_batched, which refuses draws, is one of the tangents alone.
+    const c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKey::VmapMode);
     return outputs_again(inputs);
   }();
   variable_list wanted, differentiated, given;
