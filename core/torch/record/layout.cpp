@@ -58,6 +58,14 @@ bool has_moved(Session& session, const at::Tensor& tensor) {
   return false;
 }
 
+// A stride to the only element of a dim says nothing.
+bool lies_so(const at::Tensor& tensor, at::IntArrayRef strides) {
+  if (tensor.numel() == 0) return true;
+  for (std::size_t d = 0; d < strides.size(); ++d)
+    if (tensor.sizes()[d] > 1 && tensor.strides()[d] != strides[d]) return false;
+  return true;
+}
+
 // A copy of a value with these strides, which must leave no gap and no element twice.
 std::optional<at::Tensor> laid_out(const at::Tensor& value, at::IntArrayRef strides) {
   std::vector<std::int64_t> order(strides.size()), back(strides.size());
@@ -99,7 +107,7 @@ void Layouts::lay_out_again() const {
   for (const Seen& seen : bases_) {
     at::functionalization::FunctionalStorageImpl& storage = functional_storage(seen.tensor);
     const at::Tensor base = storage.base();
-    if (base.sizes() != seen.sizes || base.strides() == seen.strides) continue;
+    if (base.sizes() != seen.sizes || lies_so(base, seen.strides)) continue;
     const std::optional<at::Tensor> laid = laid_out(base, seen.strides);
     if (!laid) continue;
     at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(seen.tensor);
