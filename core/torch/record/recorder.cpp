@@ -270,7 +270,7 @@ class Recording {
         return Status(Code::kEagerOnly, "the program writes " + who + ", which autograd refuses");
       // What is computed from it afterwards leads, as a result of the same node, past its history.
       if (now != handed.value && has_new_history(handed) &&
-          (argument.retains_grad() || !torch::autograd::impl::hooks(argument).empty()))
+          (argument.retains_grad() || has_hooks(argument)))
         return Status(Code::kEagerOnly,
                       "the program writes " + who + ", whose gradient somebody waits for");
       if (handed.given.requires_grad() != argument.requires_grad() && now == handed.value)
@@ -307,6 +307,11 @@ class Recording {
   bool is_handed(const at::Tensor& tensor) const {
     return std::ranges::any_of(handed_, [&](const Handed& h) { return h.given.is_same(tensor); });
   }
+  static bool has_hooks(const at::Tensor& tensor) {
+    const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+    return meta && !meta->hooks_.empty();
+  }
+
   // Made where gradients are off: it asks for gradients as its base does, and has no history.
   static bool is_bare_view(const at::Tensor& tensor) {
     if (!tensor.is_view() || !tensor.requires_grad()) return false;
