@@ -102,9 +102,9 @@ def options_of(code: Any) -> dict[str, Any]:
 class OtherKernels(Noise):
     """Results as kernels give them that round otherwise; what is exact stays: sums of eighths."""
 
-    def disturb(self, tensor: torch.Tensor, summed: bool = False) -> None:
+    def disturb(self, tensor: torch.Tensor, summed: bool = False, rough: float = 0.0) -> None:
         before = tensor.clone()
-        super().disturb(tensor, summed)
+        super().disturb(tensor, summed, rough)
         if tensor.is_floating_point() and torch._debug_has_internal_overlap(tensor) == 0:
             scaled = before.double() * 4096
             tensor.copy_(torch.where(scaled == scaled.round(), before, tensor))
