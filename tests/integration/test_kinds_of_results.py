@@ -79,7 +79,9 @@ def test_sparse_gradient_of_bags(door: str) -> None:
 
 
 def test_opaque_tensors_run_with_pytorch() -> None:
-    program = lambda x: x.to_mkldnn().to_dense() + 1  # noqa: E731
+    def program(x: T) -> T:
+        return x.to_mkldnn().to_dense() + 1
+
     torch.testing.assert_close(compiled_by("own", program)(torch.ones(3)), torch.full((3,), 2.0))
 
 

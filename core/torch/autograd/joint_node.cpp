@@ -126,7 +126,7 @@ bool JointNode::check_watched(const variable_list& tangents) const {
 void JointNode::release_variables() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (std::size_t i = 0; i < saved_.size(); ++i)
-    if (left_.empty() || !left_[i]) saved_[i].reset_data();
+    if (!is_left(i)) saved_[i].reset_data();
   if (left_.empty()) held_.clear();
 }
 
@@ -169,7 +169,7 @@ variable_list JointNode::apply(variable_list&& tangents) {
     inputs.reserve(saved_.size() + tangents.size());
     for (std::size_t i = 0; i < saved_.size(); ++i) {
       inputs.push_back(is_read[i] ? saved_[i].unpack(getptr()) : at::Tensor());
-      if (releases_ && (left_.empty() || !left_[i])) saved_[i].reset_data();
+      if (releases_ && !is_left(i)) saved_[i].reset_data();
     }
     if (releases_ && left_.empty()) held_.clear();
   }

@@ -36,6 +36,7 @@ class JointNode final : public torch::autograd::Node {
   void will_release_variables() override;
 
  private:
+  bool is_left(std::size_t saved) const { return !left_.empty() && left_[saved]; }
   void note_given(const torch::autograd::variable_list& tangents, const std::vector<bool>& is_read);
 
   // Raises where eager mode does. True: what was saved was written, and eager mode has no need of
