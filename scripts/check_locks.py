@@ -46,6 +46,7 @@ REASONS = {
     "core/runtime/worker/thread_pool.cpp: busy_": WORKER,
     "core/runtime/worker/thread_pool.cpp: ended_": WORKER,
     "core/runtime/worker/thread_pool.cpp: mutex_": WORKER,
+    "core/torch/autograd/joint_node.h: mutex_": "of one backward, held while it notes what it reads",
     "core/torch/bridge/memory_meter.cpp: mutex_": "of one measurement, which ends in its process",
     "core/torch/compiler/compiled_function.h: mutex_": PROGRAM,
     "core/torch/compiler/cut_entry.h: mutex_": PROGRAM,

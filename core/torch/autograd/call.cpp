@@ -10,6 +10,7 @@
 #include <ATen/ops/neg.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/DimVector.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -49,9 +50,10 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       info.requires_grad && base.requires_grad() && at::GradMode::is_enabled();
   // A write through the base that has a history gives none to what is detached from it. Where
   // gradients are off, a view asks for them as its base does.
-  const bool is_detached =
-      !differentiated && (info.is_detached || (base.requires_grad() && !info.requires_grad));
-  at::Tensor from = is_detached ? base.detach() : base;
+  const bool is_detached = !differentiated && (info.is_detached || info.counts_own_writes ||
+                                               (base.requires_grad() && !info.requires_grad));
+  at::Tensor from = base;
+  if (is_detached) from = info.counts_own_writes ? base.variable_data() : base.detach();
   std::int64_t start = from.storage_offset();
   if (from.scalar_type() != info.dtype) {
     if (from.is_complex() && info.dtype == c10::toRealValueType(from.scalar_type())) {
@@ -77,6 +79,7 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       is_whole ? at::alias(from)
                : at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
   if (info.is_one_of_many && info.is_view && view.is_view()) let_nobody_write(view);
+  if (info.counts_own_writes && !info.is_view) return view.variable_data();
   return differentiated || info.is_view ? view : view.detach();
 }
 
@@ -122,21 +125,26 @@ class Call {
     at::Tensor generator;
     if (has_node && signature_.draws) generator = generator_state();
     BP_ASSIGN_OR_RETURN(values_, forward());
-    if (has_node) make_node(std::move(generator));
+    if (has_node) make_nodes(std::move(generator));
     copy_saved();
     make_own_outputs();
     if (!signature_.mutated.empty()) write_back();
     make_views_of_arguments();
-    if (node_) save();
+    if (joint_) save();
     if (signature_.grad_mode_after != at::GradMode::is_enabled())
       at::GradMode::set_enabled(signature_.grad_mode_after);
 
     std::vector<c10::IValue> results;
     results.reserve(outputs_.size());
-    for (std::size_t i = 0; i < outputs_.size() && !sizes_->outputs[i].is_hidden; ++i)
-      results.push_back(sizes_->outputs[i].kind == OutputKind::kPlain
-                            ? sizes_->outputs[i].plain
-                            : c10::IValue(std::move(outputs_[i])));
+    for (std::size_t i = 0; i < outputs_.size() && !sizes_->outputs[i].is_hidden; ++i) {
+      const OutputInfo& info = sizes_->outputs[i];
+      if (info.kind == OutputKind::kPlain)
+        results.push_back(info.plain);
+      else if (info.same_as != kAbsent)
+        results.push_back(results[info.same_as]);
+      else
+        results.emplace_back(std::move(outputs_[i]));
+    }
     return results;
   }
 
@@ -157,19 +165,27 @@ class Call {
     return arguments_[signature_.argument_of_input[position]];
   }
 
-  void make_node(at::Tensor generator) {
-    pointer_ = autograd::make_node<JointNode>(program_, sizes_, arguments_, std::move(generator));
-    node_ = static_cast<JointNode*>(pointer_.get());
-    torch::autograd::edge_list edges;
-    edges.reserve(signature_.gradients.size());
-    for (const std::uint32_t position : signature_.gradients)
-      edges.push_back(impl::gradient_edge(input(position)));
-    node_->set_next_edges(std::move(edges));
+  void make_nodes(at::Tensor generator) {
+    joint_ = std::make_shared<Joint>(program_, sizes_, arguments_, std::move(generator));
+    for (std::uint32_t number = 0; number < signature_.node_count; ++number) {
+      torch::autograd::edge_list edges;
+      edges.reserve(signature_.gradients.size());
+      for (std::size_t i = 0; i < signature_.gradients.size(); ++i)
+        if (signature_.node_of_gradient[i] == number)
+          edges.push_back(impl::gradient_edge(input(signature_.gradients[i])));
+      nodes_.push_back(autograd::make_node<JointNode>(joint_, number));
+      nodes_.back()->set_next_edges(std::move(edges));
+    }
+  }
+
+  // In the order of their tangents.
+  void give_history(const at::Tensor& tensor) {
+    torch::autograd::set_history(tensor, nodes_[signature_.node_of_tangent[next_tangent_++]]);
   }
 
   // Before anything is written.
   void copy_saved() {
-    if (!node_) return;
+    if (!joint_) return;
     for (const SavedSource& saved : signature_.saved) {
       if (!saved.needs_copy) continue;
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -190,18 +206,18 @@ class Call {
         }
         if (info.pending) outputs_[i] = with_pending(outputs_[i], info.pending);
         outputs_[i] = laid_as_recorded(std::move(outputs_[i]), info);
-        if (node_ && info.is_one_of_many && info.tangent != kAbsent)
+        if (joint_ && info.is_one_of_many && info.tangent != kAbsent)
           outputs_[i] = view_with_own_gradient(outputs_[i]);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
         outputs_[i] = laid_as_recorded(values_[info.graph_output], info);
-        if (node_ && shares_with_differentiated(i))
+        if (joint_ && shares_with_differentiated(i))
           outputs_[i] = view_with_own_gradient(outputs_[i]);
-        else if (node_ && info.tangent == kAbsent)
+        else if (joint_ && info.tangent == kAbsent)
           outputs_[i] = outputs_[i].detach();  // may be the very value that another output is
       } else {
         continue;
       }
-      if (node_ && info.tangent != kAbsent) torch::autograd::set_history(outputs_[i], pointer_);
+      if (joint_ && info.tangent != kAbsent) give_history(outputs_[i]);
     }
     for (std::size_t i = 0; i < outputs_.size(); ++i)
       if (const OutputInfo& info = sizes_->outputs[i]; info.kind == OutputKind::kViewOfOutput)
@@ -222,11 +238,11 @@ class Call {
     for (const std::uint32_t position : signature_.mutated) {
       const record::ArgumentInfo& info =
           signature_.arguments[signature_.argument_of_input[position]];
-      // A name of its own: what is saved must not lead back to the node.
+      // A name of its own: what is saved must not lead back to its node.
       const at::Tensor value = values_[info.new_value].variable_data();
       at::Tensor target = input(position);
-      const bool has_history = node_ && info.tangent != kAbsent;
-      if (has_history) torch::autograd::set_history(value, pointer_);
+      const bool has_history = joint_ && info.tangent != kAbsent;
+      if (has_history) give_history(value);
       const at::AutoGradMode grad(has_history);
       if (info.counts_write) {
         target.copy_(value);
@@ -248,24 +264,28 @@ class Call {
   }
 
   void save() {
+    // Hooks keep what they make of it.
+    const bool has_hooks = at::SavedTensorDefaultHooks::get_hooks().has_value();
     for (const Watched& watched : signature_.watched)
-      node_->watch(watched.is_argument ? input(watched.position) : outputs_[watched.position]);
+      joint_->watch(has_hooks             ? at::Tensor()
+                    : watched.is_argument ? input(watched.position)
+                                          : outputs_[watched.position]);
     auto copy = copies_.begin();
     for (const SavedSource& saved : signature_.saved) {
       if (saved.needs_copy) {
-        node_->save(*copy++, /*is_output=*/false);
+        joint_->save(*copy++, /*is_output=*/false);
       } else if (saved.is_argument) {
         const at::Tensor& argument = input(saved.position);
         // Autograd keeps no inference tensor. The copy that the program has to make of it for eager
         // mode is gone from the graph.
-        node_->save(argument.is_inference() ? argument.clone() : argument, /*is_output=*/false);
+        joint_->save(argument.is_inference() ? argument.clone() : argument, /*is_output=*/false);
       } else if (saved.shared_with != kAbsent) {
         // A name of its own for the memory, which counts the output's writes.
         const at::Tensor value = values_[saved.position].variable_data();
         impl::set_version_counter(value, impl::version_counter(outputs_[saved.shared_with]));
-        node_->save(value, /*is_output=*/false);
+        joint_->save(value, /*is_output=*/false);
       } else {
-        node_->save(as_hooks_see(values_[saved.position]), /*is_output=*/false);
+        joint_->save(as_hooks_see(values_[saved.position]), /*is_output=*/false);
       }
     }
   }
@@ -287,8 +307,9 @@ class Call {
   std::vector<at::Tensor> values_;           // of the forward graph
   c10::SmallVector<at::Tensor, 8> outputs_;  // of the program
   std::vector<at::Tensor> copies_;
-  NodePointer pointer_;
-  JointNode* node_ = nullptr;
+  std::shared_ptr<Joint> joint_;
+  c10::SmallVector<NodePointer, 1> nodes_;
+  std::size_t next_tangent_ = 0;
 };
 
 }  // namespace
@@ -346,6 +367,8 @@ bool may_write(const Signature& signature, std::span<const at::Tensor> arguments
     if (signature.arguments[argument].tangent != kAbsent &&
         !bridge::is_writable_by_autograd(arguments[argument]))
       return false;
+    // PyTorch raises, but has written by then.
+    if (arguments[argument].is_inference() && !c10::InferenceMode::is_enabled()) return false;
   }
   return !writes_shared_memory(signature, arguments);
 }

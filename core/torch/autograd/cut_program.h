@@ -45,6 +45,10 @@ struct Signature {
   std::vector<std::vector<std::uint32_t>> tangents_of_gradient;  // what each depends on
   std::vector<std::uint32_t>
       gradients;  // inputs of the forward that get one, in the backward's order
+  // Parts of the backward that have no tangent and no gradient in common are nodes of their own in
+  // autograd's graph, as in eager mode: who differentiates one does not come by the others.
+  std::uint32_t node_count = 1;
+  std::vector<std::uint32_t> node_of_tangent, node_of_gradient;
   std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
   std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
   // By input of the forward: it makes tensors of it, and not only reads its memory.

@@ -1,7 +1,9 @@
 #include "core/torch/autograd/joint_node.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
@@ -85,8 +87,8 @@ std::uint64_t second_differentiations() {
   return g_second_differentiations.load(std::memory_order_relaxed);
 }
 
-JointNode::JointNode(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
-                     std::span<const at::Tensor> arguments, at::Tensor generator)
+Joint::Joint(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
+             std::span<const at::Tensor> arguments, at::Tensor generator)
     : program_(std::move(program)), sizes_(std::move(sizes)), generator_(std::move(generator)) {
   saved_.reserve(program_->signature.saved.size());
   arguments_.reserve(arguments.size());
@@ -95,24 +97,48 @@ JointNode::JointNode(std::shared_ptr<CutProgram> program, std::shared_ptr<const 
     versions_.push_back(version_of(argument));
   }
   const Signature& signature = program_->signature;
-  for (std::uint32_t i = 0; i < signature.needs_content.size(); ++i)
-    if (signature.needs_content[i] && !std::ranges::binary_search(signature.mutated, i))
-      held_.push_back(arguments[signature.argument_of_input[i]]);
+  for (std::uint32_t i = 0; i < signature.needs_content.size(); ++i) {
+    const at::Tensor& argument = arguments[signature.argument_of_input[i]];
+    if (!signature.needs_content[i]) continue;
+    if (!is_written(i)) {
+      held_.push_back(argument);
+      continue;
+    }
+    const at::Tensor before = [&] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      return argument.clone();
+    }();
+    if (argument.requires_grad())
+      torch::autograd::impl::set_gradient_edge(before,
+                                               torch::autograd::impl::gradient_edge(argument));
+    before_.emplace(i, before);
+  }
 }
 
-void JointNode::watch(const at::Tensor& value) {
-  watched_.emplace_back(torch::autograd::impl::version_counter(value), version_of(value));
+bool Joint::is_written(std::uint32_t input) const {
+  return std::ranges::find(program_->signature.mutated, input) != program_->signature.mutated.end();
 }
 
-bool JointNode::check_watched(const variable_list& tangents) const {
+void Joint::watch(const at::Tensor& value) {
+  watched_.emplace_back(
+      value.defined() ? torch::autograd::impl::version_counter(value) : c10::VariableVersion(),
+      value.defined() ? version_of(value) : 0);
+}
+
+bool Joint::check_watched(const variable_list& tangents) const {
   bool is_written = false;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const auto& [counter, version] = watched_[i];
     if (!counter.enabled() || counter.current_version() == version) continue;
     const Watched& watched = program_->signature.watched[i];
     const auto is_defined = [&](std::uint32_t tangent) { return tangents[tangent].defined(); };
+    const bool is_saved = std::ranges::any_of(watched.saved_for, is_defined);
+    const bool is_released = std::ranges::any_of(watched.saved_for, [&](std::uint32_t tangent) {
+      return is_defined(tangent) && was_given(tangent);
+    });
+    TORCH_CHECK(!is_released, torch::autograd::ERR_BACKWARD_TWICE);
     TORCH_CHECK(
-        std::ranges::none_of(watched.saved_for, is_defined),
+        !is_saved,
         "one of the variables needed for gradient computation has been modified by an inplace "
         "operation: ",
         watched.is_argument ? "an argument that" : "a result of", " a compiled graph",
@@ -123,65 +149,102 @@ bool JointNode::check_watched(const variable_list& tangents) const {
   return is_written;
 }
 
-void JointNode::release_variables() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (std::size_t i = 0; i < saved_.size(); ++i)
-    if (!is_left(i)) saved_[i].reset_data();
-  if (left_.empty()) held_.clear();
+std::vector<bool> Joint::saved_read(const std::vector<bool>& is_given) const {
+  if (std::ranges::find(is_given, false) == is_given.end())
+    return std::vector<bool>(program_->signature.saved.size(), true);
+  std::vector<bool> absent = is_given;
+  absent.flip();
+  return program_->saved_read(absent);
 }
 
-// As in eager mode: a part of the graph that no backward has come to keeps what it has saved.
-void JointNode::note_given(const variable_list& tangents, const std::vector<bool>& is_read) {
-  was_given_.resize(tangents.size());
-  for (std::size_t t = 0; t < tangents.size(); ++t)
-    was_given_[t] = was_given_[t] || tangents[t].defined();
-  if (std::ranges::find(was_given_, false) == was_given_.end()) {
-    left_.clear();
+std::vector<bool> Joint::read_for(std::size_t tangent) const {
+  std::vector<bool> is_given(program_->signature.tangent_count, false);
+  is_given[tangent] = true;
+  return saved_read(is_given);
+}
+
+// As in eager mode: a part of the graph that no backward has come to keeps what it has saved, also
+// where another part has saved the same.
+void Joint::note_given(const std::vector<bool>& is_given) {
+  if (is_spent_) return;
+  if (was_given_.empty() && std::ranges::find(is_given, false) == is_given.end()) {
+    is_spent_ = true;
     return;
   }
-  if (left_.empty()) left_.assign(saved_.size(), true);
-  for (std::size_t i = 0; i < saved_.size(); ++i) left_[i] = left_[i] && !is_read[i];
+  was_given_.resize(is_given.size());
+  for (std::size_t t = 0; t < is_given.size(); ++t) was_given_[t] = was_given_[t] || is_given[t];
+  is_spent_ = std::ranges::find(was_given_, false) == was_given_.end();
+  is_left_.assign(saved_.size(), false);
+  for (std::size_t t = 0; t < is_given.size(); ++t) {
+    if (was_given_[t]) continue;
+    const std::vector<bool> is_read = read_for(t);
+    for (std::size_t i = 0; i < is_left_.size(); ++i) is_left_[i] = is_left_[i] || is_read[i];
+  }
 }
 
-void JointNode::will_release_variables() {
+// What one of them reads may still be there, for others.
+void Joint::refuse_twice(const std::vector<bool>& is_given) const {
+  if (is_spent_ || was_given_.empty()) return;
+  for (std::size_t t = 0; t < is_given.size(); ++t) {
+    if (!is_given[t] || !was_given_[t]) continue;
+    const std::vector<bool> is_read = read_for(t);
+    TORCH_CHECK(std::ranges::find(is_read, true) == is_read.end(),
+                torch::autograd::ERR_BACKWARD_TWICE);
+  }
+}
+
+void Joint::release_read() {
+  if (!is_spent_ && is_left_.empty()) return;
+  for (std::size_t i = 0; i < saved_.size(); ++i)
+    if (!is_left(i)) saved_[i].reset_data();
+  if (!is_spent_) return;
+  held_.clear();
+  before_.clear();
+}
+
+void Joint::release() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  releases_ = true;
+  release_read();
 }
 
-variable_list JointNode::apply(variable_list&& tangents) {
-  if (check_watched(tangents)) {
-    variable_list gradients = differentiate_again(tangents);
-    if (releases_) release_variables();
-    return gradients;
-  }
-  std::vector<bool> is_given, absent;
-  for (const at::Tensor& tangent : tangents) {
-    is_given.push_back(tangent.defined());
-    absent.push_back(!tangent.defined());
-  }
-  const bool is_whole = std::ranges::find(absent, true) == absent.end();
-  const std::vector<bool> is_read =
-      is_whole ? std::vector<bool>(saved_.size(), true) : program_->saved_read(absent);
+variable_list Joint::run(variable_list&& tangents, bool releases) {
+  const bool was_written = [&] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return check_watched(tangents);
+  }();
+  std::vector<bool> is_given;
+  for (const at::Tensor& tangent : tangents) is_given.push_back(tangent.defined());
+  const std::vector<bool> is_read = saved_read(is_given);
+  const bool runs_again =
+      was_written || at::GradMode::is_enabled() || std::ranges::any_of(tangents, is_transformed);
   std::vector<at::Tensor> inputs;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (releases_) note_given(tangents, is_read);
+    refuse_twice(is_given);
+    if (releases) note_given(is_given);
     inputs.reserve(saved_.size() + tangents.size());
-    for (std::size_t i = 0; i < saved_.size(); ++i) {
-      inputs.push_back(is_read[i] ? saved_[i].unpack(getptr()) : at::Tensor());
-      if (releases_ && !is_left(i)) saved_[i].reset_data();
+    for (std::size_t i = 0; i < saved_.size() && !was_written; ++i) {
+      inputs.push_back(is_read[i] ? saved_[i].unpack() : at::Tensor());
+      if (releases && !is_left(i)) saved_[i].reset_data();
     }
-    if (releases_ && left_.empty()) held_.clear();
   }
-  if (at::GradMode::is_enabled() || std::ranges::any_of(tangents, is_transformed))
-    return differentiate_again(tangents);
+  if (runs_again) {
+    variable_list gradients = differentiate_again(tangents);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (releases) release_read();
+    return gradients;
+  }
+  if (releases) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    release_read();
+  }
   for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
 
   Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);
   if (!run.ok())
     bridge::raise_error("BP-0108",
                         run.take_status().with_context("the backward of a compiled graph"));
-  variable_list gradients(num_outputs());
+  variable_list gradients(program_->signature.gradients.size());
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const std::vector<std::uint32_t>& needed = program_->signature.tangents_of_gradient[i];
     // As in eager mode: of outputs that nobody differentiates comes no gradient, not zeros.
@@ -192,28 +255,39 @@ variable_list JointNode::apply(variable_list&& tangents) {
   return gradients;
 }
 
-std::vector<at::Tensor> JointNode::inputs_again() const {
+std::vector<at::Tensor> Joint::inputs_again() const {
   const Signature& signature = program_->signature;
   std::vector<at::Tensor> inputs;
   for (std::size_t i = 0; i < signature.argument_of_input.size(); ++i) {
     const std::uint32_t a = signature.argument_of_input[i];
     at::Tensor argument(arguments_[a].lock());
     const bool is_needed = i >= signature.needs_content.size() || signature.needs_content[i];
+    const bool writes = is_written(static_cast<std::uint32_t>(i));
+    if (writes) argument = before_writes(static_cast<std::uint32_t>(i));
     TORCH_CHECK(argument.defined() || !is_needed, kWho, ", but argument ", a,
                 " is gone. Keep it alive until that backward has run.");
-    TORCH_CHECK(!is_needed || version_of(argument) == versions_[a], kWho, ", but argument ", a,
+    TORCH_CHECK(writes || !is_needed || version_of(argument) == versions_[a], kWho,
+                ", but argument ", a,
                 " was modified by an inplace operation since (it is at version ",
                 argument.defined() ? version_of(argument) : 0, "; expected version ", versions_[a],
                 " instead).");
     if (!argument.defined()) argument = sizes_->program->stand_in(i);
     // One tensor may be two arguments, and each has its gradient.
-    if (argument.requires_grad()) argument = argument.view_as(argument);
+    if (argument.requires_grad()) argument = at::alias(argument);
     inputs.push_back(std::move(argument));
   }
   return inputs;
 }
 
-variable_list JointNode::outputs_again(const std::vector<at::Tensor>& inputs) const {
+at::Tensor Joint::before_writes(std::uint32_t input) const {
+  if (const auto found = before_.find(input); found != before_.end()) return found->second;
+  TORCH_CHECK(!program_->signature.needs_content[input], kWho,
+              ", but the program writes what argument ",
+              program_->signature.argument_of_input[input], " held.");
+  return sizes_->program->stand_in(input);
+}
+
+variable_list Joint::outputs_again(const std::vector<at::Tensor>& inputs) const {
   const Signature& signature = program_->signature;
   std::vector<at::Tensor> given = inputs;
   for (const std::uint32_t input : signature.mutated) given[input] = given[input].clone();
@@ -252,20 +326,27 @@ variable_list JointNode::outputs_again(const std::vector<at::Tensor>& inputs) co
   return outputs;
 }
 
-variable_list JointNode::differentiate_again(const variable_list& tangents) const {
+variable_list Joint::differentiate_again(const variable_list& tangents) const {
+  if (program_->signature.gradients.empty()) return {};
   TORCH_CHECK(!program_->signature.draws_on_device && sizes_->program, kWho,
               ", but this one draws random numbers on a device, so a second run would differ. Take "
               "the gradient of gradients outside of the compiled region.");
   const bool create_graph = at::GradMode::is_enabled();
   const at::AutoGradMode with_history(true);
-  const std::vector<at::Tensor> inputs = inputs_again();
   g_second_differentiations.fetch_add(1, std::memory_order_relaxed);
-  const variable_list outputs = [&] {
+  std::vector<at::Tensor> inputs;
+  variable_list outputs;
+  {
+    // A transformation around this backward is one of the tangents alone, not of what the program
+    // was given.
+    static constexpr c10::DispatchKeySet kTransformations{
+        c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+        c10::DispatchKey::FuncTorchDynamicLayerBackMode};
+    const c10::impl::ExcludeDispatchKeyGuard outside(kTransformations);
+    inputs = inputs_again();
     const DrawAgain draw_again(generator_);
-    // The vmap of is_grads_batched, which refuses draws, is one of the tangents alone.
-    const c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKey::VmapMode);
-    return outputs_again(inputs);
-  }();
+    outputs = outputs_again(inputs);
+  }
   variable_list wanted, differentiated, given;
   for (const std::uint32_t input : program_->signature.gradients) wanted.push_back(inputs[input]);
   for (std::size_t i = 0; i < tangents.size(); ++i) {
@@ -275,6 +356,37 @@ variable_list JointNode::differentiate_again(const variable_list& tangents) cons
   }
   return torch::autograd::grad(differentiated, wanted, given, /*retain_graph=*/true, create_graph,
                                /*allow_unused=*/true);
+}
+
+namespace {
+
+std::vector<std::uint32_t> those_of(std::uint32_t number, std::span<const std::uint32_t> nodes) {
+  std::vector<std::uint32_t> positions;
+  for (std::uint32_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i] == number) positions.push_back(i);
+  return positions;
+}
+
+}  // namespace
+
+JointNode::JointNode(std::shared_ptr<Joint> joint, std::uint32_t number)
+    : joint_(std::move(joint)) {
+  const Signature& signature = joint_->signature();
+  if (signature.node_count == 1) return;
+  tangents_ = those_of(number, signature.node_of_tangent);
+  gradients_ = those_of(number, signature.node_of_gradient);
+}
+
+variable_list JointNode::apply(variable_list&& tangents) {
+  const bool releases = releases_.exchange(false);
+  if (joint_->signature().node_count == 1) return joint_->run(std::move(tangents), releases);
+  variable_list all(joint_->signature().tangent_count);
+  for (std::size_t i = 0; i < tangents_.size(); ++i) all[tangents_[i]] = std::move(tangents[i]);
+  variable_list every = joint_->run(std::move(all), releases);
+  variable_list own;
+  own.reserve(gradients_.size());
+  for (const std::uint32_t gradient : gradients_) own.push_back(std::move(every[gradient]));
+  return own;
 }
 
 }  // namespace backplane::autograd

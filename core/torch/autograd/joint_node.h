@@ -6,11 +6,14 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -18,26 +21,34 @@
 
 namespace backplane::autograd {
 
-class JointNode final : public torch::autograd::Node {
+// The backward of one call, which its nodes share.
+class Joint {
  public:
   // `generator`: the state that the program drew from; undefined where it draws nothing.
-  JointNode(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
-            std::span<const at::Tensor> arguments, at::Tensor generator);
+  Joint(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
+        std::span<const at::Tensor> arguments, at::Tensor generator);
 
   // Every saved value once, in order, after the outputs have their history.
   void save(const at::Tensor& value, bool is_output) { saved_.emplace_back(value, is_output); }
 
-  // What `signature.watched` names, once each and in order.
+  // What `signature.watched` names, once each and in order; undefined: nobody needs to know of it.
   void watch(const at::Tensor& value);
 
-  std::string name() const override { return "BackplaneBackward"; }
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
-  void release_variables() override;
-  void will_release_variables() override;
+  // All tangents, those of other nodes undefined; gives all gradients. `releases`: saved values go
+  // as they are read.
+  torch::autograd::variable_list run(torch::autograd::variable_list&& tangents, bool releases);
+  // What runs that keep no graph have read goes.
+  void release();
+
+  const Signature& signature() const { return program_->signature; }
 
  private:
-  bool is_left(std::size_t saved) const { return !left_.empty() && left_[saved]; }
-  void note_given(const torch::autograd::variable_list& tangents, const std::vector<bool>& is_read);
+  void note_given(const std::vector<bool>& is_given);
+  void refuse_twice(const std::vector<bool>& is_given) const;
+  void release_read();
+  // By saved value: whether the backward reads it for these tangents; for one.
+  std::vector<bool> saved_read(const std::vector<bool>& is_given) const;
+  std::vector<bool> read_for(std::size_t tangent) const;
 
   // Raises where eager mode does. True: what was saved was written, and eager mode has no need of
   // it.
@@ -45,6 +56,8 @@ class JointNode final : public torch::autograd::Node {
 
   torch::autograd::variable_list differentiate_again(
       const torch::autograd::variable_list& tangents) const;
+  bool is_written(std::uint32_t input) const;  // by the program
+  at::Tensor before_writes(std::uint32_t input) const;
   // The arguments under names of their own; by input of the forward.
   std::vector<at::Tensor> inputs_again() const;
   // Runs the program on them: the tensors that the tangents belong to.
@@ -52,18 +65,43 @@ class JointNode final : public torch::autograd::Node {
 
   std::shared_ptr<CutProgram> program_;
   std::shared_ptr<const SizeRecord> sizes_;
+  std::mutex mutex_;
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<std::pair<c10::VariableVersion, std::uint32_t>> watched_;  // as it was saved
   // For a second differentiation only. Those that it needs are held until the last apply, as eager
-  // mode holds what it saves; but not those that the program writes, whose history leads back here.
+  // mode holds what it saves. Of those that the program writes, whose history leads back here, what
+  // was in them before, by input of the forward.
   std::vector<at::Tensor> held_;
+  std::unordered_map<std::uint32_t, at::Tensor> before_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> arguments_;
   std::vector<std::uint32_t> versions_;
   at::Tensor generator_;
-  bool releases_ = false;  // this apply keeps no graph: saved values go as they are read
-  // Behind an apply that was not given all tangents, which may come in one of their own.
+  bool was_given(std::uint32_t tangent) const {
+    return is_spent_ || (!was_given_.empty() && was_given_[tangent]);
+  }
+  bool is_left(std::size_t saved) const {
+    return !is_spent_ && (is_left_.empty() || is_left_[saved]);
+  }
+  // Of runs that keep no graph. Empty: there was none.
+  bool is_spent_ = false;        // all tangents were given
   std::vector<bool> was_given_;  // by tangent
-  std::vector<bool> left_;       // by saved value: no apply has read it; empty: none is left
+  std::vector<bool> is_left_;    // by saved value: one that was not reads it
+};
+
+class JointNode final : public torch::autograd::Node {
+ public:
+  JointNode(std::shared_ptr<Joint> joint, std::uint32_t number);
+
+  std::string name() const override { return "BackplaneBackward"; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
+  void release_variables() override { joint_->release(); }
+  void will_release_variables() override { releases_ = true; }
+
+ private:
+  std::shared_ptr<Joint> joint_;
+  // Positions among the joint's; empty for its only node, which has them all.
+  std::vector<std::uint32_t> tangents_, gradients_;
+  std::atomic<bool> releases_ = false;  // this apply keeps no graph
 };
 
 // Of the CPU's generator.

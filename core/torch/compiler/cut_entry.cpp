@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -214,19 +215,31 @@ std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Record
     is_live[n] = is_any(wanted, graph.nodes[n].results);
     if (is_live[n]) read_by(wanted, graph.nodes[n]);
   }
-  std::vector<std::set<ir::ValueId>> roots;
-  for (std::size_t t = recorded.border.argument_count; t < graph.inputs.size(); ++t) {
-    std::vector<bool> depends(graph.values.size()), is_read(graph.values.size());
-    depends[graph.inputs[t]] = true;
+  const auto depending_on = [&](std::span<const ir::ValueId> inputs) {
+    std::vector<bool> depends(graph.values.size());
+    for (const ir::ValueId input : inputs) depends[input] = true;
     for (const ir::Node& node : graph.nodes)
       if (is_any(depends, node.operands))
         for (const ir::ValueId result : node.results)
           if (result != ir::kNone) depends[result] = true;
+    return depends;
+  };
+  const std::span tangents = std::span(graph.inputs).subspan(recorded.border.argument_count);
+  const std::vector<bool> is_gradient = depending_on(tangents);
+  std::vector<std::set<ir::ValueId>> roots;
+  for (const ir::ValueId& tangent : tangents) {
+    const std::vector<bool> depends = depending_on({&tangent, 1});
+    std::vector<bool> is_read(graph.values.size());
     for (std::size_t n = graph.nodes.size(); n-- > 0;) {
       const ir::Node& node = graph.nodes[n];
-      if (is_live[n] && !is_forward[n] &&
-          (is_any(depends, node.results) || is_any(is_read, node.results)))
-        read_by(is_read, node);
+      if (!is_live[n] || is_forward[n] ||
+          !(is_any(depends, node.results) || is_any(is_read, node.results)))
+        continue;
+      read_by(is_read, node);
+      // What comes of other tangents alone is added to it: nobody reads that where they are absent.
+      for (const ir::ValueId operand : node.operands)
+        if (operand != ir::kNone && is_gradient[operand] && !depends[operand])
+          is_read[operand] = false;
     }
     roots.emplace_back();
     for (ir::ValueId v = 0; v < graph.values.size(); ++v)
@@ -350,6 +363,30 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
   return entry;
 }
 
+// What a tangent reaches and what reaches a gradient belongs to one node. More than some are one:
+// each compiles a backward of its own where it is asked for.
+void split_into_nodes(autograd::Signature& signature) {
+  constexpr std::uint32_t kMostNodes = 16;
+  std::vector<std::uint32_t>& nodes = signature.node_of_tangent;
+  nodes.resize(signature.tangent_count);
+  std::iota(nodes.begin(), nodes.end(), 0U);
+  for (const std::vector<std::uint32_t>& reached : signature.tangents_of_gradient)
+    for (const std::uint32_t tangent : reached)
+      std::ranges::replace(nodes, std::uint32_t{nodes[tangent]},
+                           std::uint32_t{nodes[reached.front()]});
+  std::vector<std::uint32_t> names(nodes);
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  if (names.size() > kMostNodes || names.empty()) names = {0};
+  for (std::uint32_t& node : nodes)
+    node = names.size() == 1
+               ? 0
+               : static_cast<std::uint32_t>(std::ranges::lower_bound(names, node) - names.begin());
+  signature.node_count = static_cast<std::uint32_t>(names.size());
+  for (const std::vector<std::uint32_t>& reached : signature.tangents_of_gradient)
+    signature.node_of_gradient.push_back(reached.empty() ? 0 : nodes[reached.front()]);
+}
+
 autograd::Signature signature_of(const record::Recorded& recorded, const ir::Graph& forward) {
   autograd::Signature signature;
   signature.arguments = recorded.arguments;
@@ -387,6 +424,7 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
     const bool is_input = forward.values[root].kind == ir::ValueKind::kInput;
     signature.copied_outputs[i] = is_input || shown_by.at(root) != i;
   }
+  split_into_nodes(signature);
   return signature;
 }
 

@@ -4,8 +4,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <unordered_set>
 
+#include "core/torch/bridge/history.h"
 #include "core/torch/guards/tensor_match.h"
 
 namespace backplane::call {
@@ -15,7 +15,7 @@ namespace {
 using cpython::Ref;
 using torch::autograd::Node;
 
-// Those in a value, as far as they lie in lists, tuples and dicts.
+// Those in a value, as far as they lie in lists, tuples, dicts and cells of functions.
 void collect_tensors(PyObject* value, std::vector<at::Tensor>& out, int depth = 0) {
   constexpr int kDeepest = 4;
   if (!value || depth > kDeepest) return;
@@ -28,6 +28,10 @@ void collect_tensors(PyObject* value, std::vector<at::Tensor>& out, int depth = 
     Py_ssize_t position = 0;
     PyObject *key, *item;
     while (PyDict_Next(value, &position, &key, &item)) collect_tensors(item, out, depth + 1);
+  } else if (PyCell_Check(value)) {
+    collect_tensors(PyCell_GET(value), out, depth + 1);
+  } else if (PyFunction_Check(value)) {
+    collect_tensors(PyFunction_GET_CLOSURE(value), out, depth + 1);
   }
 }
 
@@ -73,38 +77,54 @@ std::vector<at::Tensor> asked_tensors(const std::vector<Ref>& slots, std::string
   return asked;
 }
 
-bool leads_to(const Node* from, const Node* wanted) {
-  std::vector<const Node*> pending{from};
-  std::unordered_set<const Node*> seen;
-  while (!pending.empty()) {
-    const Node* node = pending.back();
-    pending.pop_back();
-    if (!node || !seen.insert(node).second) continue;
-    if (node == wanted) return true;
-    for (const torch::autograd::Edge& edge : node->next_edges())
-      pending.push_back(edge.function.get());
-  }
-  return false;
+// Whether one of these, which `asked` may be too, has been computed from it.
+bool is_source_of(const at::Tensor& asked, const std::vector<at::Tensor>& live) {
+  if (!asked.requires_grad() || asked.is_leaf()) return false;
+  const Node* const wanted = asked.grad_fn().get();
+  return std::ranges::any_of(live, [&](const at::Tensor& from) {
+    // Two results of one node do not come from each other.
+    return from.requires_grad() && !from.is_leaf() && from.grad_fn().get() != wanted &&
+           bridge::leads_to(from.grad_fn().get(), wanted);
+  });
+}
+
+// Those in what a frame goes on with.
+std::vector<at::Tensor> tensors_in(const std::vector<Ref>& slots, const std::vector<Ref>& state) {
+  std::vector<at::Tensor> live;
+  for (const std::vector<Ref>* values : {&state, &slots})
+    for (const Ref& value : *values) collect_tensors(value.get(), live);
+  return live;
 }
 
 }  // namespace
+
+bool may_ask_for_intermediate(PyCodeObject* code) {
+  bool names_autograd = false, names_grad = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
+    const char* text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
+    const std::string_view name = text ? text : "";
+    if (name == "retain_grad" || name == "register_hook") return true;
+    names_autograd = names_autograd || name == "autograd";
+    names_grad = names_grad || name == "grad";
+  }
+  if (names_autograd && names_grad) return true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_consts); ++i)
+    if (PyObject* constant = PyTuple_GET_ITEM(code->co_consts, i); PyCode_Check(constant))
+      if (may_ask_for_intermediate(reinterpret_cast<PyCodeObject*>(constant))) return true;
+  return false;
+}
+
+bool holds_intermediate(const std::vector<Ref>& slots, const std::vector<Ref>& state) {
+  const std::vector<at::Tensor> live = tensors_in(slots, state);
+  return std::ranges::any_of(live, [&](const at::Tensor& one) { return is_source_of(one, live); });
+}
 
 bool asks_for_intermediate(const std::vector<Ref>& slots, std::string_view attribute,
                            const std::vector<Ref>& state) {
   const std::vector<at::Tensor> asked = asked_tensors(slots, attribute);
   if (asked.empty()) return false;
-  std::vector<at::Tensor> live;
-  for (const std::vector<Ref>* values : {&state, &slots})
-    for (const Ref& value : *values) collect_tensors(value.get(), live);
-  return std::ranges::any_of(asked, [&](const at::Tensor& target) {
-    if (!target.requires_grad() || target.is_leaf()) return false;
-    const Node* const wanted = target.grad_fn().get();
-    return std::ranges::any_of(live, [&](const at::Tensor& from) {
-      // Two results of one node do not come from each other.
-      return from.requires_grad() && !from.is_leaf() && from.grad_fn().get() != wanted &&
-             leads_to(from.grad_fn().get(), wanted);
-    });
-  });
+  const std::vector<at::Tensor> live = tensors_in(slots, state);
+  return std::ranges::any_of(asked, [&](const at::Tensor& one) { return is_source_of(one, live); });
 }
 
 }  // namespace backplane::call

@@ -15,4 +15,11 @@ namespace backplane::call {
 bool asks_for_intermediate(const std::vector<cpython::Ref>& slots, std::string_view attribute,
                            const std::vector<cpython::Ref>& state);
 
+// Whether a function with this code may do so later on: it names what asks.
+bool may_ask_for_intermediate(PyCodeObject* code);
+
+// Whether of what the frame goes on with a tensor has been computed from another.
+bool holds_intermediate(const std::vector<cpython::Ref>& slots,
+                        const std::vector<cpython::Ref>& state);
+
 }  // namespace backplane::call

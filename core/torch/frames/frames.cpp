@@ -438,6 +438,7 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
   plan.layout = {};
   plan.layout.bound.assign(live.size(), false);
   plan.layout.kept.assign(live.size(), false);
+  std::vector<Ref> held;  // what the frame goes on with, arguments as they are among it
   for (std::size_t i = 0; i < live.size(); ++i) {
     if (original.is_free(i)) continue;
     const auto own = static_cast<std::size_t>(code.own.local_of[i]);
@@ -455,6 +456,7 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
     }
     if (!value && before) return unsupported("a break where an argument is deleted");
     if (!value) continue;
+    held.push_back(value);
     if (is_argument && !may_have_changed(interpreter.world(), value.get())) continue;
     prefix.stored.push_back(static_cast<int>(i));
     state.push_back(value);
@@ -463,7 +465,8 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
   if (breaking.opcode == LOAD_ATTR || breaking.opcode == LOAD_METHOD)
     attribute = text_of(PyTuple_GET_ITEM(original.object()->co_names,
                                          cpython::name_index(breaking.opcode, breaking.argument)));
-  if (asks_for_intermediate(root.slots, attribute, state))
+  if (asks_for_intermediate(root.slots, attribute, held) ||
+      (may_ask_for_intermediate(original.object()) && holds_intermediate(root.slots, held)))
     return unsupported("the program asks for the gradient of what it has computed with since");
   for (const Ref& value : root.slots)
     plan.layout.slots.push_back(value ? Slot::kValue : Slot::kNull);

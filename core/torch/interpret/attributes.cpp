@@ -144,6 +144,7 @@ bool Interpreter::knows_fact(std::string_view method, PyObject* tensor) const {
   if (method == "is_inference" && world_.began_in_inference()) return false;
   if (method == "_is_view" || method == "is_inference" || method == "_is_zerotensor")
     return !world_.is_input_tensor(tensor);
+  if (method == "storage_offset" && record::is_written(THPVariable_Unpack(tensor))) return false;
   if (method == "stride" || method == "is_contiguous" || method == "storage_offset" ||
       method == "dim_order")
     return record::lies_as_in_program(THPVariable_Unpack(tensor));

@@ -300,6 +300,18 @@ bool is_suspended(PyObject* generator) {
   return suspended.get() == Py_True;
 }
 
+// Not by `raise`, and not of a generator, where it has a cause.
+bool is_of_an_operator(const cpython::Instruction& instruction) {
+  if (instruction.opcode == RAISE_VARARGS || instruction.opcode == RERAISE) return false;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  bool is_so = type && PyErr_GivenExceptionMatches(type, PyExc_RuntimeError);
+  if (is_so && value && PyExceptionInstance_Check(value))
+    is_so = !Ref::steal(PyException_GetCause(value));
+  PyErr_Restore(type, value, trace);
+  return is_so;
+}
+
 // Every generator's own one of Python 3.12 turns StopIteration into RuntimeError.
 bool is_implicit([[maybe_unused]] const cpython::Instruction& handler) {
 #ifdef CALL_INTRINSIC_1
@@ -383,11 +395,21 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
         return nullptr;
       }
       if (interruption_) return nullptr;
+      if (!std::exchange(is_passed_on_, false) && is_of_an_operator(instructions[state.at]))
+        operator_raised_ = true;
       if (add_traceback) state.running.add_traceback();
       add_traceback = true;
       failed = false;
       const std::int32_t handler = state.code.handler[state.at];
-      if (handler < 0) return nullptr;
+      if (handler < 0) {
+        is_passed_on_ = true;
+        return nullptr;
+      }
+      // The recording may raise where the program does not: nothing goes on behind that.
+      if (std::exchange(operator_raised_, false)) {
+        world_.stop("the program catches what an operator raises");
+        continue;
+      }
       const cpython::ExceptionRange& range =
           state.code.code.exceptions[static_cast<std::size_t>(handler)];
       state.drop_to(range.depth);
@@ -434,6 +456,7 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
                   std::to_string(it.opcode));
       continue;
     }
+    if (flow != Flow::kError && flow != Flow::kReraise) is_passed_on_ = false;
     switch (flow) {
       case Flow::kNext:
         ++state.at;

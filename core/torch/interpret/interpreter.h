@@ -269,6 +269,9 @@ class Interpreter final : public cpython::Evaluator {
   bool is_sample_ = false, wants_another_ = false;
   int run_signal_handlers();  // -1: one raised
   cpython::Ref interruption_;
+  // An exception that is on its way: it comes from a frame that was interpreted; an operator, or a
+  // function that runs as it is, has raised it, and no handler has seen it yet.
+  bool is_passed_on_ = false, operator_raised_ = false;
   std::vector<HeldLock> held_locks_;
 };
 

@@ -86,6 +86,8 @@ class Recorder {
         (info_.sparse_argument >= 0 &&
          stack_[base_ + static_cast<std::size_t>(info_.sparse_argument)].toBool()))
       session_.refuse(info_.name + " gives a sparse or opaque tensor");
+    if (info_.asks_for_memory)
+      session_.refuse(info_.name + " asks for the memory of a tensor", Code::kEagerOnly);
     if (info_.generator_argument >= 0 &&
         !stack_[base_ + static_cast<std::size_t>(info_.generator_argument)].isNone())
       session_.refuse(info_.name + " draws from a generator of its own");

@@ -157,6 +157,10 @@ std::string find_moved(Session& session, const OperatorInfo& info, const torch::
   return found;
 }
 
+bool is_written(const at::Tensor& tensor) {
+  return functional::isFunctionalTensor(tensor) && functional_storage(tensor).generation() != 0;
+}
+
 bool lies_as_in_program(const at::Tensor& tensor) {
   Session* session = Session::current();
   return !session || !session->has_moved() || !functional::isFunctionalTensor(tensor) ||

@@ -52,4 +52,7 @@ std::string find_moved(Session& session, const OperatorInfo& info, const torch::
 // program.
 bool lies_as_in_program(const at::Tensor& tensor);
 
+// Whether the program has written its memory: its new value starts where that starts.
+bool is_written(const at::Tensor& tensor);
+
 }  // namespace backplane::record

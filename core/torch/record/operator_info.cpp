@@ -127,6 +127,9 @@ constexpr std::array kOpaque{std::string_view("aten.to_mkldnn"),
                              std::string_view("aten.mkldnn_reorder_conv3d_weight"),
                              std::string_view("aten._embedding_bag_sparse_backward")};
 
+constexpr std::array kAskForMemory{std::string_view("aten.is_set_to"),
+                                   std::string_view("aten._has_same_storage_numel")};
+
 constexpr std::array kRefuseAnyValues{
     std::string_view("aten.binary_cross_entropy"), std::string_view("aten.histc"),
     std::string_view("aten.quantile"), std::string_view("aten.nanquantile")};
@@ -223,6 +226,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
 
   device_mix = record::device_mix(schema_name);
   refused_values = refused_values_of(*this);
+  is_pointwise = handle.hasTag(at::Tag::pointwise) || name.starts_with("aten._foreach_") ||
+                 name == "aten.copy_";
+  asks_for_memory = std::ranges::find(kAskForMemory, name) != kAskForMemory.end();
   is_opaque = std::ranges::find(kOpaque, name) != kOpaque.end();
   if (name == "aten._embedding_bag_backward")
     sparse_argument = handle.schema().argumentIndexWithName("sparse").value_or(-1);

@@ -123,6 +123,11 @@ bool has_no_inverse(const at::Tensor& tensor) {
   if (!functional::isFunctionalTensor(tensor)) return false;
   const at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(tensor);
   if (wrapper->view_metas().empty()) return false;
+  // Functionalization raises where as_strided is one of several, and a program may catch that.
+  if (wrapper->view_metas().size() > 1 &&
+      std::ranges::any_of(wrapper->view_metas(),
+                          [](const auto& step) { return step->is_as_strided; }))
+    return true;
   const BelowRecording below;
   const at::Tensor& base = functional_storage(tensor).base();
   at::Tensor view =
@@ -143,11 +148,12 @@ bool may_share_element(const Operand& a, const Operand& b) {
          share_element(a.elements(), b.elements());
 }
 
-// Of as_strided_copy and as_strided_scatter: a value of a graph is its own elements alone, not what
-// lies around or between them.
+// Of as_strided and what is made of it: a value of a graph is its own elements alone, not what lies
+// around or between them.
 bool leaves_operand(const OperatorInfo& info, const torch::jit::Stack& stack) {
   const bool scatters = info.name == "aten.as_strided_scatter";
-  if (!scatters && info.name != "aten.as_strided_copy") return false;
+  if (!scatters && info.name != "aten.as_strided_copy" && info.name != "aten.as_strided")
+    return false;
   const std::size_t base = stack.size() - info.argument_count(), first = base + (scatters ? 2 : 1);
   const at::Tensor& self = stack[base].toTensor();
   const bool is_view = functional::isFunctionalTensor(self) &&
@@ -167,6 +173,36 @@ bool draws_beside_gaps(const OperatorInfo& info, const torch::jit::Stack& stack)
   if (info.name != "aten.normal_") return false;
   const at::Tensor& self = stack[stack.size() - info.argument_count()].toTensor();
   return !self.is_non_overlapping_and_dense();
+}
+
+// Whether what an operator writes by out= has the sizes of its results, as far as it runs on
+// tensors without memory.
+bool outs_fit(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const BelowRecording below;
+  torch::jit::Stack copy(stack.end() - static_cast<std::ptrdiff_t>(info.argument_count()),
+                         stack.end());
+  std::vector<at::Tensor> outs;
+  const auto& arguments = info.handle.schema().arguments();
+  for (std::size_t i = 0; i < copy.size(); ++i) {
+    if (copy[i].isTensor() && copy[i].toTensor().defined()) {
+      const at::Tensor tensor = copy[i].toTensor();
+      const bool is_out = arguments[i].alias_info() && arguments[i].alias_info()->isWrite();
+      if (is_out) outs.push_back(tensor);
+      copy[i] = is_out ? at::detail::empty_meta({0}, tensor.scalar_type()) : meta_like(tensor);
+    } else if (copy[i].isTensorList()) {
+      c10::List<at::Tensor> metas;
+      for (const at::Tensor& tensor : copy[i].toTensorVector()) metas.push_back(meta_like(tensor));
+      copy[i] = std::move(metas);
+    }
+  }
+  try {
+    info.handle.callBoxed(&copy);
+  } catch (const std::exception&) {
+    return true;
+  }
+  for (std::size_t i = 0; i < copy.size() && i < outs.size(); ++i)
+    if (copy[i].isTensor() && copy[i].toTensor().sizes() != outs[i].sizes()) return false;
+  return true;
 }
 
 }  // namespace
@@ -205,26 +241,36 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
     for (const Operand& other : operands) {
       if (&other == &written || !other.tensor.is_alias_of(written.tensor)) continue;
       const bool is_same = is_same_view(other.tensor, written.tensor);
-      if (is_same ? other.is_written : may_share_element(other, written))
+      // What reads an element and writes it before it reads the next may have both in one place.
+      const bool may_be_same = info.is_pointwise && !other.is_written;
+      if (is_same ? !may_be_same : may_share_element(other, written))
         return info.name + " writes elements of another operand";
     }
   }
   return {};
 }
 
-OutsThatAreRead::OutsThatAreRead(const OperatorInfo& info, const torch::jit::Stack& stack)
+SizesOfOuts::SizesOfOuts(const OperatorInfo& info, const torch::jit::Stack& stack)
     : name_(info.name) {
   if (info.out_count == 0) return;
   const std::vector<Operand> operands = operands_of(info, stack);
-  for (const Operand& written : operands)
-    for (const Operand& other : operands)
-      if (written.is_written && !other.is_written && is_same_view(other.tensor, written.tensor))
-        outs_.push_back({written.tensor, written.tensor.sizes().vec()});
+  for (const Operand& written : operands) {
+    if (!written.is_written) continue;
+    const bool is_read = std::ranges::any_of(operands, [&](const Operand& other) {
+      return !other.is_written && is_same_view(other.tensor, written.tensor);
+    });
+    const bool is_view =
+        functional::isFunctionalTensor(written.tensor) &&
+        !functional::unsafeGetFunctionalWrapper(written.tensor)->view_metas().empty();
+    if (is_read || is_view || written.tensor.numel() > 0)
+      outs_.push_back({written.tensor, written.tensor.sizes().vec()});
+  }
+  is_fitting_ = outs_.empty() || outs_fit(info, stack);
 }
 
-std::string OutsThatAreRead::find_resized() const {
+std::string SizesOfOuts::find_resized() const {
   for (const auto& [tensor, sizes] : outs_)
-    if (tensor.sizes() != sizes) return name_ + " resizes an operand";
+    if (!is_fitting_ || tensor.sizes() != sizes) return name_ + " resizes what it writes";
   return {};
 }
 

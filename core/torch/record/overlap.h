@@ -30,17 +30,20 @@ bool has_element_twice(const Elements& elements);
 // end the stack.
 std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stack);
 
-// What an operator with out= writes and reads as well: PyTorch refuses to resize most of them, and
-// some kernels read what they have resized.
-class OutsThatAreRead {
+// What an operator with out= writes, unless that is an empty tensor of its own. PyTorch refuses to
+// resize most that are read as well, and some kernels read what they have resized; of the others,
+// what else shows their memory keeps its sizes, which a graph of values cannot say.
+class SizesOfOuts {
  public:
-  OutsThatAreRead(const OperatorInfo& info, const torch::jit::Stack& stack);
-  // Which the call has resized; empty where none.
+  SizesOfOuts(const OperatorInfo& info, const torch::jit::Stack& stack);
+  // What the call has resized, or would have but for functionalization, which gives the old sizes
+  // to the result; empty where nothing.
   std::string find_resized() const;
 
  private:
   const std::string& name_;
   std::vector<std::pair<at::Tensor, std::vector<std::int64_t>>> outs_;
+  bool is_fitting_ = true;  // a result has other sizes than what it is written to
 };
 
 }  // namespace backplane::record

@@ -64,12 +64,28 @@ void ProgramTape::refuse(std::string reason) {
 ValueNumber ProgramTape::find(const at::Tensor& tensor) {
   const auto found = known_.find(tensor.unsafeGetTensorImpl());
   if (found != known_.end()) return found->second;
-  // Python's factories give the program a shallow copy of what the dispatcher gave.
   const ValueTensor* const value = tensor.requires_grad() ? nullptr : find_wrapped_value(tensor);
-  const auto of_value = value ? by_value_.find(value->number()) : by_value_.end();
-  if (of_value == by_value_.end()) return kNoValue;
-  note(tensor, of_value->second);
-  return of_value->second;
+  if (!value) return kNoValue;
+  // Python's factories give the program a shallow copy of what the dispatcher gave.
+  if (const auto same = by_value_.find(value->number()); same != by_value_.end()) {
+    note(tensor, same->second);
+    return same->second;
+  }
+  const auto with_history = by_value_with_history_.find(value->number());
+  if (with_history == by_value_with_history_.end()) return kNoValue;
+  Noted data;
+  data.call.operands.push_back(with_history->second);
+  data.call.results.push_back(value_count_);
+  data.requires_grad.push_back(true);
+  if (switches_.empty()) switches_.push_back(Switches::current());
+  data.switches = static_cast<std::uint32_t>(switches_.size() - 1);
+  calls_.push_back(std::move(data));
+  return result(tensor);
+}
+
+void ProgramTape::note_value(const at::Tensor& tensor, ValueNumber number) {
+  if (const ValueTensor* value = find_wrapped_value(tensor))
+    (tensor.requires_grad() ? by_value_with_history_ : by_value_).emplace(value->number(), number);
 }
 
 void ProgramTape::note(const at::Tensor& tensor, ValueNumber number) {
@@ -80,10 +96,12 @@ void ProgramTape::note(const at::Tensor& tensor, ValueNumber number) {
 ValueNumber ProgramTape::result(const at::Tensor& tensor) {
   if (!tensor.defined()) return kNoValue;
   const auto known = known_.find(tensor.unsafeGetTensorImpl());
-  if (known != known_.end()) return known->second;
+  if (known != known_.end()) {
+    note_value(tensor, known->second);  // written in place
+    return known->second;
+  }
   note(tensor, value_count_);
-  if (const ValueTensor* value = tensor.requires_grad() ? nullptr : find_wrapped_value(tensor))
-    by_value_.emplace(value->number(), value_count_);
+  note_value(tensor, value_count_);
   return value_count_++;
 }
 
@@ -176,6 +194,7 @@ void ProgramTape::add_output(const at::Tensor& output, bool is_differentiable) {
 void ProgramTape::finish() {
   known_ = {};
   by_value_ = {};
+  by_value_with_history_ = {};
   pinned_ = {};
   if (!refusal_.empty()) calls_.clear();
 }
@@ -211,9 +230,13 @@ Result<std::vector<at::Tensor>> ProgramTape::run(std::span<const at::Tensor> inp
       if (const at::Tensor tensor = value_of(call.operands[i]);
           tensor.defined() && tensor.requires_grad() != noted.requires_grad[i])
         return Status(Code::kUnsupported,
-                      call.info->name +
+                      (call.info ? call.info->name : ".data") +
                           " reads a tensor with a history that no operator of "
                           "PyTorch has given (a function with a backward of its own)");
+    if (!call.info) {
+      values[call.results.front()] = value_of(call.operands.front()).variable_data();
+      continue;
+    }
     torch::jit::Stack stack = make_stack(call, value_of);
     call.info->handle.callBoxed(stack);
     const std::vector<at::Tensor> results = take_results(stack);
@@ -237,7 +260,7 @@ void note_call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     session->refuse(std::move(overlap), Code::kEagerOnly);
   if (std::string moved = find_moved(*session, info, *stack); !moved.empty())
     session->refuse(std::move(moved), Code::kEagerOnly);
-  const OutsThatAreRead outs(info, *stack);
+  const SizesOfOuts outs(info, *stack);
   const Layouts layouts(info, *stack);
   const std::size_t call_count = session->tape.calls.size();
   const auto call = [&] {

@@ -52,7 +52,7 @@ class ProgramTape {
     void set() const;
   };
   struct Noted {
-    Call call;
+    Call call;  // without an operator: `.data` of its operand
     std::uint32_t switches = 0;
     std::vector<bool> requires_grad;  // by operand
   };
@@ -65,6 +65,7 @@ class ProgramTape {
 
   ValueNumber find(const at::Tensor& tensor);
   void note(const at::Tensor& tensor, ValueNumber number);
+  void note_value(const at::Tensor& tensor, ValueNumber number);
   ValueNumber operand(const at::Tensor& tensor, std::string_view reader);
   ValueNumber result(const at::Tensor& tensor);
   void refuse(std::string reason);
@@ -79,7 +80,8 @@ class ProgramTape {
   bool in_call_ = false;
   // While recording. A weak reference keeps an address from coming twice.
   std::unordered_map<const c10::TensorImpl*, ValueNumber> known_;
-  std::unordered_map<ValueNumber, ValueNumber> by_value_;  // of the recording, without a history
+  // By value of the recording.
+  std::unordered_map<ValueNumber, ValueNumber> by_value_, by_value_with_history_;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> pinned_;
 };
 

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/torch/bridge/history.h"
 #include "core/torch/bridge/shared_memory.h"
 #include "core/torch/bridge/tangent.h"
 #include "core/torch/bridge/writable.h"
@@ -270,7 +271,7 @@ class Recording {
         return Status(Code::kEagerOnly, "the program writes " + who + ", which autograd refuses");
       // What is computed from it afterwards leads, as a result of the same node, past its history.
       if (now != handed.value && has_new_history(handed) &&
-          (argument.retains_grad() || has_hooks(argument)))
+          (argument.retains_grad() || bridge::has_hooks(argument)))
         return Status(Code::kEagerOnly,
                       "the program writes " + who + ", whose gradient somebody waits for");
       if (handed.given.requires_grad() != argument.requires_grad() && now == handed.value)
@@ -304,35 +305,12 @@ class Recording {
     return {};
   }
 
+  const Handed& find_handed(std::uint32_t argument) const {
+    return *std::ranges::find(handed_, std::size_t{argument}, &Handed::first_argument);
+  }
   bool is_handed(const at::Tensor& tensor) const {
     return std::ranges::any_of(handed_, [&](const Handed& h) { return h.given.is_same(tensor); });
   }
-  static bool has_hooks(const at::Tensor& tensor) {
-    const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-    return meta && !meta->hooks_.empty();
-  }
-
-  // Made where gradients are off: it asks for gradients as its base does, and has no history.
-  static bool is_bare_view(const at::Tensor& tensor) {
-    if (!tensor.is_view() || !tensor.requires_grad()) return false;
-    // What a usual view has behind a write to its base it gets when it is asked for.
-    return is_made_by(torch::autograd::CreationMeta::DEFAULT, tensor)
-               ? !tensor.grad_fn()
-               : !torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_;
-  }
-
-  // It, or what it is a view of.
-  static bool is_made_by(torch::autograd::CreationMeta creation, const at::Tensor& tensor) {
-    const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
-    return view && view->get_creation_meta() == creation;
-  }
-
-  // Of a view: its base was written since it was made.
-  static bool is_written_since(const at::Tensor& view) {
-    const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
-    return meta->has_bw_view() && meta->get_attr_version() != view._version();
-  }
-
   Status add_output(const c10::IValue& result) {
     OutputInfo info;
     const auto index = static_cast<std::uint32_t>(recorded_.outputs.size());
@@ -354,13 +332,14 @@ class Recording {
     info.storage_offset = lies.storage_offset();
     info.requires_grad = tensor.requires_grad();
     info.is_view = tensor.is_view();
-    info.is_one_of_many = is_made_by(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE, tensor);
+    info.is_one_of_many =
+        bridge::is_made_by(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE, tensor);
     // A call makes no history where gradients are off.
-    const bool is_bare = !is_handed(tensor) && is_bare_view(tensor);
+    const bool is_bare = !is_handed(tensor) && bridge::is_bare_view(tensor);
     if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor) &&
         !(is_bare && is_handed(at::Tensor(tensor._base()))))
       return unsupported("the program turns gradients on where its caller has turned them off");
-    if (had_grad_ && info.requires_grad && info.is_one_of_many && is_written_since(tensor))
+    if (had_grad_ && info.requires_grad && info.is_one_of_many && bridge::is_written_since(tensor))
       return {Code::kEagerOnly, "a result is one of several views whose base was written since"};
     BP_RETURN_IF_ERROR(find_base(tensor, index, info));
     info.pending = find_pending(tensor);
@@ -372,9 +351,20 @@ class Recording {
       return {Code::kEagerOnly,
               "a result is a differentiated view of which as_strided has taken a part"};
     if (had_grad_ && info.requires_grad &&
-        is_made_by(torch::autograd::CreationMeta::NO_GRAD_MODE, tensor) &&
+        bridge::is_made_by(torch::autograd::CreationMeta::NO_GRAD_MODE, tensor) &&
         !(info.is_bare && shows_base))
       return {Code::kEagerOnly, "a result is a view that was made where gradients are off"};
+    if (had_grad_ && info.requires_grad && shows_base && !info.is_bare) {
+      const at::Tensor& base = info.kind == OutputKind::kViewOfArgument
+                                   ? find_handed(info.base).given
+                                   : output_tensors_[info.base];
+      const at::Tensor whole =
+          info.kind == OutputKind::kViewOfOutput ? bridge::root_of(tensor) : base;
+      if (whole.requires_grad() &&
+          !(bridge::leads_to(tensor, whole) && bridge::leads_to(base, whole)))
+        return {Code::kEagerOnly,
+                "a result is a view of a view that was made where gradients are off"};
+    }
     recorded_.outputs.push_back(std::move(info));
     return {};
   }
@@ -407,12 +397,6 @@ class Recording {
     return false;
   }
 
-  // Whether a write to one of two that share memory is in the history of the other.
-  static bool share_history(const at::Tensor& a, const at::Tensor& b) {
-    const auto root = [](const at::Tensor& t) { return t.is_view() ? t._base() : t; };
-    return root(a).is_same(root(b));
-  }
-
   // As the argument lies, not as its new value does.
   void show_memory_of(const Handed& handed, const at::Tensor& view, OutputInfo& info) const {
     const at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(view);
@@ -435,7 +419,8 @@ class Recording {
           tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
       info.base = static_cast<std::uint32_t>(handed.first_argument);
       if (info.kind != OutputKind::kViewOfArgument) return {};
-      info.is_detached = !share_history(tensor, handed.given);
+      info.is_detached = !bridge::share_history(tensor, handed.given);
+      info.counts_own_writes = bridge::counts_own_writes(tensor, handed.given);
       if (had_grad_ && info.requires_grad && info.is_detached)
         return {Code::kEagerOnly, "a result that is detached from " +
                                       argument_text(handed.first_argument) +
@@ -452,6 +437,11 @@ class Recording {
     for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
       const at::Tensor& other = output_tensors_[earlier];
       if (!other.defined() || storage != storage_of(other)) continue;
+      if (tensor.is_same(other)) {
+        info.kind = OutputKind::kViewOfOutput;
+        info.base = info.same_as = earlier;
+        return {};
+      }
       if (find_pending(tensor) || find_pending(other) ||
           reads_memory_otherwise(output_values_[index], {output_values_[earlier], kNoValue}))
         return unsupported("a result shows another conjugated or negated");
@@ -462,7 +452,8 @@ class Recording {
         continue;
       info.base = earlier;
       info.kind = OutputKind::kViewOfOutput;
-      info.is_detached = !share_history(tensor, other);
+      info.is_detached = !bridge::share_history(tensor, other);
+      info.counts_own_writes = bridge::counts_own_writes(tensor, other);
       return {};
     }
     if (info.kind != OutputKind::kSharedWithOutput) return {};
@@ -496,7 +487,7 @@ class Recording {
       if (info.kind != OutputKind::kSharedWithOutput || info.base != first) continue;
       if (info.pending || !contains(session_->tape.values[value].meta, meta_of(i)) ||
           reads_memory_otherwise(output_values_[i], {value, kNoValue}) ||
-          (info.requires_grad && !share_history(output_tensors_[i], whole)))
+          (info.requires_grad && !bridge::share_history(output_tensors_[i], whole)))
         return {};
     }
     return whole;
@@ -529,7 +520,7 @@ class Recording {
         if (info.kind != OutputKind::kSharedWithOutput || info.base != first) continue;
         info.kind = OutputKind::kViewOfOutput;
         info.base = base;
-        info.is_detached = !share_history(output_tensors_[i], whole);
+        info.is_detached = !bridge::share_history(output_tensors_[i], whole);
       }
     }
     return {};

@@ -58,12 +58,14 @@ struct OutputInfo {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t storage_offset = 0;  // as the program sees it: from the start of the storage
   bool requires_grad = false;
-  bool is_view = false;         // as autograd sees it
-  bool is_detached = false;     // shares memory with its base, of which autograd knows nothing
+  bool is_view = false;            // as autograd sees it
+  bool is_detached = false;        // shares memory with its base, of which autograd knows nothing
+  bool counts_own_writes = false;  // and PyTorch counts its writes apart from those of its base
   bool is_bare = false;         // a view made where gradients are off: no gradient goes through it
   bool is_one_of_many = false;  // a view that autograd lets nobody write, as those of chunk
-  bool is_hidden = false;       // no result, but what some are parts of; comes behind all results
-  Pending pending;              // kFresh: what the caller is to find pending on it
+  std::uint32_t same_as = kAbsent;  // kViewOfOutput: no part, but that very tensor
+  bool is_hidden = false;  // no result, but what some are parts of; comes behind all results
+  Pending pending;         // kFresh: what the caller is to find pending on it
   std::uint32_t tangent = kAbsent;  // requires_grad: position in graph.inputs
 };
 

@@ -106,7 +106,8 @@ constexpr std::string_view kItemReaders =
 
 // Functions of PyTorch that change more than tensors, or look where the recording has nothing.
 constexpr std::string_view kExcludedOperators =
-    " set_default_dtype manual_seed seed numpy_T numpy data_ptr tolist item __array__ "
+    " set_default_dtype manual_seed seed numpy_T numpy data_ptr is_set_to is_pinned "
+    "_has_same_storage_numel tolist item __array__ "
     "requires_grad_ detach_ retain_grad __new__ _make_dual _make_dual_copy "
     "_make_subclass _make_wrapper_subclass register_hook backward share_memory_ pin_memory storage "
     "untyped_storage set_ resize_ resize_as_ _to_dlpack __reduce_ex__ __deepcopy__ record_stream "

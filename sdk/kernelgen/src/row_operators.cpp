@@ -127,7 +127,8 @@ template <bool kRoot, bool kMean>
 Results spread(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr x = m.in(0, m.type()), center = mean(m, x);
-  Expr v = variance(m, x, center);
+  // What rounding leaves of the mean is taken off: equal values have no variance.
+  Expr v = variance(m, x, e.add(center, mean(m, e.sub(x, center))));
   if (kRoot) v = e.unary(Op::kSqrt, v);
   if (kMean) return {v, center};
   return {v};

@@ -1,0 +1,72 @@
+#include "core/torch/bridge/history.h"
+
+#include <unordered_set>
+#include <vector>
+
+namespace backplane::bridge {
+
+namespace impl = torch::autograd::impl;
+using torch::autograd::CreationMeta;
+using torch::autograd::Node;
+
+bool leads_to(const Node* from, const Node* wanted) {
+  std::vector<const Node*> pending{from};
+  std::unordered_set<const Node*> seen;
+  while (!pending.empty()) {
+    const Node* node = pending.back();
+    pending.pop_back();
+    if (!node || !seen.insert(node).second) continue;
+    if (node == wanted) return true;
+    for (const torch::autograd::Edge& edge : node->next_edges())
+      pending.push_back(edge.function.get());
+  }
+  return false;
+}
+
+bool leads_to(const at::Tensor& part, const at::Tensor& whole) {
+  return part.is_same(whole) ||
+         leads_to(part.grad_fn().get(), impl::gradient_edge(whole).function.get());
+}
+
+at::Tensor root_of(const at::Tensor& tensor) {
+  return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+}
+
+bool share_history(const at::Tensor& a, const at::Tensor& b) {
+  return root_of(a).is_same(root_of(b));
+}
+
+bool counts_own_writes(const at::Tensor& view, const at::Tensor& base) {
+  if (view.is_inference() || base.is_inference()) return false;
+  c10::VariableVersion counter = impl::version_counter(view);
+  const c10::VariableVersion& of_base = impl::version_counter(base);
+  const std::uint32_t version = counter.current_version(), before = of_base.current_version();
+  counter.bump();
+  const bool apart = of_base.current_version() == before;
+  counter.set_version(version);
+  return apart;
+}
+
+bool has_hooks(const at::Tensor& tensor) {
+  const auto* meta = impl::get_autograd_meta(tensor);
+  return meta && !meta->hooks_.empty();
+}
+
+bool is_made_by(CreationMeta creation, const at::Tensor& tensor) {
+  const auto* view = impl::get_view_autograd_meta(tensor);
+  return view && view->get_creation_meta() == creation;
+}
+
+bool is_bare_view(const at::Tensor& tensor) {
+  if (!tensor.is_view() || !tensor.requires_grad()) return false;
+  // What a usual view has behind a write to its base it gets when it is asked for.
+  return is_made_by(CreationMeta::DEFAULT, tensor) ? !tensor.grad_fn()
+                                                   : !impl::get_autograd_meta(tensor)->grad_fn_;
+}
+
+bool is_written_since(const at::Tensor& view) {
+  const auto* meta = impl::get_view_autograd_meta(view);
+  return meta->has_bw_view() && meta->get_attr_version() != view._version();
+}
+
+}  // namespace backplane::bridge
