@@ -2,6 +2,7 @@
 """Random programs and graphs, compared with what plain Python and PyTorch make of them.
 
     scripts/fuzz.py programs --seed 1 --minutes 5 --out build/fuzz
+    scripts/fuzz.py tensors --seed 1 --minutes 5
     scripts/fuzz.py graphs --plugin cpu_onednn --seed 1 --count 500
 
 Exits with 1 when something was found. docs/fuzzing.md says how it works.
@@ -35,6 +36,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     run.add_arguments(programs)
     programs.add_argument("--backend", help="this one for all, instead of each program's own")
     programs.add_argument("--only", default="", help="kinds of objects, by commas (kinds.py)")
+    tensors = verbs.add_parser("tensors", help="Python programs over tensors and gradients")
+    run.add_arguments(tensors)
+    tensors.add_argument("--backend", help="this one for all, instead of each program's own")
+    tensors.add_argument(
+        "--door", choices=("own", "torch"), default="own", help="torch: torch.compile"
+    )
     graphs = verbs.add_parser("graphs", help="graphs of operators on a plugin")
     run.add_arguments(graphs)
     graphs.add_argument("--plugin", default="reference")
@@ -80,6 +87,10 @@ def main(argv: list[str] | None = None) -> int:
         from fuzz.program_fuzzer import make_fuzzer
 
         fuzzer = make_fuzzer(options.backend, names(options.only))
+    elif options.what == "tensors":
+        from fuzz.tensor_fuzzer import make_fuzzer
+
+        fuzzer = make_fuzzer(options.backend, options.door)
     else:
         from fuzz.graph_fuzzer import make_fuzzer
 

@@ -55,7 +55,7 @@ fuzz_parsers() {
 
 run_fuzz() {
   case "${1:-}" in
-    programs | graphs) ;;
+    programs | tensors | graphs) ;;
     parsers)
       fuzz_parsers "${@:2}"
       return

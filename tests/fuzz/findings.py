@@ -35,8 +35,15 @@ if __name__ == "__main__":
     def run(compile):
         return watch(runpy.run_path(__file__, run_name="fuzzed")["main"], compile)
 
+    def compiled(function):
+        options = dict(OPTIONS)
+        if options.pop("door", "own") == "torch":
+            torch._dynamo.reset()
+            return torch.compile(function, **options)
+        return torch_backplane.compile(function, **options)
+
     expected = run(lambda function: function)
-    actual = run(lambda function: torch_backplane.compile(function, **OPTIONS))
+    actual = run(compiled)
     sys.exit(difference(actual, expected) or None)
 """
 

@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from fuzz import graph_check, graph_fuzzer, judge, observe, pool, program_fuzzer, run, shrink
+from fuzz import (
+    graph_check,
+    graph_fuzzer,
+    judge,
+    observe,
+    pool,
+    program_fuzzer,
+    run,
+    shrink,
+    tensor_programs,
+)
 from fuzz.judge import Finding
 from fuzz.programs import make_program
 
@@ -101,6 +111,66 @@ def test_a_rounding_that_grows_from_call_to_call_is_no_finding():
     assert judge.judge(CALLED_WITH_ITS_OWN_RESULTS) is None
     early = functools.partial(off_from, 3)
     assert judge.judge(CALLED_WITH_ITS_OWN_RESULTS, early) is not None
+
+
+def detaches(function):
+    """A compiler that loses the history of what a call gives."""
+
+    def run(*args):
+        given = function(*args)
+        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+def copies(function):
+    """A compiler whose results share no memory with anything."""
+
+    def run(*args):
+        given = function(*args)
+        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, given)
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+def writes_copies(function):
+    """A compiler that loses what a call writes to its arguments."""
+
+    def run(*args):
+        return function(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+def calls_twice(function):
+    """A compiler that runs a function once more, to see what it does."""
+
+    def run(*args):
+        with contextlib.suppress(Exception):
+            function(*args)
+        return function(*args)
+
+    return function if isinstance(function, torch.nn.Module) else run
+
+
+@pytest.mark.parametrize("compiler", [detaches, copies, writes_copies, calls_twice])
+def test_faults_with_tensors_are_found(compiler):
+    assert any(judged_tensors(PROGRAMS, compiler)), f"none of {PROGRAMS} programs noticed"
+
+
+def test_plain_tensors_have_no_findings():
+    assert not any(judged_tensors(60, judge.plain))
+
+
+def judged_tensors(count, compiler):
+    """What is said of programs over tensors, in a worker: PyTorch alone dies of some."""
+
+    def step(number):
+        return judge.judge(tensor_programs.make_program(f"self:{number}"), compiler)
+
+    with contextlib.closing(pool.Pool(step, 1)) as workers:
+        for _, said, _ in workers.run(range(count)):
+            yield said
 
 
 def test_the_same_seed_makes_the_same_program():

@@ -25,9 +25,13 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-5
 PLAIN = (int, str, bytes, bool, bytearray, range, slice, decimal.Decimal, fractions.Fraction)
 PLAIN += (datetime.date, datetime.timedelta, torch.dtype, torch.device, array.array, complex)
 VALUES = (numpy.generic, decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta)
-# Addresses, names of nodes of autograd, which a compiled graph has one of, and which tensor it was
+# Addresses, names of nodes of autograd, of which a compiled graph has few, and which tensor it was
 # that autograd finds written.
-UNSTABLE = re.compile(r"0x[0-9a-f]+|grad_fn=<\w+>|(?<=by an inplace operation: ).*", re.DOTALL)
+UNSTABLE = re.compile(
+    r"0x[0-9a-f]+|grad_fn=<\w+>|(?<=by an inplace operation: ).*|Function \w+(?= returned an invalid)|"
+    r"Output \d+ of \w+(?= is a view)",
+    re.DOTALL,
+)
 
 
 def text_of(value):
@@ -59,6 +63,8 @@ def near(a, b):
 class Observer:
     """Turns values into nests of tuples, with who is whom and who shares memory with whom."""
 
+    sees_strides = True
+
     def __init__(self):
         self.seen = {}
         self.storages = {}
@@ -76,7 +82,8 @@ class Observer:
         if isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
             return "fixed", value.__name__
         self.seen[id(value)] = len(self.seen), value
-        return kind.__name__, self.content(value), self.attributes(value)
+        name = "function" if kind.__name__ == "Compiled" else kind.__name__
+        return name, self.content(value), self.attributes(value)
 
     def content(self, value):
         if isinstance(value, torch.Tensor):
@@ -134,7 +141,9 @@ class Observer:
             str(value.dtype),
             tuple(value.shape),
             # Of a dimension of one element no stride says anything.
-            tuple(s for s, n in zip(value.stride(), value.shape, strict=True) if n != 1),
+            tuple(s for s, n in zip(value.stride(), value.shape, strict=True) if n != 1)
+            if self.sees_strides
+            else (),
             value.requires_grad,
             alias,
             Numbers(plain.reshape(-1).tolist()),

@@ -12,7 +12,11 @@ from fuzz.run import Fuzzer
 
 
 def make(backend: str | None, only: tuple[str, ...], seed: str) -> str:
-    text = make_program(seed, only)
+    return with_backend(make_program(seed, only), backend)
+
+
+def with_backend(text: str, backend: str | None) -> str:
+    """The program, compiled by this one for all; None: by its own."""
     if backend is None:
         return text
     lines = text.splitlines()

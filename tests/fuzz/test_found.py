@@ -52,6 +52,10 @@ def one_element_a_channel(x):
     return [out, mean, variance]
 
 
+def spread_of_equal_values(x):
+    return [aten.std.dim(x, [0])]
+
+
 def norms_of_high_order(x):
     return [aten.linalg_vector_norm.default(x[:1], 300, [0])]
 
@@ -226,6 +230,7 @@ FOUND = (
     (draws_into_turned_memory, SINGLE, "sliced"),
     (one_element_a_channel, SINGLE, "plain"),
     (norms_of_high_order, SINGLE, "plain"),
+    (spread_of_equal_values, SINGLE, "expanded"),
     (distances_of_many_rows, SINGLE, "plain"),
     (slopes_of_one_number, SINGLE, "plain"),
     (products_of_complex_infinities, COMPLEX, "plain"),

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = 400
+TENSORS = {"own": 1000, "torch": 30}
 GRAPHS = {"reference": 150, "cpu_onednn": 150, "opencl": 25}
 SEED = 15
 
@@ -40,3 +41,8 @@ def test_graphs(plugin):
 
 def test_programs():
     fuzz("programs", "--count", str(PROGRAMS))
+
+
+@pytest.mark.parametrize("door", TENSORS)
+def test_tensors(door):
+    fuzz("tensors", "--door", door, "--count", str(TENSORS[door]))
