@@ -25,9 +25,9 @@ CONSTANTS = {
 Row = tuple[int, str, tuple[str, ...]]
 
 
-def _rows(*rows: str | tuple[int, str] | Row) -> list[Row]:
+def rows(*given: str | tuple[int, str] | Row) -> list[Row]:
     out: list[Row] = []
-    for row in rows:
+    for row in given:
         if isinstance(row, str):
             out.append((4, row, ()))
         elif len(row) == 2:
@@ -38,7 +38,7 @@ def _rows(*rows: str | tuple[int, str] | Row) -> list[Row]:
 
 
 COMPOSITES: dict[str, list[Row]] = {
-    "T": _rows(
+    "T": rows(
         "({T} + {T})",
         "({T} * {F})",
         "({T} - {I})",
@@ -91,10 +91,8 @@ COMPOSITES: dict[str, list[Row]] = {
         (1, "Pair({T}, {I}).left", ("Pair",)),
         (1, "dataclasses.replace(Config({I}), items=[{T}]).items[0]", ("Config",)),
     ),
-    "O": _rows(
-        "({T} * 1)", "{T}.clone()", "({T} + 0).view(-1)", "torch.empty_like({T}).fill_({F})"
-    ),
-    "I": _rows(
+    "O": rows("({T} * 1)", "{T}.clone()", "({T} + 0).view(-1)", "torch.empty_like({T}).fill_({F})"),
+    "I": rows(
         "({I} + {I})",
         "({I} * 2 - {I})",
         "({I} if {B} else {I})",
@@ -120,7 +118,7 @@ COMPOSITES: dict[str, list[Row]] = {
         (1, "len(count_up({I} % 4).__class__.__name__)", ("count_up",)),
         (1, "sum(count_up({I} % 4))", ("count_up",)),
     ),
-    "F": _rows(
+    "F": rows(
         "float({I})",
         "({F} * 0.5)",
         "({F} + {I})",
@@ -132,7 +130,7 @@ COMPOSITES: dict[str, list[Row]] = {
         (1, "float({T}.mean())"),
         (1, "round({F}, 1)"),
     ),
-    "B": _rows(
+    "B": rows(
         "({I} > {I})",
         "({F} < {F})",
         "(not {B})",
@@ -155,7 +153,7 @@ COMPOSITES: dict[str, list[Row]] = {
         (1, "({A} in ({A}, {A}))"),
         (1, "({A} in [{A}])"),
     ),
-    "S": _rows(
+    "S": rows(
         "str({I})",
         "'%s-%s' % ({I}, {B})",
         (2, 'f"{{({I})}}|"'),
@@ -168,7 +166,7 @@ COMPOSITES: dict[str, list[Row]] = {
         (2, "'%s:%d' % ({S}, {I})"),
         (1, "'{{}}'.format({F})"),
     ),
-    "L": _rows(
+    "L": rows(
         "[{I}, {I}]",
         "range({I} % 5)",
         "[i * {I} for i in {L}]",

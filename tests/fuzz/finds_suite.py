@@ -22,6 +22,7 @@ from fuzz import (
     program_fuzzer,
     run,
     shrink,
+    tensor_fuzzer,
     tensor_programs,
 )
 from fuzz.judge import Finding
@@ -163,14 +164,9 @@ def test_plain_tensors_have_no_findings():
 
 
 def judged_tensors(count, compiler):
-    """What is said of programs over tensors, in a worker: PyTorch alone dies of some."""
-
-    def step(number):
-        return judge.judge(tensor_programs.make_program(f"self:{number}"), compiler)
-
-    with contextlib.closing(pool.Pool(step, 1)) as workers:
-        for _, said, _ in workers.run(range(count)):
-            yield said
+    return in_worker(
+        lambda i: tensor_fuzzer.judge(tensor_programs.make_program(f"self:{i}"), compiler), count
+    )
 
 
 def test_the_same_seed_makes_the_same_program():
@@ -256,11 +252,14 @@ def test_eager_has_no_findings():
 
 
 def judged(count, compiler):
-    """What is said of graphs, in a worker: some kernels of PyTorch die of sizes that they get."""
+    return in_worker(
+        lambda i: graph_fuzzer.judge(graph_fuzzer.make("reference", (), f"self:{i}"), compiler),
+        count,
+    )
 
-    def step(number):
-        return graph_fuzzer.judge(graph_fuzzer.make("reference", (), f"self:{number}"), compiler)
 
+def in_worker(step, count):
+    """What is said of each number: PyTorch alone dies of some programs and sizes."""
     with contextlib.closing(pool.Pool(step, 1)) as workers:
         for _, said, _ in workers.run(range(count)):
             yield said

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from fuzz import observe
+from fuzz.expressions import FORMATTER, Row
 from fuzz.programs import IMPORTS
-from fuzz.tensor_texts import DEFINITIONS, KINDS, MANAGERS, Row
+from fuzz.tensor_texts import DEFINITIONS, KINDS, MANAGERS
 
 BACKENDS = ("eager",) * 10 + ("reference",) * 4 + ("cpu_onednn",) * 5 + ("opencl",)
 PLUGINS = ("reference", "reference", "cpu_onednn")
@@ -60,11 +61,10 @@ def fits(value: torch.Tensor, letter: str, like: torch.Tensor | None) -> bool:
 
 
 class Block:
-    """Lines of one indentation, and the names that they may use."""
+    """The names that lines of one indentation may use."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
-        self.lines: list[str] = []
 
 
 class Writer:
@@ -111,7 +111,7 @@ class Writer:
     def fill(self, block: Block, text: str) -> str | None:
         """The text with its holes filled, or None where nothing fits."""
         out, last = "", None
-        for literal, hole, _, _ in observe_format(text):
+        for literal, hole, _, _ in FORMATTER.parse(text):
             out += literal
             if hole is None:
                 continue
@@ -157,22 +157,20 @@ class Writer:
             return [filled]
         return ["pass"]
 
-    def inner(self, block: Block, count: int) -> list[str]:
-        """Statements whose names end with them."""
+    def inner(self, block: Block, count: int) -> tuple[list[str], Block]:
+        """Statements whose names end with them, and the block that has these."""
         inside = Block(list(block.names))
         lines: list[str] = []
         for _ in range(count):
             lines += self.simple(inside)
-        block.lines = []
-        self.last_inside = inside
-        return ["    " + line for line in lines]
+        return ["    " + line for line in lines], inside
 
     def manage(self, block: Block) -> list[str]:
         manager = self.rng.choice(MANAGERS)
         with contextlib.ExitStack() as stack:
             stack.enter_context(eval(manager, self.space))
-            lines = self.inner(block, self.rng.randint(1, 3))
-        block.names = self.last_inside.names  # a with block is no scope
+            lines, inside = self.inner(block, self.rng.randint(1, 3))
+        block.names = inside.names  # a with block is no scope
         return [f"with {manager}:", *lines]
 
     def branch(self, block: Block) -> list[str]:
@@ -188,13 +186,12 @@ class Writer:
             holds = bool(eval(condition, self.space))
         except Exception:
             return ["pass"]
-        lines = self.inner(block, self.rng.randint(1, 2))
+        lines, _ = self.inner(block, self.rng.randint(1, 2))
         return [f"if {condition}:", *lines] if holds else [f"if not {condition}:", *lines]
 
     def loop(self, block: Block) -> list[str]:
-        lines = self.inner(block, self.rng.randint(1, 3))
-        text = "\n".join(["for i in range(2):", *lines])
-        return text.splitlines()
+        lines, _ = self.inner(block, self.rng.randint(1, 3))
+        return ["for i in range(2):", *lines]
 
     def function(self, block: Block) -> list[str]:
         given = self.fill(block, "{F}")
@@ -203,9 +200,9 @@ class Writer:
         function, parameter = self.name("inner"), self.name("p")
         self.space[parameter] = self.space[given]
         block.names.append(parameter)
-        lines = self.inner(block, self.rng.randint(1, 4))
+        lines, inside = self.inner(block, self.rng.randint(1, 4))
         block.names.remove(parameter)
-        result = self.fill(self.last_inside, "{F}")
+        result = self.fill(inside, "{F}")
         text = [f"def {function}({parameter}):", *lines, f"    return {result}"]
         new = self.name("v")
         # What a transformation wraps is nobody's behind it.
@@ -321,12 +318,6 @@ class Writer:
             "call(backward, out, 0, True)", f"call(twice, out, {name})", "call(poke, out, 0)",
         ))  # fmt: skip
         return [f"yield {text}, out, {shown}"]
-
-
-def observe_format(text: str) -> Any:
-    import string
-
-    return string.Formatter().parse(text)
 
 
 IMPORTED: dict[str, Any] = {}

@@ -7,16 +7,10 @@ number, M: the mode of an argument. ``@`` is a new name.
 
 from __future__ import annotations
 
-# (weight, text, definitions)
-Row = tuple[int, str, tuple[str, ...]]
+from fuzz.definitions import DEFINITIONS as OF_PROGRAMS
+from fuzz.expressions import rows
 
-
-def _rows(*rows: str | tuple[int, str] | Row) -> list[Row]:
-    padded = [(4, row, ()) if isinstance(row, str) else (*row, ()) for row in rows]
-    return [(row[0], row[1], row[2]) for row in padded]
-
-
-VALUES = _rows(
+VALUES = rows(
     "@ = {F} + {S}",
     "@ = {F} * {S}",
     "@ = {F} * {C}",
@@ -68,7 +62,7 @@ VALUES = _rows(
     (1, "@ = copy.copy({F})"),
     (1, "@ = copy.deepcopy({F}.detach())"),
 )
-VIEWS = _rows(
+VIEWS = rows(
     "@ = {F}.t()",
     "@ = {F}[0]",
     "@ = {F}[:, 1:]",
@@ -115,7 +109,7 @@ VIEWS = _rows(
     (1, "@ = torch.as_tensor({F})"),
     (1, "@ = {F}"),
 )
-MAKES = _rows(
+MAKES = rows(
     "@ = torch.ones(3, requires_grad=True)",
     "@ = torch.full((2, 3), {C}, requires_grad={M})",
     "@ = torch.zeros_like({F})",
@@ -135,7 +129,7 @@ MAKES = _rows(
     (1, "@ = torch.from_numpy({F}.detach().numpy())"),
     (1, "@ = torch.asarray({F}.detach().numpy())"),
 )
-WRITES = _rows(
+WRITES = rows(
     "{W}.add_({S})",
     "{W}.mul_({C})",
     "{W} += {C}",
@@ -184,7 +178,7 @@ WRITES = _rows(
     (1, "torch.nn.functional.relu({W}, inplace=True)"),
     (1, "torch.nn.functional.dropout({W}, 0.0, inplace=True)"),
 )
-GRADIENTS = _rows(
+GRADIENTS = rows(
     "{R}.sum().backward()",
     "{R}.sum().backward(retain_graph=True)",
     "{R}.sin().sum().backward(retain_graph=True, create_graph={M})",
@@ -217,7 +211,7 @@ GRADIENTS = _rows(
     (2, "torch.optim.Adam([{L}], lr=0.5).zero_grad()"),
     (2, "torch.autograd.forward_ad.make_dual({F}, {S})"),
 )
-FACTS = _rows(
+FACTS = rows(
     "facts.append({T}.requires_grad)",
     "facts.append({T}.is_leaf)",
     "facts.append({T}.grad_fn is None)",
@@ -248,7 +242,7 @@ FACTS = _rows(
     (2, "facts.append(str({T}.dtype))"),
     (2, "facts.append({T}.element_size() * {T}.numel())"),
 )
-CALLS = _rows(
+CALLS = rows(
     (3, "@ = Doubled.apply({F})", ("Doubled",)),
     (3, "@, _ = Halves.apply({F}, {C})", ("Halves",)),
     (3, "@ = Written.apply({W})", ("Written",)),
@@ -301,11 +295,7 @@ DEFINITIONS: dict[str, str] = {
         "            log.append((name, tuple(gradient.shape), float(gradient.sum())))\n    return hook"
     ),
     "broken": "broken = torch_backplane.disable(lambda: None)",
-    "Doubled": (
-        "class Doubled(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n"
-        "        ctx.save_for_backward(t)\n        return t * 2\n    @staticmethod\n"
-        "    def backward(ctx, g):\n        (t,) = ctx.saved_tensors\n        return g * (2 + t)"
-    ),
+    "Doubled": OF_PROGRAMS["Doubled"],
     "Halves": (
         "class Halves(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t, k):\n"
         "        ctx.k = k\n        ctx.set_materialize_grads(False)\n"
