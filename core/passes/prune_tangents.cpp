@@ -49,8 +49,6 @@ class Needs {
     return ir::has_effects(node) ||
            std::ranges::any_of(node.results, [&](ValueId v) { return v != kNone && is_read_[v]; });
   }
-
- private:
   Reach reach_of(const ir::Node& node) const {
     Reach reach = Reach::kFree;
     for (const ValueId operand : node.operands)
@@ -58,6 +56,7 @@ class Needs {
     return reach;
   }
 
+ private:
   std::vector<Reach> reach_;
   std::vector<bool> is_read_;
 };
@@ -167,11 +166,27 @@ Result<PrunedBackward> prune_tangents(const ir::Graph& backward, const std::vect
   return Pruning(backward, absent).run();
 }
 
-std::vector<bool> inputs_read(const ir::Graph& backward, const std::vector<bool>& absent) {
+InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent) {
   const Needs needs(backward, absent);
-  std::vector<bool> out;
-  for (const ValueId v : backward.inputs) out.push_back(needs.is_read(v));
-  return out;
+  // What a tangent has no part in is computed for its readers.
+  std::vector<bool> is_left(backward.values.size());
+  for (auto node = backward.nodes.rbegin(); node != backward.nodes.rend(); ++node) {
+    const Reach reach = needs.reach_of(*node);
+    const bool is_for_left =
+        reach == Reach::kAbsent ||
+        (reach == Reach::kFree && std::ranges::any_of(node->results, [&](ValueId v) {
+           return v != kNone && is_left[v];
+         }));
+    if (!is_for_left) continue;
+    for (const ValueId operand : node->operands)
+      if (operand != kNone) is_left[operand] = true;
+  }
+  InputUses uses;
+  for (const ValueId v : backward.inputs) {
+    uses.is_read.push_back(needs.is_read(v));
+    uses.is_left.push_back(is_left[v]);
+  }
+  return uses;
 }
 
 }  // namespace backplane::passes

@@ -17,8 +17,14 @@ struct PrunedBackward {
 // what is given, it is zeros. `absent`: by tangent, which are the last inputs.
 Result<PrunedBackward> prune_tangents(const ir::Graph& backward, const std::vector<bool>& absent);
 
-// By input of the whole backward: it is one of the pruned one. A tangent that is given always is, a
-// saved value where something reads it.
-std::vector<bool> inputs_read(const ir::Graph& backward, const std::vector<bool>& absent);
+// By input of the whole backward.
+struct InputUses {
+  // It is one of the pruned one. A tangent that is given always is, a saved value where something
+  // reads it.
+  std::vector<bool> is_read;
+  // Something reads it that none of the given tangents reaches, but an absent one.
+  std::vector<bool> is_left;
+};
+InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent);
 
 }  // namespace backplane::passes

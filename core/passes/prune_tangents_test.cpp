@@ -40,8 +40,31 @@ TEST(PruneTangents, WhatOnlyAbsentOnesReachIsNotComputed) {
 TEST(PruneTangents, WhatIsSavedForAbsentOnesIsNotRead) {
   const auto whole = ir::parse(kBackward);
   ASSERT_TRUE(whole.ok());
-  EXPECT_EQ(inputs_read(*whole, {true, false}), (std::vector<bool>{false, false, true}));
-  EXPECT_EQ(inputs_read(*whole, {false, true}), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(input_uses(*whole, {true, false}).is_read, (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(input_uses(*whole, {false, true}).is_read, (std::vector<bool>{true, true, false}));
+}
+
+TEST(PruneTangents, WhatOnlyAbsentOnesReachLeavesWhatItReads) {
+  const auto whole = ir::parse(kBackward);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_TRUE(input_uses(*whole, {true, false}).is_left[0]);
+  EXPECT_FALSE(input_uses(*whole, {false, true}).is_left[0]);
+}
+
+TEST(PruneTangents, WhatBothReachLeavesNothing) {
+  const auto whole = ir::parse(
+      R"(graph @g(%saved: f32[3], %other: f32[3], %t: f32[3], %u: f32[3]) -> (f32[3]) {
+  %e = aten.exp(%other) : f32[3]
+  %a = aten.mul.Tensor(%t, %e) : f32[3]
+  %b = aten.add.Tensor(%a, %u) : f32[3]
+  %c = aten.mul.Tensor(%b, %saved) : f32[3]
+  return %c
+}
+)");
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  const InputUses uses = input_uses(*whole, {true, false});
+  EXPECT_FALSE(uses.is_left[0]);
+  EXPECT_TRUE(uses.is_left[1]) << "an absent one reads what is computed of it";
 }
 
 TEST(PruneTangents, AllGivenIsTheWhole) {

@@ -159,6 +159,36 @@ def test_hooks_of_a_leaf_are_not_called_for_another_part() -> None:
     same(two_parts, leaf, leaf, check=check)
 
 
+def test_a_result_whose_gradient_is_zeros_alone() -> None:
+    def program(x: T) -> tuple[T, T]:
+        y = x.sgn()
+        return y, y.sum()
+
+    def check(function: Callable[..., Any], x: T) -> list[T | None]:
+        y, total = function(x)
+        return [
+            *torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True, allow_unused=True),
+            *torch.autograd.grad(total, x, allow_unused=True),
+        ]
+
+    same(program, leaf, check=check)
+
+
+def test_what_was_saved_for_results_goes_with_the_first_that_comes_by() -> None:
+    def program(x: T) -> tuple[T, T]:
+        y = (x.sin() * x.exp()).cos()
+        return y, y.square().sum()
+
+    def check(function: Callable[..., Any], x: T) -> T | None:
+        y, loss = function(x)
+        loss.backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            y.sum().backward()
+        return x.grad
+
+    same(program, leaf, check=check)
+
+
 def test_a_written_result_that_nobody_has_saved_for_this() -> None:
     def check(function: Callable[[T], Any], x: T) -> T | None:
         first, _ = function(x)

@@ -42,7 +42,7 @@ struct Signature {
   std::vector<SavedSource> saved;
   std::vector<Watched> watched;
   std::uint32_t tangent_count = 0;
-  std::vector<std::vector<std::uint32_t>> tangents_of_gradient;  // what each depends on
+  std::vector<std::vector<std::uint32_t>> tangents_of_gradient;  // whose outputs it is behind
   std::vector<std::uint32_t>
       gradients;  // inputs of the forward that get one, in the backward's order
   // Parts of the backward that have no tangent and no gradient in common are nodes of their own in
@@ -68,6 +68,12 @@ struct SizeRecord {
   std::shared_ptr<const record::ProgramTape> program;  // for a second differentiation
 };
 
+// By saved value, where some tangents are absent.
+struct SavedUses {
+  std::vector<bool> is_read;  // for those that are given
+  std::vector<bool> is_left;  // for absent ones, by what none of the given reaches
+};
+
 class CutProgram {
  public:
   virtual ~CutProgram() = default;
@@ -80,10 +86,11 @@ class CutProgram {
   // saved for such alone may be undefined too. Gradients that come of such alone are undefined.
   virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                                    const SizeRecord& sizes) = 0;
-  // By saved value: the backward reads it where these tangents are absent. As in eager mode, what
-  // is saved for outputs that nobody differentiates may have been written since.
-  virtual std::vector<bool> saved_read([[maybe_unused]] const std::vector<bool>& absent) {
-    return std::vector<bool>(signature.saved.size(), true);
+  // As in eager mode, what is saved for outputs that nobody differentiates may have been written
+  // since.
+  virtual SavedUses saved_uses([[maybe_unused]] const std::vector<bool>& absent) {
+    return {std::vector<bool>(signature.saved.size(), true),
+            std::vector<bool>(signature.saved.size(), false)};
   }
   // The program run by PyTorch, whose autograd then knows its history. Where it is repeatable.
   virtual std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) = 0;

@@ -149,12 +149,19 @@ bool Joint::check_watched(const variable_list& tangents) const {
   return is_written;
 }
 
+namespace {
+
+std::vector<bool> flipped(std::vector<bool> flags) {
+  flags.flip();
+  return flags;
+}
+
+}  // namespace
+
 std::vector<bool> Joint::saved_read(const std::vector<bool>& is_given) const {
   if (std::ranges::find(is_given, false) == is_given.end())
     return std::vector<bool>(program_->signature.saved.size(), true);
-  std::vector<bool> absent = is_given;
-  absent.flip();
-  return program_->saved_read(absent);
+  return program_->saved_uses(flipped(is_given)).is_read;
 }
 
 std::vector<bool> Joint::read_for(std::size_t tangent) const {
@@ -163,8 +170,8 @@ std::vector<bool> Joint::read_for(std::size_t tangent) const {
   return saved_read(is_given);
 }
 
-// As in eager mode: a part of the graph that no backward has come to keeps what it has saved, also
-// where another part has saved the same.
+// As in eager mode: what no backward has come to keeps what it has saved, also where something else
+// has saved the same.
 void Joint::note_given(const std::vector<bool>& is_given) {
   if (is_spent_) return;
   if (was_given_.empty() && std::ranges::find(is_given, false) == is_given.end()) {
@@ -174,12 +181,7 @@ void Joint::note_given(const std::vector<bool>& is_given) {
   was_given_.resize(is_given.size());
   for (std::size_t t = 0; t < is_given.size(); ++t) was_given_[t] = was_given_[t] || is_given[t];
   is_spent_ = std::ranges::find(was_given_, false) == was_given_.end();
-  is_left_.assign(saved_.size(), false);
-  for (std::size_t t = 0; t < is_given.size(); ++t) {
-    if (was_given_[t]) continue;
-    const std::vector<bool> is_read = read_for(t);
-    for (std::size_t i = 0; i < is_left_.size(); ++i) is_left_[i] = is_left_[i] || is_read[i];
-  }
+  is_left_ = program_->saved_uses(flipped(was_given_)).is_left;
 }
 
 // What one of them reads may still be there, for others.
@@ -197,7 +199,7 @@ void Joint::release_read() {
   if (!is_spent_ && is_left_.empty()) return;
   for (std::size_t i = 0; i < saved_.size(); ++i)
     if (!is_left(i)) saved_[i].reset_data();
-  if (!is_spent_) return;
+  if (!is_spent_ && std::ranges::find(is_left_, true) != is_left_.end()) return;
   held_.clear();
   before_.clear();
 }

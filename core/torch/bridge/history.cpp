@@ -1,6 +1,5 @@
 #include "core/torch/bridge/history.h"
 
-#include <unordered_set>
 #include <vector>
 
 namespace backplane::bridge {
@@ -9,19 +8,20 @@ namespace impl = torch::autograd::impl;
 using torch::autograd::CreationMeta;
 using torch::autograd::Node;
 
-bool leads_to(const Node* from, const Node* wanted) {
+Nodes nodes_behind(const Node* from) {
   std::vector<const Node*> pending{from};
-  std::unordered_set<const Node*> seen;
+  Nodes seen;
   while (!pending.empty()) {
     const Node* node = pending.back();
     pending.pop_back();
     if (!node || !seen.insert(node).second) continue;
-    if (node == wanted) return true;
     for (const torch::autograd::Edge& edge : node->next_edges())
       pending.push_back(edge.function.get());
   }
-  return false;
+  return seen;
 }
+
+bool leads_to(const Node* from, const Node* wanted) { return nodes_behind(from).contains(wanted); }
 
 bool leads_to(const at::Tensor& part, const at::Tensor& whole) {
   return part.is_same(whole) ||

@@ -5,8 +5,13 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <unordered_set>
+
 namespace backplane::bridge {
 
+using Nodes = std::unordered_set<const torch::autograd::Node*>;
+// All that a gradient that comes to `from` comes to, itself as well.
+Nodes nodes_behind(const torch::autograd::Node* from);
 // Whether a gradient that comes to `from` comes to `wanted`.
 bool leads_to(const torch::autograd::Node* from, const torch::autograd::Node* wanted);
 // Whether a gradient of `part` comes to `whole`. It does not through a view that was made where

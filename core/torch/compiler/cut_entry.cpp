@@ -259,26 +259,6 @@ std::vector<std::vector<std::uint32_t>> tangents_by_output(const record::Recorde
   return out;
 }
 
-// For the gradient at each of these positions among the graph's outputs: the tangents that it
-// depends on.
-std::vector<std::vector<std::uint32_t>> tangents_of(const record::Recorded& recorded,
-                                                    std::span<const std::uint32_t> positions) {
-  const ir::Graph& graph = recorded.graph;
-  std::vector<std::vector<std::uint32_t>> out(positions.size());
-  for (std::size_t i = recorded.border.argument_count; i < graph.inputs.size(); ++i) {
-    std::vector<bool> depends(graph.values.size());
-    depends[graph.inputs[i]] = true;
-    for (const ir::Node& node : graph.nodes)
-      if (std::ranges::any_of(node.operands,
-                              [&](ir::ValueId v) { return v != ir::kNone && depends[v]; }))
-        for (const ir::ValueId result : node.results) depends[result] = true;
-    for (std::size_t g = 0; g < positions.size(); ++g)
-      if (depends[graph.outputs[positions[g]]])
-        out[g].push_back(static_cast<std::uint32_t>(i - recorded.border.argument_count));
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string role_name(runtime::Role role) {
@@ -396,23 +376,21 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   signature.is_repeatable = !recorded.draws;
   signature.draws = recorded.draws;
   signature.draws_on_device = recorded.draws && recorded.placement.device.has_value();
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> gradients;  // graph output, input
+  std::vector<const record::ArgumentInfo*> with_gradient;
   for (std::uint32_t i = 0; i < recorded.arguments.size(); ++i) {
     const record::ArgumentInfo& info = recorded.arguments[i];
     if (signature.argument_of_input[info.graph_input] != kAbsent) continue;
     signature.argument_of_input[info.graph_input] = i;
-    if (info.gradient != kAbsent) gradients.emplace_back(info.gradient, info.graph_input);
+    if (info.gradient != kAbsent) with_gradient.push_back(&info);
     if (info.is_mutated) signature.mutated.push_back(info.graph_input);
     if (info.tangent != kAbsent) ++signature.tangent_count;
   }
   signature.is_repeatable = signature.is_repeatable && signature.mutated.empty();
-  std::sort(gradients.begin(), gradients.end());
-  std::vector<std::uint32_t> positions;
-  for (const auto& [position, input] : gradients) {
-    signature.gradients.push_back(input);
-    positions.push_back(position);
+  std::ranges::sort(with_gradient, {}, &record::ArgumentInfo::gradient);
+  for (const record::ArgumentInfo* info : with_gradient) {
+    signature.gradients.push_back(info->graph_input);
+    signature.tangents_of_gradient.push_back(info->reached_by);
   }
-  signature.tangents_of_gradient = tangents_of(recorded, positions);
 
   const auto shown_by = outputs_by_root(recorded, forward);
   signature.copied_outputs.assign(recorded.outputs.size(), false);
@@ -536,7 +514,7 @@ Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> input
     absent.push_back(!inputs[i].defined());
   const bool is_whole = std::ranges::find(absent, true) == absent.end();
   const std::vector<bool> is_read =
-      is_whole ? std::vector<bool>(inputs.size(), true) : inputs_read(absent);
+      is_whole ? std::vector<bool>(inputs.size(), true) : input_uses(absent).is_read;
   std::vector<Argument> arguments;
   arguments.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -555,18 +533,19 @@ Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> input
   return outputs;
 }
 
-std::vector<bool> CutEntry::inputs_read(const std::vector<bool>& absent) {
+passes::InputUses CutEntry::input_uses(const std::vector<bool>& absent) {
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = inputs_read_.try_emplace(absent);
-  if (is_new) found->second = passes::inputs_read(backward_graph_, absent);
+  const auto [found, is_new] = input_uses_.try_emplace(absent);
+  if (is_new) found->second = passes::input_uses(backward_graph_, absent);
   return found->second;
 }
 
-std::vector<bool> CutEntry::saved_read(const std::vector<bool>& absent) {
-  if (!backward_) return StagedProgram::saved_read(absent);
-  std::vector<bool> is_read = inputs_read(absent);
-  is_read.resize(signature.saved.size());
-  return is_read;
+autograd::SavedUses CutEntry::saved_uses(const std::vector<bool>& absent) {
+  if (!backward_) return StagedProgram::saved_uses(absent);
+  passes::InputUses uses = input_uses(absent);
+  uses.is_read.resize(signature.saved.size());
+  uses.is_left.resize(signature.saved.size());
+  return {std::move(uses.is_read), std::move(uses.is_left)};
 }
 
 Result<CutEntry::PartialBackward> CutEntry::partial_backward(const std::vector<bool>& absent) {
@@ -596,7 +575,7 @@ Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bo
         if (is_kept(i)) kept.push_back(flags[i]);
       flags = std::move(kept);
     };
-    const std::vector<bool> is_read = passes::inputs_read(backward_graph_, absent);
+    const std::vector<bool> is_read = passes::input_uses(backward_graph_, absent).is_read;
     keep(placement.inputs, [&](std::size_t i) { return is_read[i]; });
     keep(placement.outputs, [&](std::size_t i) { return made.is_reached[i]; });
   }

@@ -11,6 +11,7 @@
 
 #include "core/base/status.h"
 #include "core/partition/joint_cut.h"
+#include "core/passes/prune_tangents.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/record/recorder.h"
@@ -54,7 +55,7 @@ class CutEntry final : public StagedProgram {
                                           const autograd::SizeRecord& sizes) override;
   Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                            const autograd::SizeRecord& sizes) override;
-  std::vector<bool> saved_read(const std::vector<bool>& absent) override;
+  autograd::SavedUses saved_uses(const std::vector<bool>& absent) override;
   std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) override {
     return eager_(arguments);
   }
@@ -69,7 +70,7 @@ class CutEntry final : public StagedProgram {
   };
 
   explicit CutEntry(const CutOptions& options) : options_(options) {}
-  std::vector<bool> inputs_read(const std::vector<bool>& absent);
+  passes::InputUses input_uses(const std::vector<bool>& absent);
   Result<PartialBackward> partial_backward(const std::vector<bool>& absent);
   Result<PartialBackward> compile_partial(const std::vector<bool>& absent) const;
   // `eagerly_saved`: by output of the graph, the tangents that eager mode saves it for.
@@ -90,7 +91,7 @@ class CutEntry final : public StagedProgram {
   record::Placement backward_placement_;
   std::mutex mutex_;  // guards, by the tangents that are absent:
   std::map<std::vector<bool>, PartialBackward> partial_;
-  std::map<std::vector<bool>, std::vector<bool>> inputs_read_;  // of the whole backward
+  std::map<std::vector<bool>, passes::InputUses> input_uses_;  // of the whole backward
 };
 
 // What a recording says of its arguments and outputs, but for what is saved. `forward`: the graph

@@ -564,6 +564,13 @@ class Recording {
       recorded_.program = nullptr;
       return;
     }
+    reached_by_.resize(handed_.size());
+    for (std::uint32_t tangent = 0; tangent < outputs.size(); ++tangent) {
+      const bridge::Nodes behind = bridge::nodes_behind(outputs[tangent].grad_fn().get());
+      for (std::size_t i = 0; i < inputs.size(); ++i)
+        if (behind.contains(torch::autograd::impl::gradient_edge(inputs[i]).function.get()))
+          reached_by_[handed_of_input[i]].push_back(tangent);
+    }
     session_->in_backward = true;
     const std::vector<at::Tensor> gradients =
         torch::autograd::grad(outputs, inputs, tangents, std::nullopt, /*create_graph=*/false,
@@ -617,6 +624,7 @@ class Recording {
       if (h < new_value_tangents_.size()) info.tangent = new_value_tangents_[h];
       if (h < gradients_.size() && gradients_[h] != kNoValue)
         info.gradient = add_output(gradients_[h]);
+      if (h < reached_by_.size()) info.reached_by = reached_by_[h];
     }
     for (const std::size_t handed : handed_of_) recorded_.arguments.push_back(infos[handed]);
 
@@ -679,6 +687,7 @@ class Recording {
   std::vector<ValueNumber> output_values_;         // by output
   std::vector<ValueNumber> new_values_;            // by handed
   std::vector<ValueNumber> gradients_;             // by handed
+  std::vector<std::vector<std::uint32_t>> reached_by_;  // by handed
   std::vector<std::uint32_t> new_value_tangents_;  // by handed
   std::vector<ValueNumber> tangents_;
   std::size_t forward_call_count_ = 0;

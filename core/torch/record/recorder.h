@@ -35,6 +35,9 @@ struct ArgumentInfo {
   bool new_value_requires_grad = false;
   std::uint32_t tangent = kAbsent;   // new_value_requires_grad: position in graph.inputs
   std::uint32_t gradient = kAbsent;  // position in graph.outputs; absent: the gradient is zero
+  // Those of the recording, counted from 0, whose outputs have it in their history. What comes of
+  // them may be zeros that no operator of the graph computes from a tangent.
+  std::vector<std::uint32_t> reached_by;
   std::int64_t storage_offset = 0;   // where it started in its storage
 };
 
