@@ -43,6 +43,7 @@ class Needs {
   }
 
   bool is_absent(ValueId v) const { return reach_[v] == Reach::kAbsent; }
+  bool is_free(ValueId v) const { return reach_[v] == Reach::kFree; }
   bool is_read(ValueId v) const { return is_read_[v]; }
   bool is_computed(const ir::Node& node) const {
     if (reach_of(node) == Reach::kAbsent) return false;
@@ -168,8 +169,9 @@ Result<PrunedBackward> prune_tangents(const ir::Graph& backward, const std::vect
 
 InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent) {
   const Needs needs(backward, absent);
-  // What a tangent has no part in is computed for its readers.
+  // What a tangent has no part in is computed for its readers; as a gradient, for any tangent.
   std::vector<bool> is_left(backward.values.size());
+  for (const ValueId v : backward.outputs) is_left[v] = needs.is_free(v);
   for (auto node = backward.nodes.rbegin(); node != backward.nodes.rend(); ++node) {
     const Reach reach = needs.reach_of(*node);
     const bool is_for_left =

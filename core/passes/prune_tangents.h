@@ -22,7 +22,7 @@ struct InputUses {
   // It is one of the pruned one. A tangent that is given always is, a saved value where something
   // reads it.
   std::vector<bool> is_read;
-  // Something reads it that none of the given tangents reaches, but an absent one.
+  // Something reads it that no given tangent reaches, and that an absent one may want.
   std::vector<bool> is_left;
 };
 InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent);

@@ -67,6 +67,19 @@ TEST(PruneTangents, WhatBothReachLeavesNothing) {
   EXPECT_TRUE(uses.is_left[1]) << "an absent one reads what is computed of it";
 }
 
+TEST(PruneTangents, WhatAGradientOfNoTangentReadsIsLeftForAll) {
+  const auto whole =
+      ir::parse(R"(graph @g(%saved: f32[3], %t: f32[3], %u: f32[3]) -> (f32[3], f32[3]) {
+  %z = aten.zeros_like(%saved) : f32[3]
+  %a = aten.add.Tensor(%t, %u) : f32[3]
+  return %z, %a
+}
+)");
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  EXPECT_TRUE(input_uses(*whole, {true, false}).is_left[0]);
+  EXPECT_TRUE(input_uses(*whole, {true, false}).is_read[0]);
+}
+
 TEST(PruneTangents, AllGivenIsTheWhole) {
   const auto whole = ir::parse(kBackward);
   ASSERT_TRUE(whole.ok());

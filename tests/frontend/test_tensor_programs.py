@@ -174,6 +174,17 @@ def test_a_result_whose_gradient_is_zeros_alone() -> None:
     same(program, leaf, check=check)
 
 
+def test_a_part_whose_gradient_is_zeros_of_what_was_saved() -> None:
+    def program(x: T, y: T) -> tuple[T, T]:
+        return torch.nn.functional.avg_pool1d(x, 2), torch.poisson(y)
+
+    def check(function: Callable[..., Any], x: T, y: T) -> list[T | None]:
+        torch.manual_seed(0)
+        return list(torch.autograd.grad([one.sum() for one in function(x, y)], [x, y]))
+
+    same(program, leaf, leaf, check=check)
+
+
 def test_what_was_saved_for_results_goes_with_the_first_that_comes_by() -> None:
     def program(x: T) -> tuple[T, T]:
         y = (x.sin() * x.exp()).cos()
