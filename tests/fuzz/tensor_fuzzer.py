@@ -11,7 +11,7 @@ from fuzz.judge import Compile, Difference, Finding
 from fuzz.run import Fuzzer
 from fuzz.tensor_programs import make_program
 
-GRADIENT = re.compile(r"\.grad\b|\btwice\(")
+GRADIENT = re.compile(r"\.grad\b|\b(?:twice|between|retained)\b")
 REFUSALS = (
     "modified by an inplace operation",
     "through the graph a second time",

@@ -316,6 +316,7 @@ class Writer:
         text = self.rng.choice((
             "call(backward, out, 0)", "call(backward, out, 0)", "call(backward, out, 1)",
             "call(backward, out, 0, True)", f"call(twice, out, {name})", "call(poke, out, 0)",
+            "call(between, out, 0)", "call(between, out, 1)", "call(retained, out, 0)",
         ))  # fmt: skip
         return [f"yield {text}, out, {shown}"]
 

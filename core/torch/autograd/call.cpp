@@ -22,6 +22,7 @@
 #include "core/runtime/plugin/pack_cache.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/autograd/joint_node.h"
+#include "core/torch/autograd/result_node.h"
 #include "core/torch/bridge/borrowed_tensors.h"
 #include "core/torch/bridge/shared_memory.h"
 #include "core/torch/bridge/writable.h"
@@ -176,11 +177,38 @@ class Call {
       nodes_.push_back(autograd::make_node<JointNode>(joint_, number));
       nodes_.back()->set_next_edges(std::move(edges));
     }
+    if (!signature_.derived.empty()) make_result_nodes();
+  }
+
+  // Before anything is made of them: a node that has been led to gets no more edges.
+  void make_result_nodes() {
+    result_nodes_.resize(signature_.tangent_count);
+    for (const DerivedResult& derived : signature_.derived) {
+      torch::autograd::edge_list edges{edge_to_joint(derived.tangent)};
+      for (const std::uint32_t source : derived.sources)
+        edges.push_back(result_nodes_[source] ? torch::autograd::Edge(result_nodes_[source], 0)
+                                              : edge_to_joint(source));
+      result_nodes_[derived.tangent] = autograd::make_node<ResultNode>(joint_, derived);
+      result_nodes_[derived.tangent]->set_next_edges(std::move(edges));
+    }
+  }
+
+  torch::autograd::Edge edge_to_joint(std::uint32_t tangent) const {
+    const auto first = signature_.node_of_tangent.begin();
+    const auto own = first + tangent;
+    return {nodes_[*own], static_cast<std::uint32_t>(std::count(first, own, *own))};
   }
 
   // In the order of their tangents.
   void give_history(const at::Tensor& tensor) {
-    torch::autograd::set_history(tensor, nodes_[signature_.node_of_tangent[next_tangent_++]]);
+    const std::uint32_t tangent = next_tangent_++;
+    const NodePointer& node = nodes_[signature_.node_of_tangent[tangent]];
+    if (tangent < result_nodes_.size() && result_nodes_[tangent]) {
+      node->add_input_metadata(tensor);
+      torch::autograd::set_history(tensor, result_nodes_[tangent]);
+    } else {
+      torch::autograd::set_history(tensor, node);
+    }
   }
 
   // Before anything is written.
@@ -309,7 +337,8 @@ class Call {
   std::vector<at::Tensor> copies_;
   std::shared_ptr<Joint> joint_;
   c10::SmallVector<NodePointer, 1> nodes_;
-  std::size_t next_tangent_ = 0;
+  std::vector<NodePointer> result_nodes_;  // by tangent; null where it is not derived
+  std::uint32_t next_tangent_ = 0;
 };
 
 }  // namespace

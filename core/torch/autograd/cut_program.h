@@ -35,6 +35,12 @@ struct Watched {
   std::vector<std::uint32_t> saved_for, found_for;  // tangents
 };
 
+// An output that is computed from others.
+struct DerivedResult {
+  std::uint32_t tangent = 0;
+  std::vector<std::uint32_t> sources;  // tangents of those others, all the way
+};
+
 // Equal for all sizes of one structure.
 struct Signature {
   std::vector<record::ArgumentInfo> arguments;   // of the program
@@ -49,6 +55,7 @@ struct Signature {
   // autograd's graph, as in eager mode: who differentiates one does not come by the others.
   std::uint32_t node_count = 1;
   std::vector<std::uint32_t> node_of_tangent, node_of_gradient;
+  std::vector<DerivedResult> derived;  // each behind its sources
   std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
   std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
   // By input of the forward: it makes tensors of it, and not only reads its memory.

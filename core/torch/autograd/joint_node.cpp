@@ -6,12 +6,15 @@
 #include <ATen/ops/alias.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <unordered_set>
+#include <utility>
 
 #include "core/torch/bridge/errors.h"
 
@@ -63,6 +66,51 @@ class DrawAgain {
   }
 
   at::Tensor before_;
+};
+
+// While it lives, a backward gives tensors that it comes by what it is told to, not what has
+// arrived there.
+class Cuts {
+ public:
+  Cuts() = default;
+  ~Cuts() {
+    for (const std::shared_ptr<Cut>& cut : cuts_) cut->is_over = true;
+  }
+  Cuts(const Cuts&) = delete;
+  Cuts& operator=(const Cuts&) = delete;
+
+  // Undefined: nothing goes on from there.
+  void add(const at::Tensor& at, at::Tensor instead) {
+    cuts_.push_back(std::make_shared<Cut>(
+        Cut{static_cast<std::size_t>(at.output_nr()), std::move(instead), {}, false}));
+    if (at.grad_fn()) at.grad_fn()->add_tensor_pre_hook(std::make_unique<Hook>(cuts_.back()));
+  }
+
+  // In the order of `add`; undefined where nothing has.
+  variable_list arrived() const {
+    variable_list out;
+    for (const std::shared_ptr<Cut>& cut : cuts_) out.push_back(cut->arrived);
+    return out;
+  }
+
+ private:
+  struct Cut {
+    std::size_t input;
+    at::Tensor instead, arrived;
+    bool is_over;  // the node may live on, for a backward of what it gave
+  };
+  struct Hook final : torch::autograd::FunctionPreHook {
+    explicit Hook(std::shared_ptr<Cut> shared) : cut(std::move(shared)) {}
+    variable_list operator()(const variable_list& gradients) override {
+      variable_list out = gradients;
+      if (cut->is_over) return out;
+      cut->arrived = std::exchange(out[cut->input], cut->instead);
+      return out;
+    }
+    std::shared_ptr<Cut> cut;
+  };
+
+  std::vector<std::shared_ptr<Cut>> cuts_;
 };
 
 // A gradient becomes its leaf's own: who changes one in place must not change another.
@@ -209,16 +257,32 @@ void Joint::release() {
   release_read();
 }
 
-variable_list Joint::run(variable_list&& tangents, bool releases) {
+std::vector<std::uint32_t> Joint::take_apart(std::uint32_t node) {
+  std::vector<std::uint32_t> taken;
+  if (apart_.empty()) return taken;
+  std::erase_if(apart_, [&, task = torch::autograd::get_current_graph_task_id()](const auto& one) {
+    const bool is_taken =
+        one.first == task && program_->signature.node_of_tangent[one.second] == node;
+    if (is_taken) taken.push_back(one.second);
+    return is_taken;
+  });
+  std::ranges::sort(taken);
+  taken.erase(std::ranges::unique(taken).begin(), taken.end());
+  return taken;
+}
+
+variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool releases) {
+  std::vector<std::uint32_t> apart;
   const bool was_written = [&] {
     const std::lock_guard<std::mutex> lock(mutex_);
+    apart = take_apart(node);
     return check_watched(tangents);
   }();
   std::vector<bool> is_given;
   for (const at::Tensor& tangent : tangents) is_given.push_back(tangent.defined());
   const std::vector<bool> is_read = saved_read(is_given);
-  const bool runs_again =
-      was_written || at::GradMode::is_enabled() || std::ranges::any_of(tangents, is_transformed);
+  const bool runs_again = was_written || !apart.empty() || at::GradMode::is_enabled() ||
+                          std::ranges::any_of(tangents, is_transformed);
   std::vector<at::Tensor> inputs;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -231,7 +295,7 @@ variable_list Joint::run(variable_list&& tangents, bool releases) {
     }
   }
   if (runs_again) {
-    variable_list gradients = differentiate_again(tangents);
+    variable_list gradients = differentiate_again(tangents, apart);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (releases) release_read();
     return gradients;
@@ -328,36 +392,67 @@ variable_list Joint::outputs_again(const std::vector<at::Tensor>& inputs) const 
   return outputs;
 }
 
-variable_list Joint::differentiate_again(const variable_list& tangents) const {
-  if (program_->signature.gradients.empty()) return {};
+Joint::Rerun Joint::run_again() const {
   TORCH_CHECK(!program_->signature.draws_on_device && sizes_->program, kWho,
               ", but this one draws random numbers on a device, so a second run would differ. Take "
               "the gradient of gradients outside of the compiled region.");
-  const bool create_graph = at::GradMode::is_enabled();
   const at::AutoGradMode with_history(true);
   g_second_differentiations.fetch_add(1, std::memory_order_relaxed);
-  std::vector<at::Tensor> inputs;
-  variable_list outputs;
-  {
-    // A transformation around this backward is one of the tangents alone, not of what the program
-    // was given.
-    static constexpr c10::DispatchKeySet kTransformations{
-        c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-        c10::DispatchKey::FuncTorchDynamicLayerBackMode};
-    const c10::impl::ExcludeDispatchKeyGuard outside(kTransformations);
-    inputs = inputs_again();
-    const DrawAgain draw_again(generator_);
-    outputs = outputs_again(inputs);
-  }
+  // A transformation around this backward is one of the tangents alone, not of what the program was
+  // given.
+  static constexpr c10::DispatchKeySet kTransformations{
+      c10::DispatchKey::VmapMode, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+      c10::DispatchKey::FuncTorchDynamicLayerBackMode};
+  const c10::impl::ExcludeDispatchKeyGuard outside(kTransformations);
+  Rerun again;
+  again.inputs = inputs_again();
+  const DrawAgain draw_again(generator_);
+  again.outputs = outputs_again(again.inputs);
+  return again;
+}
+
+variable_list Joint::differentiate_again(const variable_list& tangents,
+                                         std::span<const std::uint32_t> apart) const {
+  if (program_->signature.gradients.empty()) return {};
+  const bool create_graph = at::GradMode::is_enabled();
+  const Rerun again = run_again();
+  Cuts cuts;
+  for (const std::uint32_t result : apart) cuts.add(again.outputs[result], tangents[result]);
+  const at::AutoGradMode with_history(true);
   variable_list wanted, differentiated, given;
-  for (const std::uint32_t input : program_->signature.gradients) wanted.push_back(inputs[input]);
+  for (const std::uint32_t input : program_->signature.gradients)
+    wanted.push_back(again.inputs[input]);
   for (std::size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents[i].defined()) continue;
-    differentiated.push_back(outputs[i]);
+    differentiated.push_back(again.outputs[i]);
     given.push_back(tangents[i]);
   }
   return torch::autograd::grad(differentiated, wanted, given, /*retain_graph=*/true, create_graph,
                                /*allow_unused=*/true);
+}
+
+variable_list Joint::differentiate_results(std::uint32_t tangent, const at::Tensor& given,
+                                           std::span<const std::uint32_t> results) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    variable_list tangents(program_->signature.tangent_count);
+    tangents[tangent] = given;
+    check_watched(tangents);
+    for (const std::uint32_t result : results)
+      apart_.emplace_back(torch::autograd::get_current_graph_task_id(), result);
+  }
+  const bool create_graph = at::GradMode::is_enabled();
+  const Rerun again = run_again();
+  Cuts cuts;
+  variable_list wanted;
+  for (const std::uint32_t result : results) {
+    wanted.push_back(again.outputs[result]);
+    cuts.add(again.outputs[result], {});
+  }
+  const at::AutoGradMode with_history(true);
+  torch::autograd::grad({again.outputs[tangent]}, wanted, {given}, /*retain_graph=*/true,
+                        create_graph, /*allow_unused=*/true);
+  return cuts.arrived();
 }
 
 namespace {
@@ -372,7 +467,7 @@ std::vector<std::uint32_t> those_of(std::uint32_t number, std::span<const std::u
 }  // namespace
 
 JointNode::JointNode(std::shared_ptr<Joint> joint, std::uint32_t number)
-    : joint_(std::move(joint)) {
+    : joint_(std::move(joint)), number_(number) {
   const Signature& signature = joint_->signature();
   if (signature.node_count == 1) return;
   tangents_ = those_of(number, signature.node_of_tangent);
@@ -381,10 +476,10 @@ JointNode::JointNode(std::shared_ptr<Joint> joint, std::uint32_t number)
 
 variable_list JointNode::apply(variable_list&& tangents) {
   const bool releases = releases_.exchange(false);
-  if (joint_->signature().node_count == 1) return joint_->run(std::move(tangents), releases);
+  if (joint_->signature().node_count == 1) return joint_->run(std::move(tangents), number_, releases);
   variable_list all(joint_->signature().tangent_count);
   for (std::size_t i = 0; i < tangents_.size(); ++i) all[tangents_[i]] = std::move(tangents[i]);
-  variable_list every = joint_->run(std::move(all), releases);
+  variable_list every = joint_->run(std::move(all), number_, releases);
   variable_list own;
   own.reserve(gradients_.size());
   for (const std::uint32_t gradient : gradients_) own.push_back(std::move(every[gradient]));

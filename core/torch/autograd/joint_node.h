@@ -34,9 +34,16 @@ class Joint {
   // What `signature.watched` names, once each and in order; undefined: nobody needs to know of it.
   void watch(const at::Tensor& value);
 
-  // All tangents, those of other nodes undefined; gives all gradients. `releases`: saved values go
-  // as they are read.
-  torch::autograd::variable_list run(torch::autograd::variable_list&& tangents, bool releases);
+  // All tangents, those of other nodes undefined; gives all gradients. `node`: which of its nodes
+  // asks. `releases`: saved values go as they are read.
+  torch::autograd::variable_list run(torch::autograd::variable_list&& tangents, std::uint32_t node,
+                                     bool releases);
+  // What comes of an output to these others, by their tangents, as a program that PyTorch runs
+  // again has it; to each not by way of another of them. In the backward that runs, what comes to
+  // them is no longer part of what comes of the output.
+  torch::autograd::variable_list differentiate_results(std::uint32_t tangent,
+                                                       const at::Tensor& given,
+                                                       std::span<const std::uint32_t> results);
   // What runs that keep no graph have read goes.
   void release();
 
@@ -54,8 +61,17 @@ class Joint {
   // it.
   bool check_watched(const torch::autograd::variable_list& tangents) const;
 
+  // Nothing goes past the results `apart` but their own tangents.
   torch::autograd::variable_list differentiate_again(
-      const torch::autograd::variable_list& tangents) const;
+      const torch::autograd::variable_list& tangents,
+      std::span<const std::uint32_t> apart) const;
+  struct Rerun {
+    std::vector<at::Tensor> inputs;
+    torch::autograd::variable_list outputs;  // by tangent
+  };
+  Rerun run_again() const;
+  // The results whose gradients have been asked for apart, in this backward and for this node.
+  std::vector<std::uint32_t> take_apart(std::uint32_t node);
   bool is_written(std::uint32_t input) const;  // by the program
   at::Tensor before_writes(std::uint32_t input) const;
   // The arguments under names of their own; by input of the forward.
@@ -82,6 +98,7 @@ class Joint {
   bool is_left(std::size_t saved) const {
     return !is_spent_ && (is_left_.empty() || is_left_[saved]);
   }
+  std::vector<std::pair<int, std::uint32_t>> apart_;  // autograd's number of a backward, tangent
   // Of runs that keep no graph. Empty: there was none.
   bool is_spent_ = false;        // all tangents were given
   std::vector<bool> was_given_;  // by tangent
@@ -99,6 +116,7 @@ class JointNode final : public torch::autograd::Node {
 
  private:
   std::shared_ptr<Joint> joint_;
+  const std::uint32_t number_;
   // Positions among the joint's; empty for its only node, which has them all.
   std::vector<std::uint32_t> tangents_, gradients_;
   std::atomic<bool> releases_ = false;  // this apply keeps no graph

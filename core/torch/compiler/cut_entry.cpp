@@ -367,6 +367,17 @@ void split_into_nodes(autograd::Signature& signature) {
     signature.node_of_gradient.push_back(reached.empty() ? 0 : nodes[reached.front()]);
 }
 
+std::vector<autograd::DerivedResult> derived_results(const record::Recorded& recorded) {
+  std::vector<autograd::DerivedResult> derived;
+  for (std::uint32_t tangent = 0; tangent < recorded.sources_of_tangent.size(); ++tangent)
+    if (const auto& sources = recorded.sources_of_tangent[tangent]; !sources.empty())
+      derived.push_back({tangent, sources});
+  // Each has more than any of them.
+  std::ranges::stable_sort(
+      derived, {}, [](const autograd::DerivedResult& one) { return one.sources.size(); });
+  return derived;
+}
+
 autograd::Signature signature_of(const record::Recorded& recorded, const ir::Graph& forward) {
   autograd::Signature signature;
   signature.arguments = recorded.arguments;
@@ -403,6 +414,7 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
     signature.copied_outputs[i] = is_input || shown_by.at(root) != i;
   }
   split_into_nodes(signature);
+  signature.derived = derived_results(recorded);
   return signature;
 }
 

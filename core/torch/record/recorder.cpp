@@ -565,11 +565,16 @@ class Recording {
       return;
     }
     reached_by_.resize(handed_.size());
+    recorded_.sources_of_tangent.resize(outputs.size());
     for (std::uint32_t tangent = 0; tangent < outputs.size(); ++tangent) {
-      const bridge::Nodes behind = bridge::nodes_behind(outputs[tangent].grad_fn().get());
+      const torch::autograd::Node* const own = outputs[tangent].grad_fn().get();
+      const bridge::Nodes behind = bridge::nodes_behind(own);
       for (std::size_t i = 0; i < inputs.size(); ++i)
         if (behind.contains(torch::autograd::impl::gradient_edge(inputs[i]).function.get()))
           reached_by_[handed_of_input[i]].push_back(tangent);
+      for (std::uint32_t other = 0; other < outputs.size(); ++other)
+        if (const auto* node = outputs[other].grad_fn().get(); node != own && behind.contains(node))
+          recorded_.sources_of_tangent[tangent].push_back(other);
     }
     session_->in_backward = true;
     const std::vector<at::Tensor> gradients =

@@ -84,6 +84,8 @@ struct Recorded {
   partition::JointBorder border;
   std::vector<ArgumentInfo> arguments;
   std::vector<OutputInfo> outputs;
+  // By tangent: those whose outputs are in the history of its output.
+  std::vector<std::vector<std::uint32_t>> sources_of_tangent;
   bool grad_mode_after = true;        // what the program leaves the thread's grad mode at
   bool draws = false;                 // random numbers
   bool reads_offsets = false;         // holds for the storage offsets of these arguments only
