@@ -176,9 +176,8 @@ InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent)
     const Reach reach = needs.reach_of(*node);
     const bool is_for_left =
         reach == Reach::kAbsent ||
-        (reach == Reach::kFree && std::ranges::any_of(node->results, [&](ValueId v) {
-           return v != kNone && is_left[v];
-         }));
+        (reach == Reach::kFree &&
+         std::ranges::any_of(node->results, [&](ValueId v) { return v != kNone && is_left[v]; }));
     if (!is_for_left) continue;
     for (const ValueId operand : node->operands)
       if (operand != kNone) is_left[operand] = true;

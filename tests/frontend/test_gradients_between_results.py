@@ -158,6 +158,49 @@ def test_the_first_result_is_written_before_it_is_asked() -> None:
     compare(chain, check, torch_backplane.compile(chain, backend="reference"))
 
 
+def returns_a_view_of_an_argument(x: T) -> tuple[T, T]:
+    turned = x.t()
+    return turned.sin().sum(), turned
+
+
+def returns_a_view_of_a_result(x: T) -> tuple[T, T, T]:
+    features = x.sin()
+    flat = features.view(-1)
+    return (flat.exp() + flat).sum(), flat, features
+
+
+def writes_an_argument(x: T) -> tuple[T, T]:
+    x.cos_().mul_(2)
+    return x.square().sum(), x
+
+
+@pytest.mark.parametrize(
+    "program", [returns_a_view_of_an_argument, returns_a_view_of_a_result, writes_an_argument]
+)
+@pytest.mark.parametrize("door", ["own", "torch"])
+def test_other_results_that_one_comes_of(program: Callable[..., Any], door: str) -> None:
+    def check(f: Callable[..., Any], start: T) -> Any:
+        x = start * 1
+        loss, *sources = f(x)
+        found = [
+            torch.autograd.grad(loss + s.square().sum(), [s, start], retain_graph=True)
+            for s in sources
+        ]
+        if not program.__name__.startswith("writes"):
+            found.append(torch.autograd.grad(loss, [*sources, x], retain_graph=True))
+        sources[0].register_hook(lambda g: g * 3)
+        sources[0].retain_grad()
+        loss.backward()
+        return found, sources[0].grad, start.grad
+
+    def compiled() -> Callable[..., Any]:
+        if door == "torch":
+            return torch.compile(program, backend="plugin:reference")
+        return torch_backplane.compile(program, backend="reference")
+
+    compare(program, check, compiled())
+
+
 kept: list[T] = []
 
 

@@ -129,8 +129,10 @@ class Call {
     if (has_node) make_nodes(std::move(generator));
     copy_saved();
     make_own_outputs();
+    make_views(OutputKind::kViewOfOutput);
     if (!signature_.mutated.empty()) write_back();
-    make_views_of_arguments();
+    take_arguments();
+    make_views(OutputKind::kViewOfArgument);
     if (joint_) save();
     if (signature_.grad_mode_after != at::GradMode::is_enabled())
       at::GradMode::set_enabled(signature_.grad_mode_after);
@@ -177,37 +179,29 @@ class Call {
       nodes_.push_back(autograd::make_node<JointNode>(joint_, number));
       nodes_.back()->set_next_edges(std::move(edges));
     }
-    if (!signature_.derived.empty()) make_result_nodes();
-  }
-
-  // Before anything is made of them: a node that has been led to gets no more edges.
-  void make_result_nodes() {
-    result_nodes_.resize(signature_.tangent_count);
-    for (const DerivedResult& derived : signature_.derived) {
-      torch::autograd::edge_list edges{edge_to_joint(derived.tangent)};
-      for (const std::uint32_t source : derived.sources)
-        edges.push_back(result_nodes_[source] ? torch::autograd::Edge(result_nodes_[source], 0)
-                                              : edge_to_joint(source));
-      result_nodes_[derived.tangent] = autograd::make_node<ResultNode>(joint_, derived);
-      result_nodes_[derived.tangent]->set_next_edges(std::move(edges));
-    }
-  }
-
-  torch::autograd::Edge edge_to_joint(std::uint32_t tangent) const {
-    const auto first = signature_.node_of_tangent.begin();
-    const auto own = first + tangent;
-    return {nodes_[*own], static_cast<std::uint32_t>(std::count(first, own, *own))};
+    edges_.reserve(signature_.tangent_count);
   }
 
   // In the order of their tangents.
-  void give_history(const at::Tensor& tensor) {
-    const std::uint32_t tangent = next_tangent_++;
-    const NodePointer& node = nodes_[signature_.node_of_tangent[tangent]];
-    if (tangent < result_nodes_.size() && result_nodes_[tangent]) {
-      node->add_input_metadata(tensor);
-      torch::autograd::set_history(tensor, result_nodes_[tangent]);
-    } else {
-      torch::autograd::set_history(tensor, node);
+  const torch::autograd::Edge& make_edge(const at::Tensor& like) {
+    const NodePointer& node = nodes_[signature_.node_of_tangent[edges_.size()]];
+    return edges_.emplace_back(node, node->add_input_metadata(like));
+  }
+
+  // Each before anything is made of its output: a node that has been led to gets no more edges.
+  void make_result_nodes() {
+    for (const DerivedResult& derived : signature_.derived) {
+      torch::autograd::Edge& edge = edges_[derived.tangent];
+      torch::autograd::edge_list edges{edge};
+      for (const record::GradientSource& source : derived.sources) {
+        if (source.is_view && !outputs_[source.position].defined()) make_view(source.position);
+        edges.push_back(source.is_view ? impl::gradient_edge(outputs_[source.position])
+                                       : edges_[source.position]);
+      }
+      const NodePointer node = autograd::make_node<ResultNode>(joint_, derived);
+      node->set_next_edges(std::move(edges));
+      edge = torch::autograd::Edge(node, node->add_input_metadata(values_[derived.value]));
+      if (derived.output != kAbsent) impl::set_gradient_edge(outputs_[derived.output], edge);
     }
   }
 
@@ -245,11 +239,30 @@ class Call {
       } else {
         continue;
       }
-      if (joint_ && info.tangent != kAbsent) give_history(outputs_[i]);
+      if (joint_ && info.tangent != kAbsent)
+        impl::set_gradient_edge(outputs_[i], make_edge(outputs_[i]));
     }
+    if (!joint_) return;
+    first_written_ = edges_.size();
+    for (const std::uint32_t position : signature_.mutated)
+      if (const record::ArgumentInfo& info = argument_info(position); info.tangent != kAbsent)
+        make_edge(values_[info.new_value]);
+    make_result_nodes();
+  }
+
+  void make_view(std::size_t output) {
+    const OutputInfo& info = sizes_->outputs[output];
+    const bool is_of_argument = info.kind == OutputKind::kViewOfArgument;
+    outputs_[output] = view_of(is_of_argument ? arguments_[info.base] : outputs_[info.base], info);
+  }
+
+  void make_views(OutputKind kind) {
     for (std::size_t i = 0; i < outputs_.size(); ++i)
-      if (const OutputInfo& info = sizes_->outputs[i]; info.kind == OutputKind::kViewOfOutput)
-        outputs_[i] = view_of(outputs_[info.base], info);
+      if (sizes_->outputs[i].kind == kind && !outputs_[i].defined()) make_view(i);
+  }
+
+  const record::ArgumentInfo& argument_info(std::uint32_t input) const {
+    return signature_.arguments[signature_.argument_of_input[input]];
   }
 
   // Whether this output and another one over its memory are both differentiated.
@@ -263,16 +276,25 @@ class Call {
   }
 
   void write_back() {
+    auto edge = edges_.begin() + static_cast<std::ptrdiff_t>(first_written_);
     for (const std::uint32_t position : signature_.mutated) {
-      const record::ArgumentInfo& info =
-          signature_.arguments[signature_.argument_of_input[position]];
+      const record::ArgumentInfo& info = argument_info(position);
       // A name of its own: what is saved must not lead back to its node.
       const at::Tensor value = values_[info.new_value].variable_data();
       at::Tensor target = input(position);
       const bool has_history = joint_ && info.tangent != kAbsent;
-      if (has_history) give_history(value);
       const at::AutoGradMode grad(has_history);
-      if (info.counts_write) {
+      if (has_history && target.is_view()) {
+        impl::set_gradient_edge(value, *edge++);
+        target.copy_(value);
+      } else if (has_history) {
+        {
+          const at::AutoDispatchBelowADInplaceOrView below_autograd;
+          target.copy_(value);
+        }
+        impl::bump_version(target);
+        impl::rebase_history(target, *edge++);
+      } else if (info.counts_write) {
         target.copy_(value);
       } else {
         target.variable_data().copy_(value);
@@ -282,13 +304,10 @@ class Call {
     }
   }
 
-  void make_views_of_arguments() {
-    for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      const OutputInfo& info = sizes_->outputs[i];
-      if (info.kind == OutputKind::kArgument) outputs_[i] = arguments_[info.base];
-      if (info.kind == OutputKind::kViewOfArgument)
-        outputs_[i] = view_of(arguments_[info.base], info);
-    }
+  void take_arguments() {
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+      if (const OutputInfo& info = sizes_->outputs[i]; info.kind == OutputKind::kArgument)
+        outputs_[i] = arguments_[info.base];
   }
 
   void save() {
@@ -337,8 +356,8 @@ class Call {
   std::vector<at::Tensor> copies_;
   std::shared_ptr<Joint> joint_;
   c10::SmallVector<NodePointer, 1> nodes_;
-  std::vector<NodePointer> result_nodes_;  // by tangent; null where it is not derived
-  std::uint32_t next_tangent_ = 0;
+  torch::autograd::edge_list edges_;  // by tangent: what its output's history is
+  std::size_t first_written_ = 0;     // among them: of the first written argument
 };
 
 }  // namespace

@@ -38,7 +38,9 @@ struct Watched {
 // An output that is computed from others.
 struct DerivedResult {
   std::uint32_t tangent = 0;
-  std::vector<std::uint32_t> sources;  // tangents of those others, all the way
+  std::uint32_t output = kAbsent;               // of the program; absent: a written argument
+  std::uint32_t value = 0;                      // its content, among the forward's outputs
+  std::vector<record::GradientSource> sources;  // all the way
 };
 
 // Equal for all sizes of one structure.

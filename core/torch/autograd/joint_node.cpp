@@ -257,22 +257,20 @@ void Joint::release() {
   release_read();
 }
 
-std::vector<std::uint32_t> Joint::take_apart(std::uint32_t node) {
-  std::vector<std::uint32_t> taken;
+std::vector<record::GradientSource> Joint::take_apart(std::uint32_t node) {
+  std::vector<record::GradientSource> taken;
   if (apart_.empty()) return taken;
-  std::erase_if(apart_, [&, task = torch::autograd::get_current_graph_task_id()](const auto& one) {
-    const bool is_taken =
-        one.first == task && program_->signature.node_of_tangent[one.second] == node;
-    if (is_taken) taken.push_back(one.second);
-    return is_taken;
+  const int backward = torch::autograd::get_current_graph_task_id();
+  std::erase_if(apart_, [&](const Apart& one) {
+    if (one.backward != backward || one.node != node) return false;
+    if (std::ranges::find(taken, one.result) == taken.end()) taken.push_back(one.result);
+    return true;
   });
-  std::ranges::sort(taken);
-  taken.erase(std::ranges::unique(taken).begin(), taken.end());
   return taken;
 }
 
 variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool releases) {
-  std::vector<std::uint32_t> apart;
+  std::vector<record::GradientSource> apart;
   const bool was_written = [&] {
     const std::lock_guard<std::mutex> lock(mutex_);
     apart = take_apart(node);
@@ -353,43 +351,38 @@ at::Tensor Joint::before_writes(std::uint32_t input) const {
   return sizes_->program->stand_in(input);
 }
 
-variable_list Joint::outputs_again(const std::vector<at::Tensor>& inputs) const {
+void Joint::make_results_again(Rerun& again) const {
   const Signature& signature = program_->signature;
-  std::vector<at::Tensor> given = inputs;
+  const std::vector<record::OutputInfo>& infos = sizes_->outputs;
+  std::vector<at::Tensor> given = again.inputs;
   for (const std::uint32_t input : signature.mutated) given[input] = given[input].clone();
   Result<std::vector<at::Tensor>> ran = sizes_->program->run(given);
-  variable_list outputs;
   if (ran.ok()) {
-    for (std::size_t i = 0; i < ran->size(); ++i)
-      if (sizes_->outputs[i].tangent != kAbsent) outputs.push_back((*ran)[i]);
-    for (const std::uint32_t input : signature.mutated)
-      if (signature.arguments[signature.argument_of_input[input]].tangent != kAbsent)
-        outputs.push_back(given[input]);
-    return outputs;
-  }
-  // Python knows histories that operators alone do not tell.
-  TORCH_CHECK(signature.is_repeatable, kWho,
-              ", which is not possible here: ", ran.status().message());
-  std::vector<at::Tensor> arguments(arguments_.size());
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::uint32_t input = signature.arguments[i].graph_input;
-    arguments[i] = inputs[input];
-  }
-  const std::vector<c10::IValue> results = program_->run_eagerly(arguments);
-  const std::vector<record::OutputInfo>& infos = sizes_->outputs;
-  for (std::size_t i = 0; i < infos.size(); ++i) {
-    if (infos[i].tangent == kAbsent) continue;
-    if (!infos[i].is_hidden) {
-      outputs.push_back(results[i].toTensor());
-      continue;
+    again.results = std::move(*ran);
+  } else {
+    // Python knows histories that operators alone do not tell.
+    TORCH_CHECK(signature.is_repeatable, kWho,
+                ", which is not possible here: ", ran.status().message());
+    std::vector<at::Tensor> arguments(arguments_.size());
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      arguments[i] = given[signature.arguments[i].graph_input];
+    for (const c10::IValue& result : program_->run_eagerly(arguments))
+      again.results.push_back(result.isTensor() ? result.toTensor() : at::Tensor());
+    again.results.resize(infos.size());
+    for (std::size_t i = 0; i < infos.size(); ++i) {
+      if (!infos[i].is_hidden) continue;
+      const auto part = std::ranges::find_if(infos, [&](const record::OutputInfo& info) {
+        return info.kind == record::OutputKind::kViewOfOutput && info.base == i &&
+               !info.is_detached;
+      });
+      again.results[i] = again.results[static_cast<std::size_t>(part - infos.begin())]._base();
     }
-    const auto part = std::ranges::find_if(infos, [&](const record::OutputInfo& info) {
-      return info.kind == record::OutputKind::kViewOfOutput && info.base == i && !info.is_detached;
-    });
-    outputs.emplace_back(
-        results[static_cast<std::size_t>(part - infos.begin())].toTensor()._base());
   }
-  return outputs;
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].tangent != kAbsent) again.differentiated.push_back(again.results[i]);
+  for (const std::uint32_t input : signature.mutated)
+    if (signature.arguments[signature.argument_of_input[input]].tangent != kAbsent)
+      again.differentiated.push_back(given[input]);
 }
 
 Joint::Rerun Joint::run_again() const {
@@ -407,24 +400,25 @@ Joint::Rerun Joint::run_again() const {
   Rerun again;
   again.inputs = inputs_again();
   const DrawAgain draw_again(generator_);
-  again.outputs = outputs_again(again.inputs);
+  make_results_again(again);
   return again;
 }
 
 variable_list Joint::differentiate_again(const variable_list& tangents,
-                                         std::span<const std::uint32_t> apart) const {
+                                         std::span<const record::GradientSource> apart) const {
   if (program_->signature.gradients.empty()) return {};
   const bool create_graph = at::GradMode::is_enabled();
   const Rerun again = run_again();
   Cuts cuts;
-  for (const std::uint32_t result : apart) cuts.add(again.outputs[result], tangents[result]);
+  for (const record::GradientSource& result : apart)
+    cuts.add(again.source(result), result.is_view ? at::Tensor() : tangents[result.position]);
   const at::AutoGradMode with_history(true);
   variable_list wanted, differentiated, given;
   for (const std::uint32_t input : program_->signature.gradients)
     wanted.push_back(again.inputs[input]);
   for (std::size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents[i].defined()) continue;
-    differentiated.push_back(again.outputs[i]);
+    differentiated.push_back(again.differentiated[i]);
     given.push_back(tangents[i]);
   }
   return torch::autograd::grad(differentiated, wanted, given, /*retain_graph=*/true, create_graph,
@@ -432,25 +426,26 @@ variable_list Joint::differentiate_again(const variable_list& tangents,
 }
 
 variable_list Joint::differentiate_results(std::uint32_t tangent, const at::Tensor& given,
-                                           std::span<const std::uint32_t> results) {
+                                           std::span<const record::GradientSource> results) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     variable_list tangents(program_->signature.tangent_count);
     tangents[tangent] = given;
     check_watched(tangents);
-    for (const std::uint32_t result : results)
-      apart_.emplace_back(torch::autograd::get_current_graph_task_id(), result);
+    const std::uint32_t node = program_->signature.node_of_tangent[tangent];
+    for (const record::GradientSource& result : results)
+      apart_.push_back({torch::autograd::get_current_graph_task_id(), node, result});
   }
   const bool create_graph = at::GradMode::is_enabled();
   const Rerun again = run_again();
   Cuts cuts;
   variable_list wanted;
-  for (const std::uint32_t result : results) {
-    wanted.push_back(again.outputs[result]);
-    cuts.add(again.outputs[result], {});
+  for (const record::GradientSource& result : results) {
+    wanted.push_back(again.source(result));
+    cuts.add(again.source(result), {});
   }
   const at::AutoGradMode with_history(true);
-  torch::autograd::grad({again.outputs[tangent]}, wanted, {given}, /*retain_graph=*/true,
+  torch::autograd::grad({again.differentiated[tangent]}, wanted, {given}, /*retain_graph=*/true,
                         create_graph, /*allow_unused=*/true);
   return cuts.arrived();
 }
@@ -476,7 +471,8 @@ JointNode::JointNode(std::shared_ptr<Joint> joint, std::uint32_t number)
 
 variable_list JointNode::apply(variable_list&& tangents) {
   const bool releases = releases_.exchange(false);
-  if (joint_->signature().node_count == 1) return joint_->run(std::move(tangents), number_, releases);
+  if (joint_->signature().node_count == 1)
+    return joint_->run(std::move(tangents), number_, releases);
   variable_list all(joint_->signature().tangent_count);
   for (std::size_t i = 0; i < tangents_.size(); ++i) all[tangents_[i]] = std::move(tangents[i]);
   variable_list every = joint_->run(std::move(all), number_, releases);

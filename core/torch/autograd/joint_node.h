@@ -38,12 +38,12 @@ class Joint {
   // asks. `releases`: saved values go as they are read.
   torch::autograd::variable_list run(torch::autograd::variable_list&& tangents, std::uint32_t node,
                                      bool releases);
-  // What comes of an output to these others, by their tangents, as a program that PyTorch runs
-  // again has it; to each not by way of another of them. In the backward that runs, what comes to
-  // them is no longer part of what comes of the output.
-  torch::autograd::variable_list differentiate_results(std::uint32_t tangent,
-                                                       const at::Tensor& given,
-                                                       std::span<const std::uint32_t> results);
+  // What comes of the output of a tangent to these others, as a program that PyTorch runs again has
+  // it; to each not by way of another of them. In the backward that runs, what comes to them is no
+  // longer part of what comes of the output.
+  torch::autograd::variable_list differentiate_results(
+      std::uint32_t tangent, const at::Tensor& given,
+      std::span<const record::GradientSource> results);
   // What runs that keep no graph have read goes.
   void release();
 
@@ -64,20 +64,25 @@ class Joint {
   // Nothing goes past the results `apart` but their own tangents.
   torch::autograd::variable_list differentiate_again(
       const torch::autograd::variable_list& tangents,
-      std::span<const std::uint32_t> apart) const;
+      std::span<const record::GradientSource> apart) const;
   struct Rerun {
     std::vector<at::Tensor> inputs;
-    torch::autograd::variable_list outputs;  // by tangent
+    torch::autograd::variable_list results;  // by output of the program
+    std::vector<at::Tensor> differentiated;  // by tangent
+
+    const at::Tensor& source(const record::GradientSource& of) const {
+      return of.is_view ? results[of.position] : differentiated[of.position];
+    }
   };
   Rerun run_again() const;
   // The results whose gradients have been asked for apart, in this backward and for this node.
-  std::vector<std::uint32_t> take_apart(std::uint32_t node);
+  std::vector<record::GradientSource> take_apart(std::uint32_t node);
   bool is_written(std::uint32_t input) const;  // by the program
   at::Tensor before_writes(std::uint32_t input) const;
   // The arguments under names of their own; by input of the forward.
   std::vector<at::Tensor> inputs_again() const;
-  // Runs the program on them: the tensors that the tangents belong to.
-  torch::autograd::variable_list outputs_again(const std::vector<at::Tensor>& inputs) const;
+  // Runs the program on its inputs.
+  void make_results_again(Rerun& again) const;
 
   std::shared_ptr<CutProgram> program_;
   std::shared_ptr<const SizeRecord> sizes_;
@@ -98,7 +103,12 @@ class Joint {
   bool is_left(std::size_t saved) const {
     return !is_spent_ && (is_left_.empty() || is_left_[saved]);
   }
-  std::vector<std::pair<int, std::uint32_t>> apart_;  // autograd's number of a backward, tangent
+  struct Apart {
+    int backward;  // autograd's number of it
+    std::uint32_t node;
+    record::GradientSource result;
+  };
+  std::vector<Apart> apart_;
   // Of runs that keep no graph. Empty: there was none.
   bool is_spent_ = false;        // all tangents were given
   std::vector<bool> was_given_;  // by tangent

@@ -10,6 +10,7 @@ namespace {
 
 // In the backward that runs: by a hook, or as what it is for.
 bool is_asked_for(const torch::autograd::Edge& edge) {
+  if (!edge.is_valid()) return false;
   torch::autograd::Node& node = *edge.function;
   const auto input = static_cast<int>(edge.input_nr);
   if (!node.tensor_pre_hooks().empty() || node.retains_grad_hooks().contains(input) ||
@@ -28,7 +29,8 @@ bool is_asked_for(const torch::autograd::Edge& edge) {
 
 torch::autograd::variable_list ResultNode::apply(torch::autograd::variable_list&& tangents) {
   torch::autograd::variable_list gradients(num_outputs());
-  std::vector<std::uint32_t> asked, edges;
+  std::vector<record::GradientSource> asked;
+  std::vector<std::uint32_t> edges;
   for (std::uint32_t i = 0; i < result_.sources.size() && tangents[0].defined(); ++i) {
     if (!is_asked_for(next_edge(1 + i))) continue;
     asked.push_back(result_.sources[i]);

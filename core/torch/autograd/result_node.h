@@ -13,8 +13,8 @@
 
 namespace backplane::autograd {
 
-// Its edges: its own input of the joint's node, then those of its sources. Where nobody asks for the
-// gradient of a source, the joint's backward has it all, and nothing goes to them.
+// Its edges: its own input of the joint's node, then those of its sources. Where nobody asks for
+// the gradient of a source, the joint's backward has it all, and nothing goes to them.
 class ResultNode final : public torch::autograd::Node {
  public:
   // `result`: of the joint's signature; alive as long as the joint.

@@ -369,12 +369,24 @@ void split_into_nodes(autograd::Signature& signature) {
 
 std::vector<autograd::DerivedResult> derived_results(const record::Recorded& recorded) {
   std::vector<autograd::DerivedResult> derived;
-  for (std::uint32_t tangent = 0; tangent < recorded.sources_of_tangent.size(); ++tangent)
+  const auto first_tangent = static_cast<std::uint32_t>(recorded.border.argument_count);
+  const auto add = [&](std::uint32_t position, std::uint32_t output, std::uint32_t value) {
+    if (position == kAbsent || recorded.sources_of_tangent.empty()) return;
+    const std::uint32_t tangent = position - first_tangent;
     if (const auto& sources = recorded.sources_of_tangent[tangent]; !sources.empty())
-      derived.push_back({tangent, sources});
+      derived.push_back({tangent, output, value, sources});
+  };
+  for (std::uint32_t i = 0; i < recorded.outputs.size(); ++i)
+    add(recorded.outputs[i].tangent, i, recorded.outputs[i].graph_output);
+  std::vector<bool> is_known(recorded.border.argument_count);
+  for (const record::ArgumentInfo& info : recorded.arguments) {
+    if (is_known[info.graph_input]) continue;
+    is_known[info.graph_input] = true;
+    add(info.tangent, kAbsent, info.new_value);
+  }
   // Each has more than any of them.
-  std::ranges::stable_sort(
-      derived, {}, [](const autograd::DerivedResult& one) { return one.sources.size(); });
+  std::ranges::stable_sort(derived, {},
+                           [](const autograd::DerivedResult& one) { return one.sources.size(); });
   return derived;
 }
 

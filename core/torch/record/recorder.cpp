@@ -283,6 +283,7 @@ class Recording {
       if (program)
         program->add_output(output_tensors_.back(), recorded_.outputs.back().requires_grad);
     }
+    show_views_of_their_own_base();
     BP_RETURN_IF_ERROR(find_whole_of_parts(program.get()));
     if (program) program->finish();
     recorded_.program = program;
@@ -464,6 +465,24 @@ class Recording {
     return {};
   }
 
+  // A result that is a view of a later one was taken for its base.
+  void show_views_of_their_own_base() {
+    std::vector<OutputInfo>& outputs = recorded_.outputs;
+    for (std::uint32_t later = 0; later < outputs.size(); ++later) {
+      const std::uint32_t view = outputs[later].base;
+      if (outputs[later].kind != OutputKind::kViewOfOutput || outputs[later].is_detached ||
+          !output_tensors_[view].is_view() ||
+          !output_tensors_[view]._base().is_same(output_tensors_[later]) ||
+          outputs[view].kind != OutputKind::kFresh || !contains(meta_of(later), meta_of(view)))
+        continue;
+      for (OutputInfo& info : outputs)
+        if (info.kind == OutputKind::kViewOfOutput && info.base == view) info.base = later;
+      std::swap(outputs[view].kind, outputs[later].kind);
+      outputs[view].base = later;
+      outputs[later].base = kAbsent;
+    }
+  }
+
   // Of parts that share memory, from `first` on: the tensor that autograd knows all of them as
   // views of. Undefined where there is none, or where nothing is to be gained by it.
   at::Tensor whole_of_parts(std::uint32_t first) {
@@ -537,6 +556,17 @@ class Recording {
     return functional::to_functional_tensor(session_->wrap(value));
   }
 
+  // By the caller's own autograd, of what is there before arguments are written.
+  bool is_differentiated_view(const OutputInfo& info, const at::Tensor& view) const {
+    if (!info.requires_grad || info.is_detached || info.is_bare || info.same_as != kAbsent)
+      return false;
+    if (info.kind == OutputKind::kViewOfArgument)
+      return new_values_[handed_of_[info.base]] == kNoValue;
+    if (info.kind != OutputKind::kViewOfOutput) return false;
+    const at::Tensor& base = output_tensors_[info.base];
+    return base.requires_grad() && !bridge::leads_to(base, view);
+  }
+
   void run_backward() {
     std::vector<at::Tensor> outputs, tangents, inputs;
     std::vector<std::size_t> handed_of_input;
@@ -572,9 +602,15 @@ class Recording {
       for (std::size_t i = 0; i < inputs.size(); ++i)
         if (behind.contains(torch::autograd::impl::gradient_edge(inputs[i]).function.get()))
           reached_by_[handed_of_input[i]].push_back(tangent);
+      const auto add_source = [&](bool is_view, std::uint32_t position, const at::Tensor& source) {
+        if (const auto* node = source.grad_fn().get(); node != own && behind.contains(node))
+          recorded_.sources_of_tangent[tangent].push_back({is_view, position});
+      };
       for (std::uint32_t other = 0; other < outputs.size(); ++other)
-        if (const auto* node = outputs[other].grad_fn().get(); node != own && behind.contains(node))
-          recorded_.sources_of_tangent[tangent].push_back(other);
+        add_source(false, other, outputs[other]);
+      for (std::uint32_t i = 0; i < recorded_.outputs.size(); ++i)
+        if (is_differentiated_view(recorded_.outputs[i], output_tensors_[i]))
+          add_source(true, i, output_tensors_[i]);
     }
     session_->in_backward = true;
     const std::vector<at::Tensor> gradients =
@@ -688,12 +724,12 @@ class Recording {
   std::vector<Handed> handed_;          // one for each tensor among the arguments
   std::vector<std::size_t> handed_of_;  // by argument
   std::vector<c10::IValue> results_;
-  std::vector<at::Tensor> output_tensors_;         // by output; undefined where plain
-  std::vector<ValueNumber> output_values_;         // by output
-  std::vector<ValueNumber> new_values_;            // by handed
-  std::vector<ValueNumber> gradients_;             // by handed
+  std::vector<at::Tensor> output_tensors_;              // by output; undefined where plain
+  std::vector<ValueNumber> output_values_;              // by output
+  std::vector<ValueNumber> new_values_;                 // by handed
+  std::vector<ValueNumber> gradients_;                  // by handed
   std::vector<std::vector<std::uint32_t>> reached_by_;  // by handed
-  std::vector<std::uint32_t> new_value_tangents_;  // by handed
+  std::vector<std::uint32_t> new_value_tangents_;       // by handed
   std::vector<ValueNumber> tangents_;
   std::size_t forward_call_count_ = 0;
   Recorded recorded_;

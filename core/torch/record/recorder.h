@@ -38,7 +38,7 @@ struct ArgumentInfo {
   // Those of the recording, counted from 0, whose outputs have it in their history. What comes of
   // them may be zeros that no operator of the graph computes from a tangent.
   std::vector<std::uint32_t> reached_by;
-  std::int64_t storage_offset = 0;   // where it started in its storage
+  std::int64_t storage_offset = 0;  // where it started in its storage
 };
 
 enum class OutputKind : std::uint8_t {
@@ -78,14 +78,21 @@ struct Placement {
   std::vector<bool> inputs, outputs;  // on the device; by position in the graph's
 };
 
+// What another output is computed from.
+struct GradientSource {
+  bool is_view = false;        // an output of kind kViewOfArgument or kViewOfOutput
+  std::uint32_t position = 0;  // is_view: of the output; else of its tangent, counted from 0
+  bool operator==(const GradientSource&) const = default;
+};
+
 struct Recorded {
   ir::Graph graph;
   std::size_t forward_node_count = 0;  // nodes before it are the forward
   partition::JointBorder border;
   std::vector<ArgumentInfo> arguments;
   std::vector<OutputInfo> outputs;
-  // By tangent: those whose outputs are in the history of its output.
-  std::vector<std::vector<std::uint32_t>> sources_of_tangent;
+  // By tangent: what is in the history of its output, all the way.
+  std::vector<std::vector<GradientSource>> sources_of_tangent;
   bool grad_mode_after = true;        // what the program leaves the thread's grad mode at
   bool draws = false;                 // random numbers
   bool reads_offsets = false;         // holds for the storage offsets of these arguments only
