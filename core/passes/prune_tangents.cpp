@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "core/passes/rewrite.h"
@@ -172,14 +173,14 @@ InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent)
   // What a tangent has no part in is computed for its readers; as a gradient, for any tangent.
   std::vector<bool> is_left(backward.values.size());
   for (const ValueId v : backward.outputs) is_left[v] = needs.is_free(v);
-  for (auto node = backward.nodes.rbegin(); node != backward.nodes.rend(); ++node) {
-    const Reach reach = needs.reach_of(*node);
+  for (const ir::Node& node : std::ranges::reverse_view(backward.nodes)) {
+    const Reach reach = needs.reach_of(node);
     const bool is_for_left =
         reach == Reach::kAbsent ||
         (reach == Reach::kFree &&
-         std::ranges::any_of(node->results, [&](ValueId v) { return v != kNone && is_left[v]; }));
+         std::ranges::any_of(node.results, [&](ValueId v) { return v != kNone && is_left[v]; }));
     if (!is_for_left) continue;
-    for (const ValueId operand : node->operands)
+    for (const ValueId operand : node.operands)
       if (operand != kNone) is_left[operand] = true;
   }
   InputUses uses;
