@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <ranges>
 #include <utility>
 
 #include "core/passes/rewrite.h"
@@ -173,7 +172,8 @@ InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent)
   // What a tangent has no part in is computed for its readers; as a gradient, for any tangent.
   std::vector<bool> is_left(backward.values.size());
   for (const ValueId v : backward.outputs) is_left[v] = needs.is_free(v);
-  for (const ir::Node& node : std::ranges::reverse_view(backward.nodes)) {
+  for (std::size_t n = backward.nodes.size(); n-- > 0;) {
+    const ir::Node& node = backward.nodes[n];
     const Reach reach = needs.reach_of(node);
     const bool is_for_left =
         reach == Reach::kAbsent ||
