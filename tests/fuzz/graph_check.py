@@ -25,6 +25,8 @@ ROUGH = {
     **dict.fromkeys(("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"), 1e-6),
     "airy_ai": 1e-6,
 }
+# Those whose vector loops and scalar ones give zeros of other signs.
+SIGNS = ("softshrink",)
 CONVERSIONS = ("_to_copy", "copy_", "copy", "to")
 SHORT = (torch.float32, torch.bfloat16, torch.float16)
 # What those may be off from float64 beside what PyTorch is off, in units of the result's rounding.
@@ -150,6 +152,10 @@ class Noise(TorchDispatchMode):
             noise = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
             tensor.copy_(torch.where(undefined, (noise * 100).to(tensor.dtype), tensor))
 
+    def turn_zeros(self, tensor):
+        negative = torch.rand(tensor.shape, generator=self.generator) < 0.5
+        tensor.copy_(torch.where((tensor == 0) & negative, -0.0, tensor))
+
     @staticmethod
     def with_memory(values):
         return [
@@ -172,6 +178,8 @@ class Noise(TorchDispatchMode):
                 undefined = accidents(name, args, tensor)
                 if undefined is not None:
                     self.scatter(tensor, undefined)
+                if name in SIGNS:
+                    self.turn_zeros(tensor)
         return out
 
 
