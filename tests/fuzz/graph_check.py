@@ -153,8 +153,8 @@ class Noise(TorchDispatchMode):
             tensor.copy_(torch.where(undefined, (noise * 100).to(tensor.dtype), tensor))
 
     def turn_zeros(self, tensor):
-        negative = torch.rand(tensor.shape, generator=self.generator) < 0.5
-        tensor.copy_(torch.where((tensor == 0) & negative, -0.0, tensor))
+        signs = torch.rand(tensor.shape, generator=self.generator) - 0.5
+        tensor.copy_(torch.where(tensor == 0, 0.0 * signs, tensor))
 
     @staticmethod
     def with_memory(values):
