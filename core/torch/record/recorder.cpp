@@ -12,7 +12,6 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -27,8 +26,9 @@
 #include "core/torch/record/dead_calls.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/fallback.h"
+#include "core/torch/record/handed.h"
 #include "core/torch/record/lower.h"
-#include "core/torch/record/overlap.h"
+#include "core/torch/record/outputs.h"
 #include "core/torch/record/session.h"
 
 namespace backplane::record {
@@ -36,10 +36,6 @@ namespace backplane::record {
 namespace {
 
 namespace functional = at::functionalization::impl;
-
-Status unsupported(std::string what) { return Status(Code::kUnsupported, std::move(what)); }
-
-std::string argument_text(std::size_t index) { return "argument " + std::to_string(index); }
 
 // Stands where an argument's own history would: makes it a tensor that may be written in place.
 class EdgeOfProgram final : public torch::autograd::Node {
@@ -142,17 +138,6 @@ std::int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor._version();
 }
 
-// One argument while the program runs.
-struct Handed {
-  at::Tensor leaf;   // what gradients are asked for
-  at::Tensor given;  // what the program gets
-  torch::autograd::Node* edge = nullptr;
-  const c10::StorageImpl* storage = nullptr;
-  std::int64_t version = 0;  // of `given` before the program
-  ValueNumber value = kNoValue;
-  std::size_t first_argument = 0;
-};
-
 class Recording {
  public:
   Recording(const Program& program, std::span<const at::Tensor> arguments,
@@ -231,17 +216,6 @@ class Recording {
     return handed_.back().given;
   }
 
-  ValueNumber value_of(const at::Tensor& tensor, std::string_view reader) {
-    if (!functional::isFunctionalTensor(tensor)) return session_->number_of(tensor, reader);
-    functional::sync(tensor);
-    return session_->number_of(functional::from_functional_tensor(tensor), reader);
-  }
-
-  static const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-    return functional::isFunctionalTensor(tensor) ? tensor.storage().unsafeGetStorageImpl()
-                                                  : nullptr;
-  }
-
   // Differentiated where a caller would: as a leaf, not as the result of autograd.
   bool has_new_history(const Handed& handed) const {
     return handed.given.requires_grad() && handed.given.grad_fn().get() != handed.edge;
@@ -264,7 +238,7 @@ class Recording {
         return unsupported("the program changes the shape or storage of " + who);
       if (handed.leaf.grad().defined())
         return unsupported("the program calls backward() and so writes the gradient of " + who);
-      const ValueNumber now = value_of(handed.given, who);
+      const ValueNumber now = value_of(*session_, handed.given, who);
       if (now != handed.value) new_values_[h] = now;
       if (now != handed.value && has_new_history(handed) &&
           !bridge::is_writable_by_autograd(argument))
@@ -279,12 +253,11 @@ class Recording {
     }
     BP_RETURN_IF_ERROR(check_shared_memory());
     for (const c10::IValue& result : results_) {
-      BP_RETURN_IF_ERROR(add_output(result));
-      if (program)
-        program->add_output(output_tensors_.back(), recorded_.outputs.back().requires_grad);
+      BP_RETURN_IF_ERROR(outputs_.add(result));
+      const std::size_t last = outputs_.size() - 1;
+      if (program) program->add_output(outputs_.tensor(last), outputs_.info(last).requires_grad);
     }
-    show_views_of_their_own_base();
-    BP_RETURN_IF_ERROR(find_whole_of_parts(program.get()));
+    BP_RETURN_IF_ERROR(outputs_.relate(program.get()));
     if (program) program->finish();
     recorded_.program = program;
     forward_call_count_ = session_->tape.calls.size();
@@ -306,245 +279,6 @@ class Recording {
     return {};
   }
 
-  const Handed& find_handed(std::uint32_t argument) const {
-    return *std::ranges::find(handed_, std::size_t{argument}, &Handed::first_argument);
-  }
-  bool is_handed(const at::Tensor& tensor) const {
-    return std::ranges::any_of(handed_, [&](const Handed& h) { return h.given.is_same(tensor); });
-  }
-  Status add_output(const c10::IValue& result) {
-    OutputInfo info;
-    const auto index = static_cast<std::uint32_t>(recorded_.outputs.size());
-    if (!result.isTensor() || !result.toTensor().defined()) {
-      info.kind = OutputKind::kPlain;
-      info.plain = result.isTensor() ? c10::IValue() : result;
-      recorded_.outputs.push_back(std::move(info));
-      output_values_.push_back(kNoValue);
-      output_tensors_.emplace_back();
-      return {};
-    }
-    const at::Tensor& tensor = result.toTensor();
-    output_values_.push_back(value_of(tensor, "an output"));
-    output_tensors_.push_back(tensor);
-    const at::Tensor& lies = meta_of(index);
-    info.dtype = lies.scalar_type();
-    info.sizes = lies.sizes().vec();
-    info.strides = lies.strides().vec();
-    info.storage_offset = lies.storage_offset();
-    info.requires_grad = tensor.requires_grad();
-    info.is_view = tensor.is_view();
-    info.is_one_of_many =
-        bridge::is_made_by(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE, tensor);
-    // A call makes no history where gradients are off.
-    const bool is_bare = !is_handed(tensor) && bridge::is_bare_view(tensor);
-    if (info.requires_grad && !had_grad_ && !in_inference_ && !is_handed(tensor) &&
-        !(is_bare && is_handed(at::Tensor(tensor._base()))))
-      return unsupported("the program turns gradients on where its caller has turned them off");
-    if (had_grad_ && info.requires_grad && info.is_one_of_many && bridge::is_written_since(tensor))
-      return {Code::kEagerOnly, "a result is one of several views whose base was written since"};
-    BP_RETURN_IF_ERROR(find_base(tensor, index, info));
-    info.pending = find_pending(tensor);
-    info.is_bare = is_bare && had_grad_;
-    const bool shows_base =
-        info.kind == OutputKind::kViewOfArgument || info.kind == OutputKind::kViewOfOutput;
-    if (had_grad_ && info.requires_grad && shows_base &&
-        session_->strided_parts.contains(storage_of(tensor)))
-      return {Code::kEagerOnly,
-              "a result is a differentiated view of which as_strided has taken a part"};
-    if (had_grad_ && info.requires_grad &&
-        bridge::is_made_by(torch::autograd::CreationMeta::NO_GRAD_MODE, tensor) &&
-        !(info.is_bare && shows_base))
-      return {Code::kEagerOnly, "a result is a view that was made where gradients are off"};
-    if (had_grad_ && info.requires_grad && shows_base && !info.is_bare) {
-      const at::Tensor& base = info.kind == OutputKind::kViewOfArgument
-                                   ? find_handed(info.base).given
-                                   : output_tensors_[info.base];
-      const at::Tensor whole =
-          info.kind == OutputKind::kViewOfOutput ? bridge::root_of(tensor) : base;
-      if (whole.requires_grad() &&
-          !(bridge::leads_to(tensor, whole) && bridge::leads_to(base, whole)))
-        return {Code::kEagerOnly,
-                "a result is a view of a view that was made where gradients are off"};
-    }
-    recorded_.outputs.push_back(std::move(info));
-    return {};
-  }
-
-  // As its graph output lies, which need not be as the program's tensor does (layout.h).
-  const at::Tensor& meta_of(std::uint32_t output) const {
-    return session_->tape.values[output_values_[output]].meta;
-  }
-
-  static bool contains(const at::Tensor& whole, const at::Tensor& part) {
-    if (!whole.is_non_overlapping_and_dense() || whole.scalar_type() != part.scalar_type())
-      return false;
-    std::int64_t span = part.numel() > 0 ? 1 : 0;
-    for (std::int64_t d = 0; span > 0 && d < part.dim(); ++d)
-      span += (part.size(d) - 1) * part.stride(d);
-    return part.storage_offset() >= whole.storage_offset() &&
-           part.storage_offset() + span <= whole.storage_offset() + whole.numel();
-  }
-
-  // Whether a view shows other numbers than lie in the memory of its base: PyTorch leaves their
-  // conjugation or negation pending, a value of a graph has it done.
-  bool reads_memory_otherwise(ValueNumber view, std::array<ValueNumber, 2> bases) const {
-    const Tape& tape = session_->tape;
-    while (view != kNoValue && view != bases[0] && view != bases[1] &&
-           tape.values[view].origin == ValueOrigin::kResult) {
-      const Call& call = tape.calls[tape.values[view].producer];
-      if (call.info->name == "aten._conj_physical" || call.info->name == "aten.neg") return true;
-      view = call.operands.empty() ? kNoValue : call.operands.front();
-    }
-    return false;
-  }
-
-  // As the argument lies, not as its new value does.
-  void show_memory_of(const Handed& handed, const at::Tensor& view, OutputInfo& info) const {
-    const at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(view);
-    const BelowRecording below;
-    const at::Tensor shown = functional::apply_view_meta_sequence(
-        session_->tape.values[handed.value].meta, wrapper->view_metas());
-    info.strides = shown.strides().vec();
-    info.storage_offset = shown.storage_offset();
-  }
-
-  Status find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info) {
-    const c10::StorageImpl* storage = storage_of(tensor);
-    if (!storage) return {};
-    for (const Handed& handed : handed_) {
-      if (storage != storage_of(handed.given)) continue;
-      if (reads_memory_otherwise(output_values_[index], {handed.value, value_of(handed.given, "")}))
-        return unsupported("a result shows " + argument_text(handed.first_argument) +
-                           " conjugated or negated");
-      info.kind =
-          tensor.is_same(handed.given) ? OutputKind::kArgument : OutputKind::kViewOfArgument;
-      info.base = static_cast<std::uint32_t>(handed.first_argument);
-      if (info.kind != OutputKind::kViewOfArgument) return {};
-      info.is_detached = !bridge::share_history(tensor, handed.given);
-      info.counts_own_writes = bridge::counts_own_writes(tensor, handed.given);
-      if (had_grad_ && info.requires_grad && info.is_detached)
-        return {Code::kEagerOnly, "a result that is detached from " +
-                                      argument_text(handed.first_argument) +
-                                      " has a history of its own"};
-      // Autograd of strides gives all that share an element their mean.
-      const at::Tensor& meta = session_->tape.values[handed.value].meta;
-      if (info.requires_grad &&
-          has_element_twice({meta.storage_offset(), meta.sizes(), meta.strides()}))
-        return unsupported("a result shows " + argument_text(handed.first_argument) +
-                           ", whose elements share memory");
-      show_memory_of(handed, tensor, info);
-      return {};
-    }
-    for (std::uint32_t earlier = 0; earlier < index; ++earlier) {
-      const at::Tensor& other = output_tensors_[earlier];
-      if (!other.defined() || storage != storage_of(other)) continue;
-      if (tensor.is_same(other)) {
-        info.kind = OutputKind::kViewOfOutput;
-        info.base = info.same_as = earlier;
-        return {};
-      }
-      if (find_pending(tensor) || find_pending(other) ||
-          reads_memory_otherwise(output_values_[index], {output_values_[earlier], kNoValue}))
-        return unsupported("a result shows another conjugated or negated");
-      if (info.base == kAbsent) info.base = earlier;
-      info.kind = OutputKind::kSharedWithOutput;
-      if (other.requires_grad() != tensor.requires_grad() ||
-          !contains(meta_of(earlier), meta_of(index)))
-        continue;
-      info.base = earlier;
-      info.kind = OutputKind::kViewOfOutput;
-      info.is_detached = !bridge::share_history(tensor, other);
-      info.counts_own_writes = bridge::counts_own_writes(tensor, other);
-      return {};
-    }
-    if (info.kind != OutputKind::kSharedWithOutput) return {};
-    OutputInfo& base = recorded_.outputs[info.base];
-    if (base.kind != OutputKind::kFresh) return {};
-    base.kind = OutputKind::kSharedWithOutput;
-    base.base = info.base;
-    return {};
-  }
-
-  // A result that is a view of a later one was taken for its base.
-  void show_views_of_their_own_base() {
-    std::vector<OutputInfo>& outputs = recorded_.outputs;
-    for (std::uint32_t later = 0; later < outputs.size(); ++later) {
-      const std::uint32_t view = outputs[later].base;
-      if (outputs[later].kind != OutputKind::kViewOfOutput || outputs[later].is_detached ||
-          !output_tensors_[view].is_view() ||
-          !output_tensors_[view]._base().is_same(output_tensors_[later]) ||
-          outputs[view].kind != OutputKind::kFresh || !contains(meta_of(later), meta_of(view)))
-        continue;
-      for (OutputInfo& info : outputs)
-        if (info.kind == OutputKind::kViewOfOutput && info.base == view) info.base = later;
-      std::swap(outputs[view].kind, outputs[later].kind);
-      outputs[view].base = later;
-      outputs[later].base = kAbsent;
-    }
-  }
-
-  // Of parts that share memory, from `first` on: the tensor that autograd knows all of them as
-  // views of. Undefined where there is none, or where nothing is to be gained by it.
-  at::Tensor whole_of_parts(std::uint32_t first) {
-    at::Tensor whole;
-    std::size_t differentiated = 0;
-    bool may_be_written = false;
-    for (std::size_t i = first; i < recorded_.outputs.size(); ++i) {
-      const OutputInfo& info = recorded_.outputs[i];
-      if (info.kind != OutputKind::kSharedWithOutput || info.base != first || !info.requires_grad)
-        continue;
-      const at::Tensor& part = output_tensors_[i];
-      if (!whole.defined()) whole = part.is_view() ? at::Tensor(part._base()) : part;
-      ++differentiated;
-      may_be_written = may_be_written || !info.is_one_of_many;
-    }
-    if (differentiated < 2 || !may_be_written || !whole.requires_grad() || find_pending(whole))
-      return {};
-    const ValueNumber value = value_of(whole, "an output");
-    for (std::size_t i = first; i < recorded_.outputs.size(); ++i) {
-      const OutputInfo& info = recorded_.outputs[i];
-      if (info.kind != OutputKind::kSharedWithOutput || info.base != first) continue;
-      if (info.pending || !contains(session_->tape.values[value].meta, meta_of(i)) ||
-          reads_memory_otherwise(output_values_[i], {value, kNoValue}) ||
-          (info.requires_grad && !bridge::share_history(output_tensors_[i], whole)))
-        return {};
-    }
-    return whole;
-  }
-
-  // The caller may write differentiated parts of one tensor, and what that means for the others
-  // autograd knows where all are views of one output. Where that is no result, it becomes one that
-  // nobody is given.
-  Status find_whole_of_parts(ProgramTape* program) {
-    if (!had_grad_) return {};
-    const std::size_t count = recorded_.outputs.size();
-    for (std::uint32_t first = 0; first < count; ++first) {
-      if (recorded_.outputs[first].kind != OutputKind::kSharedWithOutput ||
-          recorded_.outputs[first].base != first)
-        continue;
-      const at::Tensor whole = whole_of_parts(first);
-      if (!whole.defined()) continue;
-      const auto known = std::ranges::find_if(
-          output_tensors_, [&](const at::Tensor& one) { return one.is_same(whole); });
-      const auto base = static_cast<std::uint32_t>(known - output_tensors_.begin());
-      if (known == output_tensors_.end()) {
-        BP_RETURN_IF_ERROR(add_output(whole));
-        recorded_.outputs.back().is_hidden = true;
-        if (program) program->add_output(whole, /*is_differentiable=*/true);
-      }
-      recorded_.outputs[base].kind = OutputKind::kFresh;
-      recorded_.outputs[base].base = kAbsent;
-      for (std::uint32_t i = first; i < recorded_.outputs.size(); ++i) {
-        OutputInfo& info = recorded_.outputs[i];
-        if (info.kind != OutputKind::kSharedWithOutput || info.base != first) continue;
-        info.kind = OutputKind::kViewOfOutput;
-        info.base = base;
-        info.is_detached = !bridge::share_history(output_tensors_[i], whole);
-      }
-    }
-    return {};
-  }
-
   at::Tensor make_tangent(const at::Tensor& output, std::uint32_t& out_position) {
     const at::Tensor like =
         output.is_non_overlapping_and_dense()
@@ -556,15 +290,10 @@ class Recording {
     return functional::to_functional_tensor(session_->wrap(value));
   }
 
-  // By the caller's own autograd, of what is there before arguments are written.
-  bool is_differentiated_view(const OutputInfo& info, const at::Tensor& view) const {
-    if (!info.requires_grad || info.is_detached || info.is_bare || info.same_as != kAbsent)
-      return false;
-    if (info.kind == OutputKind::kViewOfArgument)
-      return new_values_[handed_of_[info.base]] == kNoValue;
-    if (info.kind != OutputKind::kViewOfOutput) return false;
-    const at::Tensor& base = output_tensors_[info.base];
-    return base.requires_grad() && !bridge::leads_to(base, view);
+  // An argument that is written back after its views would have to be there.
+  bool shows_written(const OutputInfo& info) const {
+    return info.kind == OutputKind::kViewOfArgument &&
+           new_values_[handed_of_[info.base]] != kNoValue;
   }
 
   void run_backward() {
@@ -574,12 +303,12 @@ class Recording {
       outputs.push_back(tensor);
       tangents.push_back(make_tangent(tensor, out_position));
     };
-    for (std::size_t i = 0; i < recorded_.outputs.size(); ++i) {
-      OutputInfo& info = recorded_.outputs[i];
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      OutputInfo& info = outputs_.info(i);
       // The caller's own autograd differentiates arguments, and views of them and of outputs.
       if (info.requires_grad && info.kind != OutputKind::kArgument &&
           info.kind != OutputKind::kViewOfArgument && info.kind != OutputKind::kViewOfOutput)
-        differentiate(output_tensors_[i], info.tangent);
+        differentiate(outputs_.tensor(i), info.tangent);
     }
     new_value_tangents_.resize(handed_.size(), kAbsent);
     gradients_.resize(handed_.size(), kNoValue);
@@ -608,9 +337,9 @@ class Recording {
       };
       for (std::uint32_t other = 0; other < outputs.size(); ++other)
         add_source(false, other, outputs[other]);
-      for (std::uint32_t i = 0; i < recorded_.outputs.size(); ++i)
-        if (is_differentiated_view(recorded_.outputs[i], output_tensors_[i]))
-          add_source(true, i, output_tensors_[i]);
+      for (std::uint32_t i = 0; i < outputs_.size(); ++i)
+        if (outputs_.is_differentiated_view(i) && !shows_written(outputs_.info(i)))
+          add_source(true, i, outputs_.tensor(i));
     }
     session_->in_backward = true;
     const std::vector<at::Tensor> gradients =
@@ -618,7 +347,7 @@ class Recording {
                               /*allow_unused=*/true);
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined())
-        gradients_[handed_of_input[i]] = value_of(gradients[i], "a gradient");
+        gradients_[handed_of_input[i]] = value_of(*session_, gradients[i], "a gradient");
   }
 
   Result<Recorded> finish() {
@@ -641,9 +370,10 @@ class Recording {
       lowering.outputs.push_back(value);
       return static_cast<std::uint32_t>(lowering.outputs.size() - 1);
     };
-    for (std::size_t i = 0; i < recorded_.outputs.size(); ++i)
-      if (output_values_[i] != kNoValue)
-        recorded_.outputs[i].graph_output = add_output(output_values_[i]);
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+      if (outputs_.value(i) != kNoValue)
+        outputs_.info(i).graph_output = add_output(outputs_.value(i));
+    recorded_.outputs = outputs_.take();
     std::vector<ArgumentInfo> infos(handed_.size());
     for (std::size_t h = 0; h < handed_.size(); ++h)
       if (new_values_[h] != kNoValue) infos[h].new_value = add_output(new_values_[h]);
@@ -724,8 +454,7 @@ class Recording {
   std::vector<Handed> handed_;          // one for each tensor among the arguments
   std::vector<std::size_t> handed_of_;  // by argument
   std::vector<c10::IValue> results_;
-  std::vector<at::Tensor> output_tensors_;              // by output; undefined where plain
-  std::vector<ValueNumber> output_values_;              // by output
+  Outputs outputs_{*session_, handed_, had_grad_, in_inference_};
   std::vector<ValueNumber> new_values_;                 // by handed
   std::vector<ValueNumber> gradients_;                  // by handed
   std::vector<std::vector<std::uint32_t>> reached_by_;  // by handed
