@@ -32,9 +32,8 @@ std::uint32_t version_of(const at::Tensor& tensor) {
 }
 
 constexpr const char* kWho =
-    "backplane: gradients of gradients, and of a batch of tangents (vmap), run the program again "
-    "by "
-    "PyTorch";
+    "backplane: gradients of gradients, between results, and of a batch of tangents (vmap), run the "
+    "program again by PyTorch";
 
 // Of a transformation such as vmap: it has no memory, and only PyTorch's own operators know it.
 bool is_transformed(const at::Tensor& tensor) {
