@@ -32,7 +32,8 @@ std::uint32_t version_of(const at::Tensor& tensor) {
 }
 
 constexpr const char* kWho =
-    "backplane: gradients of gradients, between results, and of a batch of tangents (vmap), run the "
+    "backplane: gradients of gradients, between results, and of a batch of tangents (vmap), run "
+    "the "
     "program again by PyTorch";
 
 // Of a transformation such as vmap: it has no memory, and only PyTorch's own operators know it.

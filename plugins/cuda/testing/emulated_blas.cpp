@@ -1,5 +1,6 @@
 // cuBLASLt on the emulated device: sums in double, one after the other. An algorithm that was
 // chosen for aligned addresses refuses others, and all of its workspace is written.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -73,32 +74,51 @@ struct Product {
   void *result, *workspace;
   std::size_t workspace_bytes;
 
-  static const std::byte* element(const BlasLayoutObject& m, const std::byte* base, std::int64_t i,
-                                  std::int64_t row, std::int64_t column) {
-    return base + (i * m.batch_stride + column * m.pitch + row) *
-                      static_cast<std::int64_t>(bytes_of(m.type));
+  static std::int64_t place(const BlasLayoutObject& m, std::int64_t row, std::int64_t column) {
+    return (column * m.pitch + row) * static_cast<std::int64_t>(bytes_of(m.type));
+  }
+  // One matrix of a batch as numbers, `columns` after each other; `transposed`: its rows.
+  static void unpack(const BlasLayoutObject& m, const std::byte* base, bool transposed,
+                     std::vector<double>& out) {
+    const auto rows = static_cast<std::int64_t>(transposed ? m.columns : m.rows);
+    const auto columns = static_cast<std::int64_t>(transposed ? m.rows : m.columns);
+    out.resize(static_cast<std::size_t>(rows * columns));
+    double* to = out.data();
+    for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t r = 0; r < rows; ++r)
+        *to++ = load(base + (transposed ? place(m, c, r) : place(m, r, c)), m.type);
+  }
+  __attribute__((optimize("O3"))) static void add_product(double* __restrict sums,
+                                                          const double* __restrict left,
+                                                          double right, std::uint64_t count) {
+    for (std::uint64_t r = 0; r < count; ++r) sums[r] += left[r] * right;
+  }
+  static std::int64_t batch_bytes(const BlasLayoutObject& m) {
+    return m.batch_stride * static_cast<std::int64_t>(bytes_of(m.type));
   }
   void run() const {
     std::memset(real_address(workspace), 0x5a, workspace_bytes);
     const std::byte *x = real_address(left), *y = real_address(right);
     std::byte* const out = real_address(result);
-    const auto depth = static_cast<std::int64_t>(description.transpose_left ? a.rows : a.columns);
-    for (std::int64_t i = 0; i < d.batch; ++i)
-      for (std::int64_t c = 0; c < static_cast<std::int64_t>(d.columns); ++c)
-        for (std::int64_t r = 0; r < static_cast<std::int64_t>(d.rows); ++r) {
-          double sum = 0;
-          for (std::int64_t k = 0; k < depth; ++k)
-            sum +=
-                load(description.transpose_left ? element(a, x, i, k, r) : element(a, x, i, r, k),
-                     a.type) *
-                load(description.transpose_right ? element(b, y, i, c, k) : element(b, y, i, k, c),
-                     b.type);
+    const std::uint64_t depth = description.transpose_left ? a.rows : a.columns;
+    thread_local std::vector<double> lefts, rights, sums;  // fresh memory costs more than a product
+    sums.resize(d.rows);
+    for (std::int64_t i = 0; i < d.batch; ++i) {
+      unpack(a, x + i * batch_bytes(a), description.transpose_left, lefts);
+      unpack(b, y + i * batch_bytes(b), description.transpose_right, rights);
+      for (std::uint64_t c = 0; c < d.columns; ++c) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (std::uint64_t k = 0; k < depth; ++k)
+          add_product(sums.data(), lefts.data() + k * d.rows, rights[c * depth + k], d.rows);
+        for (std::uint64_t r = 0; r < d.rows; ++r) {
           if (description.has_bias)
-            sum += load(
-                real_address(description.bias) + r * static_cast<std::int64_t>(bytes_of(d.type)),
-                d.type);
-          store(const_cast<std::byte*>(element(d, out, i, r, c)), d.type, sum);
+            sums[r] += load(real_address(description.bias) + r * bytes_of(d.type), d.type);
+          store(out + i * batch_bytes(d) +
+                    place(d, static_cast<std::int64_t>(r), static_cast<std::int64_t>(c)),
+                d.type, sums[r]);
         }
+      }
+    }
   }
 };
 

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -159,19 +160,37 @@ class Block {
   static constexpr unsigned kWarp = 32;
   enum class Waits : std::uint8_t { kNothing, kWarp, kBlock, kEnded };
   struct Fibre {
-    ucontext_t context;
+    std::jmp_buf place;
+    bool has_begun = false;
     std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
     Waits waits = Waits::kEnded;
   };
+  // By jumps, as changes of contexts ask the system for its mask of signals each time.
   static void wait(Waits what) {
     Block& self = *current_;
     Fibre& fibre = *self.fibres_[self.index_];
     fibre.waits = what;
-    ::swapcontext(&fibre.context, &self.home_);
+    if (::_setjmp(fibre.place) == 0) ::_longjmp(self.home_, 1);
   }
-  static void begin() {
-    current_->body_(current_->data_, current_->index_);
-    wait(Waits::kEnded);
+  // A fibre that has ended begins with the next block.
+  [[noreturn]] static void begin() {
+    for (;;) {
+      current_->body_(current_->data_, current_->index_);
+      wait(Waits::kEnded);
+    }
+  }
+  // Until it waits.
+  [[gnu::noinline]] void go_on(Fibre& fibre) {
+    if (::_setjmp(home_) != 0) return;
+    if (fibre.has_begun) ::_longjmp(fibre.place, 1);
+    fibre.has_begun = true;
+    ucontext_t context;
+    ::getcontext(&context);
+    context.uc_stack.ss_sp = fibre.stack.get();
+    context.uc_stack.ss_size = kStack;
+    context.uc_link = nullptr;
+    ::makecontext(&context, &Block::begin, 0);
+    ::setcontext(&context);
   }
   // Fibres [first, end) go on where all that have not ended wait for `what`.
   bool release(unsigned first, unsigned end, Waits what) {
@@ -190,21 +209,12 @@ class Block {
     body_ = body;
     data_ = data;
     while (fibres_.size() < count) fibres_.push_back(std::make_unique<Fibre>());
-    for (unsigned i = 0; i < count; ++i) {
-      Fibre& f = *fibres_[i];
-      ::getcontext(&f.context);
-      f.context.uc_stack.ss_sp = f.stack.get();
-      f.context.uc_stack.ss_size = kStack;
-      f.context.uc_link = nullptr;
-      ::makecontext(&f.context, &Block::begin, 0);
-      f.waits = Waits::kNothing;
-    }
+    for (unsigned i = 0; i < count; ++i) fibres_[i]->waits = Waits::kNothing;
     bool backwards = false;
     for (bool goes_on = true; goes_on; backwards = !backwards) {
       for (unsigned i = 0; i < count; ++i) {
         index_ = backwards ? count - 1 - i : i;
-        if (fibres_[index_]->waits == Waits::kNothing)
-          ::swapcontext(&home_, &fibres_[index_]->context);
+        if (fibres_[index_]->waits == Waits::kNothing) go_on(*fibres_[index_]);
       }
       goes_on = release(0, count, Waits::kBlock);
       for (unsigned first = 0; first < count; first += kWarp)
@@ -218,7 +228,7 @@ class Block {
   }
 
   static thread_local Block* current_;
-  ucontext_t home_{};
+  std::jmp_buf home_{};
   std::vector<std::unique_ptr<Fibre>> fibres_;
   unsigned index_ = 0;
   void (*body_)(void*, unsigned) = nullptr;
