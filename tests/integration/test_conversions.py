@@ -122,3 +122,19 @@ def test_sums_convert_first(rows: int, plugin: str) -> None:
     actual, expected = compile_for(plugin, program)(*operands), program(*operands)
     for a, e in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, e, equal_nan=True)
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_loss_of_operands_of_two_types_is_of_the_first(reduction: int, plugin: str) -> None:
+    """PyTorch's function for its shape promotes them."""
+    torch.manual_seed(0)
+    value, target = torch.rand(5, 3).bfloat16(), torch.rand(5, 3)
+
+    def program(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.huber_loss(a, b, reduction)
+
+    expected = program(value, target)
+    actual = compile_for(plugin, program)(value, target)
+    assert actual.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(actual, expected)

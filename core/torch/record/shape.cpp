@@ -159,6 +159,22 @@ bool is_of_nothing(const OperatorInfo& info, const torch::jit::Stack& stack) {
   return extent.has_empty && extent.is_small && info.name != "aten._pdist_backward";
 }
 
+// Functions in Python promote operands of several types of numbers with fractions, where a kernel
+// may give what the first of them is.
+bool mixes_floats(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  const std::span<const c10::IValue> arguments = std::span(stack).last(info.argument_count());
+  std::optional<at::ScalarType> first;
+  bool is_mixed = false;
+  for (const c10::IValue& value : arguments) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const at::ScalarType dtype = value.toTensor().scalar_type();
+    if (!c10::isFloatingType(dtype) && !c10::isComplexType(dtype)) continue;
+    is_mixed = is_mixed || (first && *first != dtype);
+    if (!first) first = dtype;
+  }
+  return is_mixed && extent_of(arguments).is_small;
+}
+
 // What the kernel takes decides where dtypes are other than those that every kernel has: shape
 // functions let through mixes, and dtypes that a kernel lacks. The dtypes of the operands, a byte
 // each; nothing where they are the usual ones, or where there is nothing to compute.
@@ -293,6 +309,9 @@ ShapeSource find_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
     case ShapeRoute::kMeta:
       break;
   }
+  if (info.meta_is_python && info.gives_new_values && !info.depends_on_values &&
+      mixes_floats(info, stack) && try_on_zeros(info, stack))
+    return ShapeSource::kRunOnZeros;
   if (info.meta_is_python)
     call_python_meta(info, stack);
   else
