@@ -12,6 +12,7 @@ import random
 from fuzz.definitions import DEFINITIONS, NEEDS
 from fuzz.expressions import Expressions
 from fuzz.kinds import KINDS, Kind
+from fuzz.names import Names
 
 IMPORTS = """\
 import abc
@@ -58,11 +59,11 @@ class Root:
     rebinds: bool = True
 
 
-class Writer:
+class Writer(Names):
     """Makes one program."""
 
     def __init__(self, rng: random.Random, kinds: tuple[Kind, ...] = KINDS) -> None:
-        self.rng = rng
+        super().__init__(rng)
         self.kinds = kinds
         self.needed: set[str] = set()
         self.expressions = Expressions(rng, self.need)
@@ -76,20 +77,12 @@ class Writer:
         self.global_names: list[str] = []
         self.closure_names: list[str] = []
         self.states: list[str] = []
-        self.count = 0
         self.is_module = rng.random() < 0.2
 
     def need(self, name: str) -> None:
         for other in NEEDS.get(name, ()):
             self.need(other)
         self.needed.add(name)
-
-    def name(self, stem: str) -> str:
-        self.count += 1
-        return f"{stem}{self.count}"
-
-    def chance(self, share: float) -> bool:
-        return self.rng.random() < share
 
     # --- objects from outside ----------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import torch
 
 from fuzz import observe
 from fuzz.expressions import FORMATTER, Row
+from fuzz.names import Names
 from fuzz.programs import IMPORTS
 from fuzz.tensor_texts import DEFINITIONS, KINDS, MANAGERS
 
@@ -67,20 +68,12 @@ class Block:
         self.names = names
 
 
-class Writer:
+class Writer(Names):
     def __init__(self, rng: random.Random, door: str) -> None:
-        self.rng = rng
+        super().__init__(rng)
         self.door = door
         self.needed: set[str] = {"noted", "broken", "backward"}
-        self.count = 0
         self.space: dict[str, Any] = {}
-
-    def name(self, stem: str) -> str:
-        self.count += 1
-        return f"{stem}{self.count}"
-
-    def chance(self, share: float) -> bool:
-        return self.rng.random() < share
 
     def run(self, text: str) -> str:
         """The class of what it raises, or nothing."""

@@ -270,20 +270,18 @@ std::vector<record::GradientSource> Joint::take_apart(std::uint32_t node) {
 }
 
 variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool releases) {
-  std::vector<record::GradientSource> apart;
-  const bool was_written = [&] {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    apart = take_apart(node);
-    return check_watched(tangents);
-  }();
   std::vector<bool> is_given;
   for (const at::Tensor& tangent : tangents) is_given.push_back(tangent.defined());
-  const std::vector<bool> is_read = saved_read(is_given);
-  const bool runs_again = was_written || !apart.empty() || at::GradMode::is_enabled() ||
-                          std::ranges::any_of(tangents, is_transformed);
+  std::vector<record::GradientSource> apart;
   std::vector<at::Tensor> inputs;
+  bool runs_again = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    apart = take_apart(node);
+    const bool was_written = check_watched(tangents);
+    const std::vector<bool> is_read = saved_read(is_given);
+    runs_again = was_written || !apart.empty() || at::GradMode::is_enabled() ||
+                 std::ranges::any_of(tangents, is_transformed);
     refuse_twice(is_given);
     if (releases) note_given(is_given);
     inputs.reserve(saved_.size() + tangents.size());
@@ -291,16 +289,12 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
       inputs.push_back(is_read[i] ? saved_[i].unpack() : at::Tensor());
       if (releases && !is_left(i)) saved_[i].reset_data();
     }
+    if (releases && !runs_again) release_read();
   }
   if (runs_again) {
     variable_list gradients = differentiate_again(tangents, apart);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (releases) release_read();
+    if (releases) release();
     return gradients;
-  }
-  if (releases) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    release_read();
   }
   for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
 

@@ -4,10 +4,7 @@
 
 #include <torch/csrc/autograd/function.h>
 
-#include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "core/torch/autograd/joint_node.h"
 
