@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from torch_backplane import _C, written_views
+from torch_backplane import _C, higher_order, written_views
 from torch_backplane.account import FrameAccount, setup_logging
 from torch_backplane.errors import BackplaneError
 from torch_backplane.frames import RecordedFrame, TracedFrame, TracedGraph
@@ -55,6 +55,13 @@ def compile_frame(
         # Their sizes would be symbols of TorchDynamo's that come from nowhere.
         account.note_eager("frame's", _C.StatusError("unsupported", "it makes nested tensors"))
         return graph_module.forward
+    parts = higher_order.compile_parts(
+        graph_module,
+        example_inputs,
+        lambda part, examples: compile_frame(plugin, part, examples, options=options),
+    )
+    if parts is not None:
+        return parts
     if parsed.recorder:
         try:
             with _transforms_as_they_were():

@@ -8,6 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -120,7 +121,7 @@ class RecordedFrame(Recording):
         self.graph_module = graph_module  # what PyTorch runs
         try:
             with self._in_mode():
-                self.add([e.node.hint if isinstance(e, torch.SymInt) else e for e in examples])
+                self.add([_with_hints(e) for e in examples])
         except _C.StatusError as error:
             # The call itself is to raise, and the next one may be better.
             if error.args[0] not in ("program error", OUT_OF_MEMORY):
@@ -150,6 +151,21 @@ class RecordedFrame(Recording):
         except _C.StatusError as error:
             return self.account.call_eagerly(self.graph_module, arguments, error)
         return self(*arguments)
+
+
+def _with_hints(example: Any) -> Any:
+    """Sizes that change as they are now, of tensors that are between parts of a graph too."""
+    if isinstance(example, torch.SymInt):
+        return example.node.hint
+    if not isinstance(example, FakeTensor) or not example._has_symbolic_sizes_strides:
+        return example
+    sizes = [int(size) if isinstance(size, int) else size.node.hint for size in example.shape]
+    strides = [int(s) if isinstance(s, int) else s.node.hint for s in example.stride()]
+    if None in sizes or None in strides:
+        return example
+    with example.fake_mode:
+        made = torch.empty_strided(sizes, strides, dtype=example.dtype, device=example.device)
+    return made.requires_grad_(example.requires_grad)
 
 
 def _out_of_inference_mode(graph_module: Any) -> Any:

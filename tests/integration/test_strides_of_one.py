@@ -76,3 +76,34 @@ def test_pictures_in_channels_last(name: str, size: tuple[int, ...], door: str) 
     program = PICTURES[name]
     x = torch.randn(size).to(memory_format=torch.channels_last)
     assert _facts(compile_for("cpu_onednn", program, door)(x)) == _facts(program(x))
+
+
+WRITES = {
+    "relu_": lambda y: y.relu_(),
+    "clamp_": lambda y: y.clamp_(0),
+    "leaky_relu_": F.leaky_relu_,
+    "masked_fill_": lambda y: y.masked_fill_(torch.ones(1, dtype=torch.bool), 1.0),
+    "index_add_": lambda y: y.index_add_(0, torch.tensor([0]), torch.ones(1, 8, 1, 1)),
+    "of a part": lambda y: (y[0].relu_(), y)[1],
+    "out=": lambda y: torch.mul(y, 2, out=y),
+}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_write_leaves_the_strides_of_one_element(name: str, gradients: bool, door: str) -> None:
+    """They say that it lies channels last, which what comes next goes by."""
+    if name == "out=":  # autograd takes none
+        gradients = False
+    weight = torch.randn(8, 4, 1, 1)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = WRITES[name](F.conv2d(x, weight))
+        return F.interpolate(y, size=(2, 2)), y
+
+    compiled = compile_for("cpu_onednn", program, door)
+    x = torch.randn(2, 1, 1, 4).permute(0, 3, 1, 2).requires_grad_(gradients)
+    assert program(x)[0].stride() == (32, 1, 16, 8)
+    torch.testing.assert_close(compiled(x), program(x))
+    assert _facts(compiled(x)) == _facts(program(x))

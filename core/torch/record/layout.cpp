@@ -58,15 +58,15 @@ bool has_moved(Session& session, const at::Tensor& tensor) {
   return false;
 }
 
-// A stride to the only element of a dim says nothing.
+// But for strides to the only element of a dim, which lead nowhere.
 bool lies_so(const at::Tensor& tensor, at::IntArrayRef strides) {
-  if (tensor.numel() == 0) return true;
   for (std::size_t d = 0; d < strides.size(); ++d)
     if (tensor.sizes()[d] > 1 && tensor.strides()[d] != strides[d]) return false;
   return true;
 }
 
-// A copy of a value with these strides, which must leave no gap and no element twice.
+// A value with these strides, which must leave no gap and no element twice: a copy, or a view where
+// only strides to the only element of a dim differ. PyTorch chooses memory formats by those too.
 std::optional<at::Tensor> laid_out(const at::Tensor& value, at::IntArrayRef strides) {
   std::vector<std::int64_t> order(strides.size()), back(strides.size());
   std::iota(order.begin(), order.end(), 0);
@@ -82,7 +82,9 @@ std::optional<at::Tensor> laid_out(const at::Tensor& value, at::IntArrayRef stri
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoDispatchSkipFunctionalize below_functionalization;
-  return value.permute(order).clone(at::MemoryFormat::Contiguous).permute(back);
+  const at::Tensor turned = value.permute(order);
+  if (lies_so(value, strides)) return turned.view(turned.sizes()).permute(back);
+  return turned.clone(at::MemoryFormat::Contiguous).permute(back);
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ void Layouts::lay_out_again() const {
   for (const Seen& seen : bases_) {
     at::functionalization::FunctionalStorageImpl& storage = functional_storage(seen.tensor);
     const at::Tensor base = storage.base();
-    if (base.sizes() != seen.sizes || lies_so(base, seen.strides)) continue;
+    if (base.numel() == 0 || base.sizes() != seen.sizes || base.strides() == seen.strides) continue;
     const std::optional<at::Tensor> laid = laid_out(base, seen.strides);
     if (!laid) continue;
     at::FunctionalTensorWrapper* wrapper = functional::unsafeGetFunctionalWrapper(seen.tensor);

@@ -1,0 +1,164 @@
+"""Graphs of TorchDynamo's with operators that call graphs, such as ``cond``: what lies between those
+is compiled, and each of them is a frame of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.fx.node import map_arg
+
+# The recorder or AOTAutograd takes these apart.
+_EXPANDED = ("autograd_function_apply", "tag_activation_checkpoint", "wrap")
+# What these switch would have to be switched in each part.
+_SWITCHES = (
+    torch._C._set_grad_enabled,
+    torch.amp._enter_autocast,
+    torch.amp._exit_autocast,
+    torch.autograd.grad_mode._enter_inference_mode,
+    torch.autograd.grad_mode._exit_inference_mode,
+)
+
+Compile = Callable[[Any, list[Any]], Callable[..., Any]]  # of a graph and examples of its inputs
+
+
+def compile_parts(
+    graph_module: Any, examples: list[Any], compile_part: Compile
+) -> Callable[..., Any] | None:
+    """A callable as the graph, of parts that ``compile_part`` compiles. None where it would be one
+    part, or the parts would have to know of each other."""
+    whole = _inline_regions(graph_module)
+    parts = _take_apart(whole)
+    if len(parts) < 2:
+        return None if whole is graph_module else compile_part(whole, examples)
+    if any(node.target in _SWITCHES for node in whole.graph.nodes):
+        return None
+    if any(_is_list(node) for part in parts for node in part.left):  # results are single values
+        return None
+    return _join(whole, parts, examples, compile_part)
+
+
+@dataclasses.dataclass(eq=False)
+class _Part:
+    """Nodes that lie behind each other; ``given``: what they read of others."""
+
+    calls_graphs: bool
+    nodes: list[Any] = dataclasses.field(default_factory=list)
+    given: dict[Any, None] = dataclasses.field(default_factory=dict)
+    left: dict[Any, None] = dataclasses.field(default_factory=dict)
+
+
+def _calls_graphs(node: Any) -> bool:
+    return isinstance(node.target, HigherOrderOperator) and str(node.target) not in _EXPANDED
+
+
+def _is_list(node: Any) -> bool:
+    return isinstance(node.meta.get("example_value"), (tuple, list))
+
+
+def _take_apart(whole: Any) -> list[_Part]:
+    parts: list[_Part] = []
+    of: dict[Any, _Part] = {}
+    for node in whole.graph.nodes:
+        if not node.op.startswith("call_"):
+            continue
+        calls_graphs = _calls_graphs(node)
+        if node.target is operator.getitem and node.args[0] in of and _is_list(node.args[0]):
+            part = of[node.args[0]]
+        elif not parts or calls_graphs or parts[-1].calls_graphs:
+            part = _Part(calls_graphs)
+            parts.append(part)
+        else:
+            part = parts[-1]
+        of[node] = part
+        part.nodes.append(node)
+        for read in node.all_input_nodes:
+            if read.op != "get_attr" and of.get(read) is not part:
+                part.given[read] = None
+    for part in parts:
+        for node in part.nodes:
+            if any(of.get(user) is not part for user in node.users):
+                part.left[node] = None
+    return parts
+
+
+def _join(whole: Any, parts: list[_Part], examples: list[Any], compile_part: Compile) -> Any:
+    inputs = whole.graph.find_nodes(op="placeholder")
+    known = dict(zip(inputs, examples, strict=True))
+    graph = torch.fx.Graph()
+    values = {node: graph.node_copy(node) for node in inputs}
+    owned: dict[str, Any] = {}
+    for number, part in enumerate(parts):
+        given = [known.get(node, node.meta.get("example_value")) for node in part.given]
+        name = f"part_{number}"
+        owned[name] = _Compiled(compile_part(_module_of(whole, part), given))
+        results = graph.call_module(name, tuple(values[node] for node in part.given))
+        for i, node in enumerate(part.left):
+            values[node] = graph.call_function(operator.getitem, (results, i))
+    (output,) = whole.graph.find_nodes(op="output")
+    for node in output.all_input_nodes:
+        if node.op == "get_attr":
+            values[node] = graph.node_copy(node)
+            owned[node.target] = operator.attrgetter(node.target)(whole)
+    graph.output(map_arg(output.args[0], values.__getitem__))
+    return torch.fx.GraphModule(owned, graph).forward
+
+
+class _Compiled(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = function
+
+
+def _module_of(whole: Any, part: _Part) -> Any:
+    graph = torch.fx.Graph()
+    values: dict[Any, Any] = {}
+    for node in part.given:
+        values[node] = graph.placeholder(node.name)
+        values[node].meta = dict(node.meta)
+    for node in part.nodes:
+        for read in node.all_input_nodes:
+            if read.op == "get_attr" and read not in values:
+                values[read] = graph.node_copy(read)
+        values[node] = graph.node_copy(node, values.__getitem__)
+    graph.output(tuple(values[node] for node in part.left))
+    return torch.fx.GraphModule(whole, graph)
+
+
+def _inline_regions(graph_module: Any) -> Any:
+    """Regions that are to be compiled once (``invoke_subgraph``) become what they call."""
+    region = torch.ops.higher_order.invoke_subgraph
+    if not graph_module.graph.find_nodes(op="call_function", target=region):
+        return graph_module
+    graph = torch.fx.Graph()
+
+    def copy(source: Any, prefix: str, values: dict[Any, Any]) -> Any:
+        for node in source.nodes:
+            if node.op == "output":
+                return map_arg(node.args[0], values.__getitem__)
+            if node in values:
+                continue
+            if node.target is region:
+                name = prefix + node.args[0].target
+                inside = graph_module.get_submodule(name).graph
+                given = map_arg(tuple(node.args[2:]), values.__getitem__)
+                local = dict(zip(inside.find_nodes(op="placeholder"), given, strict=True))
+                values[node] = copy(inside, name + ".", local)
+            elif node.target is operator.getitem and isinstance(values[node.args[0]], tuple):
+                values[node] = values[node.args[0]][node.args[1]]
+            else:
+                values[node] = graph.node_copy(node, values.__getitem__)
+                if node.op == "get_attr":
+                    values[node].target = prefix + node.target
+        return None
+
+    graph.output(copy(graph_module.graph, "", {}))
+    for node in graph.find_nodes(op="get_attr"):
+        if not node.users:
+            graph.erase_node(node)
+    return torch.fx.GraphModule(graph_module, graph)
