@@ -17,6 +17,7 @@ from peers.libraries import (
     science,
     tables,
     training,
+    transformer_models,
     vision,
 )
 from peers.torch_suites import Case
@@ -34,5 +35,6 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "science": science.cases,
     "tables": tables.cases,
     "training": training.cases,
+    "transformer_models": transformer_models.cases,
     "vision": vision.cases,
 }
