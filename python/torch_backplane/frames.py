@@ -159,8 +159,8 @@ def _with_hints(example: Any) -> Any:
         return example.node.hint
     if not isinstance(example, FakeTensor) or not example._has_symbolic_sizes_strides:
         return example
-    sizes = [int(size) if isinstance(size, int) else size.node.hint for size in example.shape]
-    strides = [int(s) if isinstance(s, int) else s.node.hint for s in example.stride()]
+    sizes = [_with_hints(size) for size in example.shape]
+    strides = [_with_hints(stride) for stride in example.stride()]
     if None in sizes or None in strides:
         return example
     with example.fake_mode:

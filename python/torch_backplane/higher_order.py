@@ -33,7 +33,7 @@ def compile_parts(
     """A callable as the graph, of parts that ``compile_part`` compiles. None where it would be one
     part, or the parts would have to know of each other."""
     whole = _inline_regions(graph_module)
-    parts = _take_apart(whole)
+    parts = _take_apart(whole) if any(map(_calls_graphs, whole.graph.nodes)) else []
     if len(parts) < 2:
         return None if whole is graph_module else compile_part(whole, examples)
     if any(node.target in _SWITCHES for node in whole.graph.nodes):
@@ -45,9 +45,9 @@ def compile_parts(
 
 @dataclasses.dataclass(eq=False)
 class _Part:
-    """Nodes that lie behind each other; ``given``: what they read of others."""
+    """Nodes that lie behind each other, or one that calls graphs. ``given``: what they read of others;
+    ``left``: what others read of them."""
 
-    calls_graphs: bool
     nodes: list[Any] = dataclasses.field(default_factory=list)
     given: dict[Any, None] = dataclasses.field(default_factory=dict)
     left: dict[Any, None] = dataclasses.field(default_factory=dict)
@@ -67,11 +67,10 @@ def _take_apart(whole: Any) -> list[_Part]:
     for node in whole.graph.nodes:
         if not node.op.startswith("call_"):
             continue
-        calls_graphs = _calls_graphs(node)
         if node.target is operator.getitem and node.args[0] in of and _is_list(node.args[0]):
             part = of[node.args[0]]
-        elif not parts or calls_graphs or parts[-1].calls_graphs:
-            part = _Part(calls_graphs)
+        elif not parts or _calls_graphs(node) or _calls_graphs(parts[-1].nodes[0]):
+            part = _Part()
             parts.append(part)
         else:
             part = parts[-1]

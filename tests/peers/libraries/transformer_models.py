@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from peers.libraries.common import Compile, program
-from peers.torch_suites import Case
+from peers.torch_suites import Case, clone
 
 # Those that run as they are with the sizes and inputs below.
 TYPES = (Path(__file__).parent / "transformer_types.txt").read_text().split()
@@ -128,14 +128,14 @@ def _calls(compile_function: Compile, kind: str, training: bool) -> Iterator[tup
         given = _inputs(model, step)
         with torch.set_grad_enabled(training):
             results = _tensors(called(**given))
-        yield f"call {step}, result", [tensor.detach().clone() for tensor in results]
+        yield f"call {step}, result", clone(results)
         yield f"call {step}, strides", [tensor.stride() for tensor in results]
         if training:
             model.zero_grad()
             sum(t.float().sin().mean() for t in results if t.requires_grad).backward()
             gradients = [p.grad for p in model.parameters() if p.grad is not None]
-            yield f"call {step}, gradients", [gradient.clone() for gradient in gradients]
-    yield "buffers", [buffer.clone() for buffer in model.buffers()]
+            yield f"call {step}, gradients", clone(gradients)
+    yield "buffers", clone(list(model.buffers()))
 
 
 def cases() -> Iterator[Case]:
