@@ -25,6 +25,17 @@ def run(program: str, *arguments: str, **more: str) -> subprocess.CompletedProce
     )
 
 
+# The signal is sent when kill() returns, and a thread of the worker may still answer then.
+END_WORKERS = """
+import os, signal
+from pathlib import Path
+def end_workers(how):
+    for task in Path("/proc/self/task").iterdir():
+        for pid in map(int, (task / "children").read_text().split()):
+            if "backplane-worke" in Path(f"/proc/{pid}/comm").read_text():
+                os.kill(pid, how)
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+"""
 TRAINING = """
 import json, sys, torch, torch_backplane
 plugin = sys.argv[1]
@@ -59,22 +70,16 @@ def test_inference_training_and_other_sizes_give_the_same_numbers(plugin: str) -
     assert found == expected
 
 
-CRASH = """
-import os, signal, sys, torch, torch_backplane
-from pathlib import Path
+CRASH = END_WORKERS + """
+import sys, torch, torch_backplane
 options = {"strict": True} if "strict" in sys.argv else {}
 def compiled(scale):
     return torch.compile(
         lambda x: (x * scale).relu(), backend="plugin:cpu_onednn", options=options, dynamic=False)
-def workers():
-    pids = []
-    for task in Path("/proc/self/task").iterdir():
-        pids += [int(pid) for pid in (task / "children").read_text().split()]
-    return [p for p in pids if "backplane-worke" in Path(f"/proc/{p}/comm").read_text()]
 x = torch.ones(3)
 first = compiled(2)
 print(first(x).tolist())
-os.kill(workers()[0], signal.SIGKILL)
+end_workers(signal.SIGKILL)
 try:
     print(first(x).tolist())  # with PyTorch
 except torch_backplane.BackplaneDeviceLostError as error:
@@ -124,17 +129,13 @@ def test_the_option_counts_where_torch_dynamo_was_imported_first() -> None:
     assert ended.stdout.split() == ["[1.0,", "1.0]", "True"]
 
 
-GONE = """
-import os, signal, torch, torch_backplane
-from pathlib import Path
+GONE = END_WORKERS + """
+import torch, torch_backplane
 def compiled(scale):
     return torch.compile(lambda x: (x * scale).relu(), backend="plugin:reference", dynamic=False)
 first = compiled(2)
 print(first(torch.ones(3)).tolist())
-for task in Path("/proc/self/task").iterdir():
-    for pid in (task / "children").read_text().split():
-        if "backplane-worke" in Path(f"/proc/{pid}/comm").read_text():
-            os.kill(int(pid), signal.SIGSEGV)
+end_workers(signal.SIGSEGV)
 print(first(torch.ones(3)).tolist())
 print(first(torch.ones(3)).tolist())
 torch._dynamo.reset()
@@ -158,17 +159,13 @@ def test_a_device_of_its_own_memory_comes_back_after_the_call_that_lost_it() -> 
     assert ended.stderr.count("a new worker process is started") == 1
 
 
-HELD = """
-import os, signal, torch, torch_backplane
-from pathlib import Path
+HELD = END_WORKERS + """
+import torch, torch_backplane
 device = torch_backplane.device("reference")
 x = torch.ones(3).to(device)
 y = x + 1
 print(y.cpu().tolist())
-for task in Path("/proc/self/task").iterdir():
-    for pid in (task / "children").read_text().split():
-        if "backplane-worke" in Path(f"/proc/{pid}/comm").read_text():
-            os.kill(int(pid), signal.SIGSEGV)
+end_workers(signal.SIGSEGV)
 for _ in range(2):
     try:
         print(x.cpu().tolist())
