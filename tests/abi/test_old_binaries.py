@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from compiling import run_python
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(
@@ -38,13 +38,8 @@ for compiled in (
 
 
 def run(program: str, version: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"BACKPLANE_PLUGIN_PATH": str(HERE / version), "BACKPLANE_QUIET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+    return run_python(
+        program, {"BACKPLANE_PLUGIN_PATH": str(HERE / version), "BACKPLANE_QUIET": "1"}
     )
 
 

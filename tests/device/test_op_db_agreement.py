@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 import torch
 import torch_backplane
 from device.agreement import Mover, Watch, assert_refused_alike, name_of, outcome
+from patience import run as run_patiently
 from torch.testing._internal.common_methods_invocations import op_db
 
 pytestmark = pytest.mark.slow
@@ -170,7 +170,7 @@ def test_addresses_stay_of_out(npu: torch.device, samples: Samples) -> None:
 def test_a_device_with_memory_of_its_own_agrees() -> None:
     """OpenCL on the CPU shares the host's memory, and works in place, unless it is told not to."""
     tests = Path(__file__).with_name("test_agreement.py")
-    done = subprocess.run(
+    done = run_patiently(
         [
             sys.executable,
             "-m",
@@ -183,8 +183,5 @@ def test_a_device_with_memory_of_its_own_agrees() -> None:
             "opencl",
         ],
         env={**os.environ, "BACKPLANE_OPENCL_ZERO_COPY": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_backplane
+from compiling import run_python
 from device.helpers import PLUGINS, close, counting
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -329,13 +327,7 @@ assert 8 <= most <= 64, most
 sizes(1)
 print("done", most)
 """
-    said = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"BACKPLANE_DEVICE_OPERATIONS": "64"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    said = run_python(program, {"BACKPLANE_DEVICE_OPERATIONS": "64"})
     assert said.returncode == 0, said.stderr
     assert "done" in said.stdout
 

@@ -4,8 +4,6 @@ process down, and none may lose what the program does to it."""
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 import threading
 import types
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from compiling import run_python
 from frontend.helpers import check, outcome
 from torch_backplane import frontend
 
@@ -249,9 +248,7 @@ os._exit(0)  # CPython's own way of freeing such data is not looked at
 @pytest.mark.parametrize("name", DEEP)
 def test_deep_data(name: str) -> None:
     program = PROGRAM.format(depth=20_000, code=DEEP[name])
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_python(program)
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     assert "False" not in done.stdout and done.stdout, done.stdout
 

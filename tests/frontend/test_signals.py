@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch_backplane
+from compiling import run_python
 from torch_backplane import frontend
 
 PROGRAM = """
@@ -44,9 +42,7 @@ except {error} as error:
 @pytest.mark.parametrize("program", ["operators", "instructions", "catches"])
 def test_it_reaches_the_caller(program: str, error: str) -> None:
     text = PROGRAM.format(program=program, error=error, signal="SIGALRM", timer="ITIMER_REAL")
-    done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_python(text)
     assert done.stdout == "raised 1\n", done
 
 

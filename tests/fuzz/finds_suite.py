@@ -6,12 +6,12 @@ import ast
 import contextlib
 import functools
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from patience import run as run_patiently
 
 from fuzz import (
     graph_check,
@@ -298,7 +298,7 @@ def test_a_finding_runs_alone(tmp_path: Path):
     )
     path = tmp_path / "found.py"
     path.write_text(program_fuzzer.write(Finding("other value", "an example", text), "a test"))
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    done = run_patiently([sys.executable, str(path)])
     assert done.returncode == 0, done.stderr
     assert "import fuzz" not in path.read_text() and "from fuzz" not in path.read_text()
 
@@ -307,7 +307,7 @@ def test_a_graph_runs_alone(tmp_path: Path):
     text = graph_fuzzer.make("reference", (), "1:5")
     path = tmp_path / "found.py"
     path.write_text(graph_fuzzer.write(Finding("wrong result", "an example", text), "a test"))
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    done = run_patiently([sys.executable, str(path)])
     assert "Traceback" not in done.stderr, done.stderr
     assert "import fuzz" not in path.read_text() and "from fuzz" not in path.read_text()
 

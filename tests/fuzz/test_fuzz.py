@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from patience import run as run_patiently
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = 400
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def run_alone(*command: str) -> None:
     """In a process of its own: it forks, which hangs where threads of other tests are."""
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    done = run_patiently([sys.executable, *command])
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -11,6 +11,8 @@ import pytest
 from compiling import PLUGINS, run_python
 from patience import run as run_patiently
 
+pytestmark = pytest.mark.slow
+
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 CHECKED = {"BACKPLANE_CHECK": "memory"}
 # A transformer, a convolutional network and recurrent modules; forward and backward.

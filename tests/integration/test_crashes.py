@@ -13,6 +13,7 @@ import sys
 import time
 
 import pytest
+from patience import run as run_patiently
 
 BUILD = pathlib.Path(os.environ.get("BACKPLANE_BUILD", "build/dev")).absolute()
 SABOTAGE = BUILD / "testing_plugins" / "libbackplane_sabotage.so"
@@ -49,14 +50,8 @@ class Place:
     def run(
         self, *command: str, sabotage: str = "", **more: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *command],
-            env=self.environment(sabotage, **more),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+        return run_patiently(
+            [sys.executable, *command], env=self.environment(sabotage, **more), cwd=self.folder
         )
 
     def backplane(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -10,18 +10,18 @@ import subprocess
 import sys
 
 import pytest
+from patience import run as run_patiently
 
 BUILD = pathlib.Path(os.environ.get("BACKPLANE_BUILD", "build/dev")).absolute()
 
 
-def run(program: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def run(
+    program: str, *arguments: str, fresh: bool = False, **more: str
+) -> subprocess.CompletedProcess[str]:
+    return run_patiently(
         [sys.executable, "-c", program, *arguments],
         env={**os.environ, "BACKPLANE_QUIET": "1", **more},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        fresh=fresh,
     )
 
 
@@ -70,7 +70,9 @@ def test_inference_training_and_other_sizes_give_the_same_numbers(plugin: str) -
     assert found == expected
 
 
-CRASH = END_WORKERS + """
+CRASH = (
+    END_WORKERS
+    + """
 import sys, torch, torch_backplane
 options = {"strict": True} if "strict" in sys.argv else {}
 def compiled(scale):
@@ -88,6 +90,7 @@ torch._dynamo.reset()
 print(compiled(3)(x).tolist())
 print("calls with PyTorch:", torch_backplane.stats()["eager_calls"])
 """
+)
 
 
 def test_a_call_that_loses_its_worker_runs_with_pytorch_and_the_next_compile_gets_another() -> None:
@@ -129,7 +132,9 @@ def test_the_option_counts_where_torch_dynamo_was_imported_first() -> None:
     assert ended.stdout.split() == ["[1.0,", "1.0]", "True"]
 
 
-GONE = END_WORKERS + """
+GONE = (
+    END_WORKERS
+    + """
 import torch, torch_backplane
 def compiled(scale):
     return torch.compile(lambda x: (x * scale).relu(), backend="plugin:reference", dynamic=False)
@@ -143,6 +148,7 @@ print(compiled(3)(torch.ones(3)).tolist())
 stats = torch_backplane.stats()
 print("with PyTorch:", stats["eager_graphs"], stats["eager_calls"])
 """
+)
 
 
 def test_a_device_of_its_own_memory_comes_back_after_the_call_that_lost_it() -> None:
@@ -159,7 +165,9 @@ def test_a_device_of_its_own_memory_comes_back_after_the_call_that_lost_it() -> 
     assert ended.stderr.count("a new worker process is started") == 1
 
 
-HELD = END_WORKERS + """
+HELD = (
+    END_WORKERS
+    + """
 import torch, torch_backplane
 device = torch_backplane.device("reference")
 x = torch.ones(3).to(device)
@@ -172,6 +180,7 @@ for _ in range(2):
     except RuntimeError as error:
         print(type(error).__name__, "worker process" in str(error))
 """
+)
 
 
 def test_a_tensor_that_lay_on_a_lost_device_is_an_error() -> None:
@@ -198,7 +207,7 @@ torch.compile(torch.neg, backend="plugin:cpu_onednn", options={"isolation": "pro
 
 
 def test_the_option_is_of_the_first_use() -> None:
-    ended = run(OPTION)
+    ended = run(OPTION, fresh=True)  # TorchDynamo comes after us
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["[0.0, 1.0]", "True"]
     late = run(TOO_LATE)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import run as run_patiently
 
 BUILD = pathlib.Path(os.environ.get("BACKPLANE_BUILD", "build/dev")).absolute()
 GOOD = BUILD / "testing_plugins" / "libbackplane_good.so"  # claims nothing
@@ -26,14 +27,10 @@ print([(p["name"], p["origin"]) for p in torch_backplane.plugins() if p["name"] 
 
 
 def run(program: str, folder: pathlib.Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_patiently(
         [sys.executable, "-c", program],
         env={**os.environ, "HOME": str(folder), **environment},
         cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
 
 

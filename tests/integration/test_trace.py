@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from compiling import run_python
 
 PROGRAM = """
 import torch, torch_backplane
@@ -31,12 +29,9 @@ with torch.no_grad():
 @pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
 def test_spans_of_the_host(plugin: str, door: str, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(door=door.format(plugin=plugin))],
-        env=os.environ | {"BACKPLANE_TRACE": str(file), "BACKPLANE_QUIET": "1"},
-        check=True,
-        timeout=300,
-    )
+    environment = {"BACKPLANE_TRACE": str(file), "BACKPLANE_QUIET": "1"}
+    done = run_python(PROGRAM.format(door=door.format(plugin=plugin)), environment)
+    assert done.returncode == 0, done.stderr
     events = [e for e in json.loads(file.read_text())["traceEvents"] if "dur" in e]
     names = [e["name"] for e in events]
     host = {e["name"] for e in events if e["cat"] == "host"}

@@ -26,6 +26,8 @@ from models.choice import representative_names
 from models.steps import autocast, gradient_step, tensors_of
 from torch import nn
 
+pytestmark = pytest.mark.slow
+
 PLUGINS = ("cpu_onednn", "opencl", "cuda", "reference")
 STEPS = 30
 # These draw from PyTorch's generator, or their output's size depends on data: they stay with ATen.

@@ -15,6 +15,8 @@ import torch_backplane
 from torch_backplane.opinfo import entries
 from torch_backplane.opinfo.entries import Case, Sample
 
+pytestmark = pytest.mark.slow
+
 View = Callable[[torch.Tensor], torch.Tensor]
 SAMPLES = 2
 # The gradient at 0, the order of equal eigenvalues.

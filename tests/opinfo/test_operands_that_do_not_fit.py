@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import torch
 import torch_backplane
 from device.agreement import outcome
+from patience import run as run_patiently
 
 TESTS = Path(__file__).resolve().parents[1]
 PLUGINS = ("reference", "cpu_onednn", "opencl")
@@ -28,9 +28,7 @@ def test_operands_of_other_shapes() -> None:
         "BACKPLANE_QUIET": "1",
     }
     command = [sys.executable, "-m", "opinfo.operands_suite", "reference,cpu_onednn"]
-    done = subprocess.run(
-        command, cwd=TESTS, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_patiently(command, cwd=TESTS, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -49,6 +49,55 @@ static inline T __shfl_xor_sync(unsigned, T x, int mask) {
   return registers[turn][at ^ (unsigned)mask];
 }
 
+// The texts are built without the headers of C++, which take the compiler longer than most kernels:
+// what is a function of double alone in C is one of float too.
+#define EMULATED_OF_FLOAT(name) \
+  static inline float name(float x) { return __builtin_##name##f(x); }
+EMULATED_OF_FLOAT(acos)
+EMULATED_OF_FLOAT(acosh)
+EMULATED_OF_FLOAT(asin)
+EMULATED_OF_FLOAT(asinh)
+EMULATED_OF_FLOAT(atan)
+EMULATED_OF_FLOAT(atanh)
+EMULATED_OF_FLOAT(ceil)
+EMULATED_OF_FLOAT(cos)
+EMULATED_OF_FLOAT(cosh)
+EMULATED_OF_FLOAT(erf)
+EMULATED_OF_FLOAT(erfc)
+EMULATED_OF_FLOAT(exp)
+EMULATED_OF_FLOAT(exp2)
+EMULATED_OF_FLOAT(expm1)
+EMULATED_OF_FLOAT(fabs)
+EMULATED_OF_FLOAT(floor)
+EMULATED_OF_FLOAT(lgamma)
+EMULATED_OF_FLOAT(log)
+EMULATED_OF_FLOAT(log10)
+EMULATED_OF_FLOAT(log1p)
+EMULATED_OF_FLOAT(log2)
+EMULATED_OF_FLOAT(nearbyint)
+EMULATED_OF_FLOAT(rint)
+EMULATED_OF_FLOAT(round)
+EMULATED_OF_FLOAT(sin)
+EMULATED_OF_FLOAT(sinh)
+EMULATED_OF_FLOAT(sqrt)
+EMULATED_OF_FLOAT(tan)
+EMULATED_OF_FLOAT(tanh)
+EMULATED_OF_FLOAT(tgamma)
+EMULATED_OF_FLOAT(trunc)
+#define EMULATED_OF_FLOATS(name) \
+  static inline float name(float x, float y) { return __builtin_##name##f(x, y); }
+EMULATED_OF_FLOATS(atan2)
+EMULATED_OF_FLOATS(copysign)
+EMULATED_OF_FLOATS(fmax)
+EMULATED_OF_FLOATS(fmin)
+EMULATED_OF_FLOATS(fmod)
+EMULATED_OF_FLOATS(hypot)
+EMULATED_OF_FLOATS(nextafter)
+EMULATED_OF_FLOATS(pow)
+EMULATED_OF_FLOATS(remainder)
+static inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+static inline float ldexp(float x, int y) { return __builtin_ldexpf(x, y); }
+
 template <class To, class From>
 static inline To emulated_bits(From from) {
   To to;

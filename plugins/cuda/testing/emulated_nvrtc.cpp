@@ -127,9 +127,10 @@ Code nvrtcCompileProgram(ProgramHandle program, int, const char* const*) {
     }
   }
   // Integers wrap around; products and sums are contracted or not, as the device likes.
-  const std::string command = std::string(BACKPLANE_EMULATED_COMPILER) +
-                              " -std=c++17 -O1 -w -fwrapv -ffp-contract=off -fPIC -shared -o " +
-                              base + ".so " + base + ".cpp -lm 2>" + base + ".log";
+  const std::string command =
+      std::string(BACKPLANE_EMULATED_COMPILER) +
+      " -std=c++17 -nostdinc++ -O1 -w -fwrapv -ffp-contract=off -fPIC -shared -o " + base + ".so " +
+      base + ".cpp -lm 2>" + base + ".log";
   Code code = kCompilation;  // not std::system, which changes signal handlers
   if (FILE* compiler = ::popen(command.c_str(), "r"); compiler != nullptr)
     if (::pclose(compiler) == 0) code = kSuccess;

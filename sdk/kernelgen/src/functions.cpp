@@ -349,6 +349,13 @@ BP_FN void bp_stream_16(float16 v, BP_GLOBAL float* p) {
 #define BP_STREAMED mem_fence(CLK_GLOBAL_MEM_FENCE)
 #endif
 #endif
+// Addresses behind the end are none that is read.
+#if __has_builtin(__builtin_prefetch)
+#define BP_PREFETCH(p) __builtin_prefetch((const void*)(size_t)(p))
+#endif
+#endif
+#ifndef BP_PREFETCH
+#define BP_PREFETCH(p)
 #endif
 #ifndef BP_STREAMED
 #define BP_STREAM_F32_16(v, i, p) BP_STORE_F32_16(v, i, p)

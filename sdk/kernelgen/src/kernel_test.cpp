@@ -204,6 +204,31 @@ TEST(Kernel, LargeResultsGoPastTheCaches) {
   EXPECT_FALSE(streams(bytes, true));
 }
 
+// Where a row is read more than once, and by vectors.
+TEST(Kernel, TheLastPassOverARowAsksForTheNext) {
+  const auto asks = [](bool passes, const Schedule& schedule) {
+    Kernel k = two_axes(8, 1024, 1);
+    Expressions& e = k.expressions;
+    const Expr at =
+        e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{1024, 1});
+    const Expr x = e.load(0, Storage::kF32, at), weight = e.load(1, Storage::kF32, e.axis(1));
+    const Expr row = e.mul(x, weight);
+    k.tensors = {Storage::kF32, Storage::kF32, Storage::kF32};
+    k.stores = {{2, Storage::kF32, at, passes ? e.sub(row, e.reduce(Reduction::kSum, row)) : row}};
+    return print(k, Dialect::kOpenCL, schedule).text;
+  };
+  const std::string text = asks(true, {});
+  const std::size_t found = text.find("BP_PREFETCH(t0 + ");
+  ASSERT_NE(found, std::string::npos) << text;
+  EXPECT_NE(text.find(" + 1024);", found), std::string::npos) << text;
+  EXPECT_EQ(text.find("BP_PREFETCH", found + 1), std::string::npos)
+      << "of what is the same for all rows";
+  EXPECT_EQ(asks(false, {}).find("BP_PREFETCH"), std::string::npos);
+  Schedule gpu;
+  gpu.gpu = true;
+  EXPECT_EQ(asks(true, gpu).find("BP_PREFETCH"), std::string::npos);
+}
+
 TEST(Kernel, GpuScheduleSharesARow) {
   Kernel k = two_axes(8, 1024, 1);
   Expressions& e = k.expressions;

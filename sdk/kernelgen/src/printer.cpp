@@ -225,6 +225,20 @@ bool PointPrinter::streams() const {
                                               [&](const Store& s) { return is_streamed(s); });
 }
 
+// The first pass over a row waits for memory, the last does not: it asks for the next row.
+void PointPrinter::read_ahead() {
+  if (deepest_ == 0 || !lanes_in_loop() || kernel_.outer_count == 0) return;
+  for (std::size_t i = 0; i < e_.size(); ++i) {
+    const Node& n = e_.node(static_cast<Expr>(i));
+    std::int64_t along = 0, apart = 0;
+    if (n.op != Op::kLoad || !reached_[1][i] || !e_.stride(n.a, lane_axis_, along) || along != 1 ||
+        !e_.stride(n.a, kernel_.outer_count - 1, apart) || apart == 0)
+      continue;
+    line("BP_PREFETCH(" + variable("t", n.index) + " + " + ref(n.a, false) + " + " + number(apart) +
+         ");");
+  }
+}
+
 // Whether it is made at each point of the loops. Something that is the same at all of them is added
 // as often.
 bool PointPrinter::is_walked(const Store& s) const {
@@ -347,6 +361,7 @@ std::string PointPrinter::point(bool wide) {
       if (is_walked(s)) hoist(s.value, wide || lanes_in_loop());
     loops(
         [&](bool inside, std::int64_t) {
+          if (inside) read_ahead();
           for (const Store& s : kernel_.stores)
             if (is_walked(s)) store(s, inside);
         },

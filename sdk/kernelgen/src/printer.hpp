@@ -154,6 +154,7 @@ class PointPrinter {
 
   bool is_streamed(const Store& s) const;
   bool is_walked(const Store& s) const;
+  void read_ahead();
   void store(const Store& s, bool wide);
   void add_to(const Store& s, bool wide);
   void store_non_zero(const Store& s, bool wide);
