@@ -78,7 +78,6 @@ def takes(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return (
         command[0] == sys.executable
         and (command[1] in ("-c", "-m") or command[1].endswith(".py"))
-        and "LD_PRELOAD" not in environment
         and read_early(environment) == read_early(os.environ)
     )
 

@@ -349,8 +349,8 @@ BP_FN void bp_stream_16(float16 v, BP_GLOBAL float* p) {
 #define BP_STREAMED mem_fence(CLK_GLOBAL_MEM_FENCE)
 #endif
 #endif
-// Addresses behind the end are none that is read.
-#if __has_builtin(__builtin_prefetch)
+// An address behind the end is not read. Interpreters of kernels (SPIR) do not know the instruction.
+#if __has_builtin(__builtin_prefetch) && (defined(__x86_64__) || defined(__aarch64__))
 #define BP_PREFETCH(p) __builtin_prefetch((const void*)(size_t)(p))
 #endif
 #endif
