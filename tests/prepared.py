@@ -40,8 +40,13 @@ class Server:
             os.close(fd)
         self.requests = os.fdopen(requests_here[1], "w")
         self.replies = os.fdopen(replies_here[0], "r")
-        if self.replies.readline() != "ready\n":
-            raise RuntimeError(f"{SERVER} does not start")
+        self.answer()
+
+    def answer(self) -> int:
+        line = self.replies.readline()
+        if not line:
+            raise RuntimeError(f"{SERVER} ended: {self.process.wait()}")
+        return int(line)
 
     def run(
         self,
@@ -61,10 +66,10 @@ class Server:
                 "err": str(err),
             }
             print(json.dumps(request), file=self.requests, flush=True)
-            pid = int(self.replies.readline())
+            pid = self.answer()
             while not select.select([self.replies], [], [], 2.0)[0]:
                 watch(pid)
-            code = int(self.replies.readline())
+            code = self.answer()
             return subprocess.CompletedProcess(
                 [sys.executable, *arguments], code, out.read_text(), err.read_text()
             )

@@ -28,7 +28,7 @@ def next_program():
     assert "torch_backplane" not in sys.modules, "it reads the environment when it is imported"
     gc.collect()
     gc.freeze()  # no fork has to look through what is here
-    print("ready", file=replies, flush=True)
+    print(os.getpid(), file=replies, flush=True)
     for request in requests:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python 3.12 counts the threads of NumPy's library
