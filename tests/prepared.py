@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 SERVER = Path(__file__).parent / "prepared_server.py"
-# Read by the interpreter, the loader, or what torch brings, when they start.
+# Read by the interpreter, the loader and what it loads first, or what torch brings, when they start.
 READ_EARLY = (
     "PYTHON", "LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GLIBC_", "ONEDNN_",
     "DNNL_", "ATEN_", "TORCH", "PYTORCH_", "ASAN_", "UBSAN_", "LSAN_", "TSAN_", "LC_", "LANG",
+    "BACKPLANE_MASKED_CPU",
 )  # fmt: skip
 
 

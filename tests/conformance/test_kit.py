@@ -13,6 +13,7 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch_backplane
 from backplane_conformance import certificate, command, files, outcome, page, waivers, worker
+from patience import run as run_patiently
 
 from conformance import mutants
 
@@ -129,20 +130,10 @@ def test_failure_is_repeated_and_replayed(as_mutant, tmp_path):
     bad = next(c for c in result["cases"] if c["verdict"] == "fail")
     line = outcome.repeat_line(result, bad["id"])
     assert line.startswith("backplane certify") and outcome.escaped(bad["id"]) in line
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch_backplane.cli",
-            *bad["replay"].split(" backplane ")[1].split(),
-        ],
-        env={
-            **os.environ,
-            "BACKPLANE_PLUGIN_PATH": str(library.parent),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+    words = bad["replay"].split(" backplane ")[1].split()
+    done = run_patiently(
+        [sys.executable, "-m", "torch_backplane.cli", *words],
+        env={**os.environ, "BACKPLANE_PLUGIN_PATH": str(library.parent)},
     )
     assert "beyond the tolerance" in done.stdout, done.stdout + done.stderr
 

@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch_backplane
 from backplane_conformance import certificate, files
+from patience import run as run_patiently
 
 PACKAGE = pathlib.Path(torch_backplane.__file__).parent
 GRAPH = """graph @g(%0: f32[4]) -> (f32[4]) {
@@ -140,10 +141,9 @@ def test_safe_mode(home):
 
 
 def test_tools_say_which_policy_holds(home):
-    done = subprocess.run(
+    done = run_patiently(
         [sys.executable, "-m", "torch_backplane.cli", "doctor", "--json"],
         env={**os.environ, "XDG_CONFIG_HOME": str(home), "BACKPLANE_LOAD_POLICY": "allow-list"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    )
     findings = json.loads(done.stdout)["findings"]
     assert any(f["topic"] == "policy" and "allow-list" in f["text"] for f in findings)
