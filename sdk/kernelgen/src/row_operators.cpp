@@ -46,12 +46,13 @@ Results log_softmax_backward(Expressions& e, OperatorSource& s) {
 }
 Results layer_norm(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr x = m.in(0, m.type()), center = mean(m, x), d = e.sub(x, center);
-  const Expr rstd = e.unary(Op::kRsqrt, e.add(mean(m, e.mul(d, d)), m.number(m.real("eps", 1e-5))));
-  Expr y = e.mul(d, rstd);
+  const Expr x = m.in(0, m.type());
+  const Moments of = moments(e, x, s.row_length());
+  const Expr rstd = e.unary(Op::kRsqrt, e.add(of.variance, m.number(m.real("eps", 1e-5))));
+  Expr y = e.mul(e.sub(x, of.mean), rstd);
   if (s.has(1)) y = e.mul(y, m.in(1, m.type()));
   if (s.has(2)) y = e.add(y, m.in(2, m.type()));
-  return {y, center, rstd};
+  return {y, of.mean, rstd};
 }
 // grad, input, mean, rstd, weight, bias: the input's gradient. Those of weight and bias sum over
 // the other axes, in kernels of their own.
@@ -212,5 +213,16 @@ constexpr Operator kOps[] = {
 }  // namespace
 
 std::span<const Operator> row_operators() { return kOps; }
+
+// What rounding leaves of the mean is taken off: equal values have their own as mean, and no
+// variance. Both come of one pass behind the first.
+Moments moments(Expressions& e, Expr x, std::int64_t count) {
+  const Type t = e.type(x);
+  const Expr part = e.constant(t, 1.0 / static_cast<double>(count));
+  const auto mean = [&](Expr of) { return e.mul(e.reduce(Reduction::kSum, of), part); };
+  const Expr center = mean(x), d = e.sub(x, center), rest = mean(d);
+  return {e.add(center, rest),
+          e.binary(Op::kMax, e.constant(t, 0), e.sub(mean(e.mul(d, d)), e.mul(rest, rest)))};
+}
 
 }  // namespace backplane::kernelgen

@@ -1,4 +1,6 @@
 // Norms whose statistics are not one row's: their gradients, batch norms, group norms.
+#include <backplane/kernelgen/operators.hpp>
+
 #include <algorithm>
 #include <limits>
 
@@ -218,13 +220,11 @@ Status group_norm(Builder& b) {  // input, weight, bias
   Draft d(b, {g.samples, g.groups}, g.loop);
   Expressions& e = d.e();
   const Indices at = g.at(d, d.outer()[0], d.outer()[1], d.loop());
-  const Expr scale = e.constant(t, 1.0 / static_cast<double>(product(g.loop)));
-  const Expr v = d.load(x, at), mu = e.mul(e.reduce(Reduction::kSum, v), scale),
-             delta = e.sub(v, mu);
-  const Expr var = e.mul(e.reduce(Reduction::kSum, e.mul(delta, delta)), scale);
+  const Expr v = d.load(x, at);
+  const auto [mu, var] = kernelgen::moments(e, v, product(g.loop));
   const Expr rstd =
       e.unary(Op::kRsqrt, e.add(var, e.constant(t, b.step().node().real_or("eps", 1e-5))));
-  Expr y = e.mul(delta, rstd);
+  Expr y = e.mul(e.sub(v, mu), rstd);
   if (in.views[1]) y = e.mul(y, d.load(*in.views[1], {at[1]}));
   if (in.views[2]) y = e.add(y, d.load(*in.views[2], {at[1]}));
   d.store(b.result(0), at, y);

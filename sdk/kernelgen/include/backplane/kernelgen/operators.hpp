@@ -44,6 +44,12 @@ struct Operator {
   EmitOperator emit;
 };
 
+// Of the `count` points of the loops.
+struct Moments {
+  Expr mean, variance;  // the variance over all `count`
+};
+Moments moments(Expressions& e, Expr x, std::int64_t count);
+
 std::vector<const Operator*> operators();  // of static storage
 // Null where the operator is none of these.
 const Operator* find_operator(std::string_view name);
