@@ -50,6 +50,9 @@ class JointProblem {
       : joint_(joint), border_(border), options_(options), users_(joint.users()) {
     find_tangent_dependent();
     find_needed_forward();
+    is_copied_.assign(joint.values.size(), false);
+    for (std::size_t i = 0; i < options.copied_arguments.size(); ++i)
+      is_copied_[joint.inputs[i]] = options.copied_arguments[i];
   }
 
   bool forward_needs_tangents() const {
@@ -183,9 +186,10 @@ class JointProblem {
     return std::ranges::any_of(users_[v], [&](NodeId n) { return node_depends_[n]; });
   }
 
-  // Written by the forward, read by the backward.
+  // Written by the forward, read by the backward; a copy is read first.
   double save_seconds(ValueId v) const {
-    return 2.0 * static_cast<double>(counted_bytes(v)) / options_.bytes_per_second;
+    return (is_copied_[v] ? 3.0 : 2.0) * static_cast<double>(counted_bytes(v)) /
+           options_.bytes_per_second;
   }
 
   bool fuses_into_backward(NodeId n) const {
@@ -228,7 +232,7 @@ class JointProblem {
   const JointBorder& border_;
   const JointCutOptions& options_;
   std::vector<std::vector<NodeId>> users_;
-  std::vector<bool> value_depends_, node_depends_, needed_forward_;
+  std::vector<bool> value_depends_, node_depends_, needed_forward_, is_copied_;
 };
 
 // Copies chosen nodes of one graph into a new one.

@@ -26,6 +26,8 @@ struct JointCutOptions {
   // Share of the bytes that the default cut saves: 1 is the default cut, which computes nothing
   // expensive twice; below, the cheapest cut that saves no more, down to what is possible.
   double memory_budget = 1;
+  // By argument, or empty: others may write it before the backward, so what is saved is a copy.
+  std::vector<bool> copied_arguments;
 };
 
 // A value that the backward reads and the forward has.

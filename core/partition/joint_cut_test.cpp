@@ -194,5 +194,22 @@ TEST(JointCut, RefusesAForwardThatNeedsTangents) {
   EXPECT_EQ(made.status().message(), "A forward output depends on a tangent.");
 }
 
+// What is computed of it is no more to save, and needs no copy.
+TEST(JointCut, AnArgumentThatOthersMayWriteIsNotSavedForWhatIsComputedOfIt) {
+  const ir::Graph joint =
+      parse(R"(graph @joint(%x: f32[8], %w: f32[8], %g: f32[8]) -> (f32[8], f32[8]) {
+  %c = aten.cos(%x) : f32[8]
+  %y = aten.mul.Tensor(%c, %w) : f32[8]
+  %gw = aten.mul.Tensor(%g, %c) : f32[8]
+  return %y, %gw
+}
+)");
+  JointCutOptions options;
+  options.copied_arguments = {true, false};
+  const auto made = cut_joint(joint, {2, 1}, options);
+  ASSERT_TRUE(made.ok());
+  EXPECT_THAT(saved_names(joint, *made), ElementsAre("c"));
+}
+
 }  // namespace
 }  // namespace backplane::partition

@@ -36,9 +36,10 @@ class Recording:
         static: list[int],
         pack_inference: bool,
         numbers: list[int] | None = None,
+        buffers: list[int] | None = None,
     ) -> None:
         """``values``: what shows the device of each input. ``static``: inputs that are weights or
-        buffers. Raises StatusError, with the reason, where the graph cannot be recorded."""
+        buffers; ``buffers``: those of them that programs write. Raises StatusError, with the reason, where the graph cannot be recorded."""
         self.account = account
         self.graph_module = graph_module
         self.stages: list[Any] = []
@@ -57,6 +58,7 @@ class Recording:
             static,
             _dynamic_sizes(placeholders),
             numbers or [],
+            buffers or [],
             verify=float(account.options.verify),
             strict=account.options.strict,
         )
@@ -108,13 +110,15 @@ class RecordedFrame(Recording):
         placeholders = graph_module.graph.find_nodes(op="placeholder")
         # A recording is made, and run, in the mode that it is called in.
         within = _out_of_inference_mode(graph_module)
+        static = [i for i, node in enumerate(placeholders) if _is_static(node, examples[i])]
         self.mode = torch.inference_mode if within is not None else None
         super().__init__(
             account,
             within or graph_module,
             examples,
             name=f"graph_{account.number}",
-            static=[i for i, node in enumerate(placeholders) if _is_static(node, examples[i])],
+            static=static,
+            buffers=[i for i in static if not isinstance(examples[i], torch.nn.Parameter)],
             pack_inference=account.options.pack_weights is not False,
             numbers=_numbers(placeholders),
         )

@@ -56,3 +56,24 @@ def test_a_long_program_is_not_captured_to_its_end() -> None:
     assert torch.equal(compiled(torch.zeros(2)), torch.full((2,), 60_000.0))
     counters = frontend.counters(compiled)
     assert any("too many operators" in reason for reason in counters["breaks"]), counters
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_a_program_raises_itself_leaves_its_effects(kind: type[BaseException]) -> None:
+    """KeyboardInterrupt is a signal's only where the program has not raised it."""
+
+    def program(x: torch.Tensor, told: list[str]) -> torch.Tensor:
+        x.add_(1)
+        told.append("before")
+        try:
+            raise kind("told")
+        finally:
+            told.append("after")
+
+    compiled = torch_backplane.compile(program, backend="eager")
+    for _ in range(2):
+        x, told = torch.zeros(2), list[str]()
+        with pytest.raises(kind, match="told"):
+            compiled(x, told)
+        assert told == ["before", "after"]
+        assert torch.equal(x, torch.ones(2))

@@ -25,3 +25,16 @@ def test_both_come_out():
         finally:
             torch.set_warn_always(False)
         assert any("resized" in str(warning.message) for warning in caught)
+
+
+def test_a_leaf_that_is_written_warns_of_nothing():
+    def program(x):
+        out = torch.zeros_like(x)
+        print(end="")  # a break
+        out.add_(x)
+        return out
+
+    compiled = torch_backplane.compile(program, backend="plugin:reference")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(compiled(torch.ones(2, requires_grad=True)), torch.ones(2))

@@ -13,6 +13,7 @@ namespace backplane::runtime {
 namespace {
 
 constexpr std::size_t kNodeIdLimit = 65536;
+constexpr std::size_t kSizeLimit = std::size_t{1} << 24;  // longer ones are no texts: not read
 
 // What a bp_error* leads to.
 struct ErrorObject {
@@ -153,6 +154,7 @@ std::size_t utf8_length(const unsigned char* bytes, std::size_t left) {
 std::string copy_text(bp_string text, std::size_t limit) {
   std::string result;
   if (text.data == nullptr) return result;
+  if (text.size > kSizeLimit) return "(a text of " + std::to_string(text.size) + " bytes)";
   const auto* bytes = reinterpret_cast<const unsigned char*>(text.data);
   const std::size_t size = std::min(text.size, limit);
   result.reserve(size);

@@ -286,5 +286,27 @@ TEST(CallFrame, MisusedLendingIsAnErrorThatSaysWhat) {
   EXPECT_EQ(said(""), "");
 }
 
+// The plugin ends the process where its event goes before the work.
+TEST(CallFrame, WorkWhoseWaitFailsIsWaitedForAllTheSame) {
+  Device* device = scripted_device();
+  ASSERT_NE(device, nullptr);
+  const auto compiled = compile(R"(graph @waited(%x: f32[4]) -> (f32[4]) {
+  %a = aten.neg(%x) : f32[4]
+  return %a
+}
+)",
+                                {device});
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  for (const bool fails : {false, true, false}) {
+    const testing_graph::Script script(fails ? "wait_fails" : "");
+    Inputs inputs = Inputs::random((*compiled)->graph());
+    const auto found = call(**compiled, inputs);
+    ASSERT_EQ(found.ok(), !fails);
+    if (found.ok()) continue;
+    EXPECT_THAT(found.status().message(), ::testing::HasSubstr("asked not to wait"));
+  }
+  EXPECT_FALSE(device->is_given_up());
+}
+
 }  // namespace
 }  // namespace backplane::runtime

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/runtime/host/error.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/isolate/isolated_plugin.h"
@@ -32,6 +34,8 @@ constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
 constexpr std::uint64_t kGuessedAlignmentBytes = 64;
 // Between two slices of a wait the program is asked whether it still wants to.
 constexpr std::uint64_t kWaitSliceNs = 100'000'000;
+// Between two questions whether work has ended whose wait failed.
+constexpr std::chrono::milliseconds kPollPause{1};
 
 bp_range host_range(void* memory, std::uint64_t bytes) { return {nullptr, memory, 0, bytes}; }
 
@@ -53,12 +57,19 @@ Status check_info(const bp_device_info& info, const std::string& label) {
   }
   const bool has_torch_device = BP_HAS(info.struct_size, bp_device_info, torch_device);
   const bp_string torch_device = has_torch_device ? info.torch_device : bp_string{};
-  for (const bp_string* text :
-       {&info.name, &info.architecture, &info.driver, &info.unique_id, &torch_device}) {
+  const std::pair<const char*, const bp_string*> texts[] = {{"name", &info.name},
+                                                            {"architecture", &info.architecture},
+                                                            {"driver", &info.driver},
+                                                            {"unique_id", &info.unique_id},
+                                                            {"torch_device", &torch_device}};
+  for (const auto& [field, text] : texts) {
     if (text->size > kTextLimit || (text->data == nullptr && text->size != 0)) {
-      return wrong(label, "a text of " + std::to_string(text->size) + " bytes" +
-                              (text->data == nullptr ? " without data" : ""));
+      return wrong(label, std::string(field) + ", a text of " + std::to_string(text->size) +
+                              " bytes" + (text->data == nullptr ? " without data" : ""));
     }
+    if (copy_text(*text) != std::string_view(text->data, text->size))
+      return wrong(label, std::string(field) + " '" + copy_text(*text) +
+                              "', expected UTF-8 without control characters");
   }
   for (const std::uint32_t alignment : {info.buffer_alignment_bytes, info.offset_alignment_bytes}) {
     if (alignment != 0 && !std::has_single_bit(alignment)) {
@@ -95,9 +106,14 @@ class WaitLimit {
     const double waited = Seconds(Clock::now() - begin_).count();
     if (!is_interrupted_ && wants_interrupt()) {
       is_interrupted_ = true;
-      if (has_end_) seconds_ = std::min(seconds_, waited + kGraceSeconds);
+      end_soon();
     }
     return has_end_ && waited >= seconds_;
+  }
+  // Most work ends by itself.
+  void end_soon() {
+    if (has_end_ && !std::exchange(ends_soon_, true))
+      seconds_ = std::min(seconds_, Seconds(Clock::now() - begin_).count() + kGraceSeconds);
   }
   bool is_interrupted() const { return is_interrupted_; }
   std::string text() const {
@@ -107,10 +123,10 @@ class WaitLimit {
  private:
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;
-  static constexpr double kGraceSeconds = 3;  // after Ctrl-C: most work ends by itself
+  static constexpr double kGraceSeconds = 3;  // after Ctrl-C, or a wait that failed
   Clock::time_point begin_ = Clock::now();
   double seconds_ = std::numeric_limits<double>::infinity();
-  bool has_end_, is_interrupted_ = false;
+  bool has_end_, is_interrupted_ = false, ends_soon_ = false;
 };
 
 void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
@@ -546,16 +562,25 @@ Status Device::wait(bp_event* event, std::string_view about) {
   for (;;) {
     std::int32_t done = 0;
     Status status = enter("event_wait", [&] { return api().event_wait(event, kWaitSliceNs); });
-    if (status.code() == Code::kTimeout) {
-      // Either the wait took too long, or the work failed with a time-out of its own.
-      status = enter("event_query", [&] { return api().event_query(event, &done); });
-      if (done == 0 && status.ok()) {
+    if (!status.ok()) {
+      // A wait that took too long, work that failed, or a wait that failed: then the work may still
+      // run, in memory that goes with the call.
+      const bool is_slice = status.code() == Code::kTimeout;
+      Status asked = enter("event_query", [&] { return api().event_query(event, &done); });
+      if (done == 0 && asked.ok()) {
         if (!limit) limit.emplace(binds_host_memory());
+        if (!is_slice) {
+          limit->end_soon();
+          std::this_thread::sleep_for(kPollPause);
+        }
         if (!limit->is_over()) continue;
         return limit->is_interrupted()
                    ? give_up("was interrupted", Code::kCancelled)
-                   : give_up("did not end within " + limit->text(), Code::kDeviceLost);
+                   : give_up(is_slice ? "did not end within " + limit->text()
+                                      : "failed (" + status.message() + ") and the work goes on",
+                             Code::kDeviceLost);
       }
+      if (is_slice) status = std::move(asked);
     }
     if (status.ok() && limit && limit->is_interrupted())
       return {Code::kCancelled, call_text("event_wait") + " was interrupted."};

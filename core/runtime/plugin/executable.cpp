@@ -159,6 +159,13 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
   info.struct_size = sizeof info;
   BP_RETURN_IF_ERROR(guarded(*device_, "executable_describe", nodes_,
                              [&] { return device_->api().executable_describe(handle_, &info); }));
+  constexpr std::size_t kFirstInfoSize =
+      offsetof(bp_executable_info, requirement) + sizeof(bp_executable_info::requirement);
+  if (info.struct_size < kFirstInfoSize || info.struct_size > sizeof info)
+    return Status(Code::kInternal, call_name(*device_, "executable_describe") +
+                                       " answered struct_size " + std::to_string(info.struct_size) +
+                                       ", expected " + std::to_string(kFirstInfoSize) +
+                                       " to the capacity given, " + std::to_string(sizeof info));
   constexpr std::uint64_t kMustUnderstand = ~std::uint64_t{0} << 32;
   if ((info.flags & kMustUnderstand) != 0)
     return Status(Code::kUnsupported, call_name(*device_, "executable_describe") +
@@ -171,6 +178,10 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
                                        " answered io_stride " + std::to_string(info.io_stride) +
                                        ", expected at least " + std::to_string(kFirstContractSize));
   constexpr std::uint64_t kLends = BP_EXECUTABLE_LENDING | BP_EXECUTABLE_SYNCHRONOUS;
+  if ((info.flags & kLends) == BP_EXECUTABLE_LENDING)
+    return Status(Code::kInternal, call_name(*device_, "executable_describe") +
+                                       " says LENDING without SYNCHRONOUS: memory is lent until "
+                                       "execute returns");
   lends_ = (info.flags & kLends) == kLends;
   if ((info.flags & BP_EXECUTABLE_ONE_CALL) != 0) one_call_ = std::make_unique<std::mutex>();
   const auto read = [&](const bp_io_contract* first, std::size_t count,

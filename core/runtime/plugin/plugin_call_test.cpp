@@ -78,6 +78,16 @@ TEST(PluginCall, AnExecuteThatThrowsNamesTheNodes) {
   EXPECT_THAT(run_all("execute throw42"), HasSubstr("threw an exception of unknown type"));
 }
 
+TEST(PluginCall, AnswersThatAreNoneAreNamed) {
+  EXPECT_THAT(run_all("executable_describe small"),
+              HasSubstr("executable_describe answered struct_size 8, expected "));
+  EXPECT_THAT(run_all("executable_describe lends"),
+              HasSubstr("executable_describe says LENDING without SYNCHRONOUS"));
+  EXPECT_THAT(run_all("device_describe binary"),
+              HasSubstr("device_describe answered name '?? device', expected UTF-8"));
+  EXPECT_THAT(run_all("execute long"), HasSubstr("(a text of 1099511627776 bytes)"));
+}
+
 TEST(PluginCall, EntriesThatCannotFailAreLogged) {
   for (const char* entry : {"device_close", "buffer_release", "executable_release", "shutdown"}) {
     ::testing::internal::CaptureStderr();

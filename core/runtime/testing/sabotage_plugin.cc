@@ -11,6 +11,8 @@
 //   error              fails with a plain error; lost: with BP_DEVICE_LOST; wild: with a pointer
 //                      that is no error; released: with one that it has released
 //   late               uses the sink and the token of calls that have ended, then fails
+//   small, lends       a contract that is too short; one that lends and does not wait
+//   binary, long       a name that is no text; an error whose message has no end
 //   twice              releases an error and bytes twice, then goes on
 #include <backplane/plugin.h>
 #include <sys/mman.h>
@@ -98,6 +100,13 @@ bp_error* failure(std::string_view action) {
     host->error_release(host->host, error);
     return error;
   }
+  if (action == "long") {
+    bp_error_args args{};
+    args.struct_size = sizeof args;
+    args.code = BP_INTERNAL;
+    args.message = {"short", std::size_t{1} << 40};
+    return host->error_create(host->host, &args);
+  }
   if (action == "error") return fail(BP_INTERNAL, "asked to fail", __LINE__);
   if (action == "lost") return fail(BP_DEVICE_LOST, "asked to be lost", __LINE__);
   if (action == "wild") return reinterpret_cast<bp_error*>(memory);
@@ -123,6 +132,7 @@ bp_error* describe_device(bp_plugin* plugin, std::uint32_t index, bp_device_info
   bp_error* const error = device_describe(plugin, index, out_info);
   if (error == nullptr && std::getenv("BACKPLANE_SABOTAGE_HOST_MEMORY") != nullptr)
     out_info->flags |= BP_DEVICE_BINDS_HOST_MEMORY;
+  if (enter("device_describe") == "binary") out_info->name = {"\xff\xfe device", 9};
   return error;
 }
 bp_error* open_device(bp_plugin* plugin, std::uint32_t index, bp_device** out_device) {
@@ -168,6 +178,9 @@ bp_error* describe(bp_executable* executable, bp_executable_info* out_info) {
   SABOTAGE("executable_describe");
   out_info->inputs = out_info->outputs = executable->io.data();
   out_info->io_stride = sizeof(bp_io_contract);
+  const std::string_view action = enter("executable_describe");
+  if (action == "small") out_info->struct_size = 8;
+  if (action == "lends") out_info->flags |= BP_EXECUTABLE_LENDING;
   return nullptr;
 }
 void release_executable(bp_executable* executable) {

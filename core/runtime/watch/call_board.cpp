@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "core/base/fork.h"
+#include "core/base/log.h"
 #include "core/runtime/host/handles.h"
 #include "core/runtime/host/own_directory.h"
 
@@ -218,7 +219,13 @@ const std::string& state_directory() {
       path = given("XDG_STATE_HOME") + "/backplane";
     if (path.empty() && !home_directory().empty())
       path = home_directory() + "/.local/state/backplane";
-    if (!path.empty() && !directory_fault(path).empty()) path.clear();
+    if (const std::string fault = path.empty() ? "" : directory_fault(path); !fault.empty()) {
+      if (path == given("BACKPLANE_STATE_DIR"))
+        log(LogLevel::kWarning, "the state directory '" + path + "' is not used: " + fault +
+                                    "; a plugin that ends this process is not put into quarantine "
+                                    "(set BACKPLANE_STATE_DIR to a directory of your own)");
+      path.clear();
+    }
     return new std::string(std::move(path));
   }();
   return *found;

@@ -285,8 +285,12 @@ class Run {
       throw std::runtime_error(stop_reason_);
     }
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-      interrupted_ = true;  // the error stays set
-      throw std::runtime_error("interrupted");
+      PyObject *type, *value, *traceback;
+      PyErr_Fetch(&type, &value, &traceback);
+      PyErr_NormalizeException(&type, &value, &traceback);
+      interrupted_ = !interpreter.has_raised(value);
+      PyErr_Restore(type, value, traceback);
+      if (interrupted_) throw std::runtime_error("interrupted");  // the error stays set
     }
     // The recording's own refusals come through Python as RuntimeError; record() knows them.
     throw std::runtime_error(

@@ -248,15 +248,32 @@ std::vector<std::set<ir::ValueId>> roots_read_for_gradients(const record::Record
   return roots;
 }
 
-std::vector<std::vector<std::uint32_t>> tangents_by_output(const record::Recorded& recorded) {
+ReadForGradients read_for_gradients(const record::Recorded& recorded) {
   const std::vector<std::set<ir::ValueId>> read = roots_read_for_gradients(recorded);
-  std::vector<std::vector<std::uint32_t>> out(recorded.border.forward_output_count);
-  for (std::uint32_t i = 0; i < out.size(); ++i) {
+  ReadForGradients out;
+  out.by_output.resize(recorded.border.forward_output_count);
+  for (std::uint32_t i = 0; i < out.by_output.size(); ++i) {
     const ir::ValueId root = root_of_output(recorded.graph, i);
     for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
-      if (read[tangent].contains(root)) out[i].push_back(tangent);
+      if (read[tangent].contains(root)) out.by_output[i].push_back(tangent);
   }
+  for (std::size_t i = 0; i < recorded.border.argument_count; ++i)
+    out.arguments.push_back(std::ranges::any_of(
+        read, [&](const auto& roots) { return roots.contains(recorded.graph.inputs[i]); }));
   return out;
+}
+
+// Eager mode keeps nothing of these, so whoever writes them before the backward changes no
+// gradient. Weights are not copied: what is computed of them twice, such as a cast, reads them
+// later.
+std::vector<bool> copied_arguments(const record::Recorded& recorded,
+                                   const std::vector<bool>& kept) {
+  std::vector<bool> copied(kept);
+  copied.flip();
+  for (const record::ArgumentInfo& info : recorded.arguments)
+    if (recorded.graph.values[recorded.graph.inputs[info.graph_input]].is_static && !info.is_buffer)
+      copied[info.graph_input] = false;
+  return copied;
 }
 
 }  // namespace
@@ -299,7 +316,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     BP_RETURN_IF_ERROR(find_place(*recorded.placement.device, options.devices));
   std::shared_ptr<CutEntry> entry(new CutEntry(options));
   entry->eager_ = std::move(eager);
-  const std::vector<std::vector<std::uint32_t>> eagerly_saved = tangents_by_output(recorded);
+  const ReadForGradients eagerly_saved = read_for_gradients(recorded);
   BP_RETURN_IF_ERROR(passes::run_pipeline(
       recorded.graph, options.devices.empty() ? kBeforeCut : kBeforeCutForPlugins));
   const bool with_backward = recorded.graph.inputs.size() > recorded.border.argument_count;
@@ -307,6 +324,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
   if (with_backward) {
     partition::JointCutOptions cutting;
     cutting.memory_budget = options.memory_budget;
+    cutting.copied_arguments = copied_arguments(recorded, eagerly_saved.arguments);
     if (!options.devices.empty()) {
       const partition::DeviceModel device = runtime::model_of(*options.devices.front());
       if (device.flops_per_s > 0) cutting.flops_per_second = device.flops_per_s;
@@ -463,15 +481,14 @@ void keep_apart_what_is_found(autograd::Signature& signature) {
 
 }  // namespace
 
-void CutEntry::watch(const record::Recorded& recorded,
-                     const std::vector<std::vector<std::uint32_t>>& eagerly_saved) {
+void CutEntry::watch(const record::Recorded& recorded, const ReadForGradients& eagerly_saved,
+                     const ReadForGradients& read) {
   const ir::Graph& graph = recorded.graph;
-  const std::vector<std::vector<std::uint32_t>> read = tangents_by_output(recorded);
   // A written argument has memory of its own: what is saved of it outlives the next write.
   const auto add = [&](std::uint32_t graph_output, bool is_argument, std::uint32_t position) {
-    autograd::Watched watched{is_argument, position, eagerly_saved[graph_output], {}};
+    autograd::Watched watched{is_argument, position, eagerly_saved.by_output[graph_output], {}};
     if (!is_argument && is_saved_in_output(signature, position))
-      std::ranges::set_difference(read[graph_output], watched.saved_for,
+      std::ranges::set_difference(read.by_output[graph_output], watched.saved_for,
                                   std::back_inserter(watched.found_for));
     const bool is_read = !watched.saved_for.empty() || !watched.found_for.empty();
     // An argument is saved itself.
@@ -486,13 +503,15 @@ void CutEntry::watch(const record::Recorded& recorded,
 }
 
 void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut,
-                        const std::vector<std::vector<std::uint32_t>>& eagerly_saved) {
+                        const ReadForGradients& eagerly_saved) {
   const ir::Graph& forward = forward_->graph().graph();
   signature = signature_of(recorded, forward);
   signature.is_repeatable = signature.is_repeatable && eager_ != nullptr;
   signature.counted_inputs = forward_->counted_inputs();
   if (cut == nullptr) return;
   signature.needs_content = inputs_of_gradients(recorded);
+  const ReadForGradients read = read_for_gradients(recorded);
+  const std::vector<bool> copied = copied_arguments(recorded, eagerly_saved.arguments);
   const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
     autograd::SavedSource source;
@@ -503,14 +522,16 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
     if (forward.values[root].kind == ir::ValueKind::kInput) {
       const auto input = static_cast<std::uint32_t>(
           std::find(forward.inputs.begin(), forward.inputs.end(), root) - forward.inputs.begin());
-      source.needs_copy = !saved.is_argument ||
+      // A pass may have found an argument in what eager mode copies.
+      const bool is_found = read.arguments[input] && !eagerly_saved.arguments[input];
+      source.needs_copy = !saved.is_argument || is_found || copied[input] ||
                           std::ranges::find(signature.mutated, input) != signature.mutated.end();
     } else if (const auto shown = shown_by.find(root); shown != shown_by.end()) {
       source.shared_with = shown->second;
     }
     signature.saved.push_back(source);
   }
-  watch(recorded, eagerly_saved);
+  watch(recorded, eagerly_saved, read);
   if (!can_run_again(signature)) keep_apart_what_is_found(signature);
 }
 

@@ -43,6 +43,13 @@ class StagedProgram : public autograd::CutProgram {
   virtual std::vector<Stage> stages() const = 0;  // those that a plugin may have a part in
 };
 
+// What nodes read that are there for gradients alone. Of a graph as it was recorded, this is what
+// eager mode saves.
+struct ReadForGradients {
+  std::vector<std::vector<std::uint32_t>> by_output;  // of the graph: the tangents it is read for
+  std::vector<bool> arguments;
+};
+
 class CutEntry final : public StagedProgram {
  public:
   using Eager = std::function<std::vector<c10::IValue>(std::span<const at::Tensor>)>;
@@ -73,11 +80,11 @@ class CutEntry final : public StagedProgram {
   passes::InputUses input_uses(const std::vector<bool>& absent);
   Result<PartialBackward> partial_backward(const std::vector<bool>& absent);
   Result<PartialBackward> compile_partial(const std::vector<bool>& absent) const;
-  // `eagerly_saved`: by output of the graph, the tangents that eager mode saves it for.
-  void watch(const record::Recorded& recorded,
-             const std::vector<std::vector<std::uint32_t>>& eagerly_saved);
+  // `read`: what the graph that is run reads.
+  void watch(const record::Recorded& recorded, const ReadForGradients& eagerly_saved,
+             const ReadForGradients& read);
   void describe(const record::Recorded& recorded, const partition::JointCut* cut,
-                const std::vector<std::vector<std::uint32_t>>& eagerly_saved);
+                const ReadForGradients& eagerly_saved);
 
   Eager eager_;
   std::string explanation_;

@@ -166,6 +166,8 @@ Result<record::Recorded> RecordedFunction::record(std::span<const c10::IValue> a
       options.argument_names.push_back(options_.argument_names[i]);
     if (std::ranges::find(options_.static_arguments, i) != options_.static_arguments.end())
       options.static_arguments.push_back(tensor_index);
+    if (std::ranges::find(options_.buffers, i) != options_.buffers.end())
+      options.buffers.push_back(tensor_index);
     ++tensor_index;
   }
   const std::vector<at::Tensor> tensors = tensors_of(arguments);

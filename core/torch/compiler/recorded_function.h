@@ -40,6 +40,7 @@ struct RecordedOptions {
   CutOptions cut;
   std::vector<std::string> argument_names;
   std::vector<std::uint32_t> static_arguments;  // weights and buffers, by argument
+  std::vector<std::uint32_t> buffers;           // those of them that programs write
   std::vector<DynamicSize> dynamic_sizes;
   record::Locate locate;
 };

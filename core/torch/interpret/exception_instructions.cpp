@@ -80,6 +80,7 @@ Flow raise(FrameState& state, int argument) {
     if (!cause) return Flow::kError;
     PyException_SetCause(value.get(), cause.get() == Py_None ? nullptr : cause.release());
   }
+  state.interpreter.note_raised(value.get());
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.get())), value.get());
   return Flow::kError;
 }

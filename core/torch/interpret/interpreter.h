@@ -100,6 +100,10 @@ class Interpreter final : public cpython::Evaluator {
   // What a signal's handler raised meanwhile; null: nothing. It ends the capture, and is the
   // caller's.
   PyObject* interruption() const { return interruption_.get(); }
+  // What a `raise` of the program throws. A KeyboardInterrupt that is none comes of a signal that C
+  // code has seen.
+  void note_raised(PyObject* exception) { raised_ = cpython::Ref::borrow(exception); }
+  bool has_raised(PyObject* exception) const { return exception == raised_.get(); }
 
   PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) override;
 
@@ -268,7 +272,7 @@ class Interpreter final : public cpython::Evaluator {
   std::vector<CachedResult> cached_results_;
   bool is_sample_ = false, wants_another_ = false;
   int run_signal_handlers();  // -1: one raised
-  cpython::Ref interruption_;
+  cpython::Ref interruption_, raised_;
   // An exception that is on its way: it comes from a frame that was interpreted; an operator, or a
   // function that runs as it is, has raised it, and no handler has seen it yet.
   bool is_passed_on_ = false, operator_raised_ = false;

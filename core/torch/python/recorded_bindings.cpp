@@ -107,7 +107,8 @@ std::unique_ptr<RecordedGraph> make_graph(
     bool pack_training, double memory_budget, std::vector<std::string> argument_names,
     std::vector<std::uint32_t> static_arguments,
     const std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>& dynamic_sizes,
-    std::vector<std::uint32_t> numbers, double verify, bool strict) {
+    std::vector<std::uint32_t> numbers, std::vector<std::uint32_t> buffers, double verify,
+    bool strict) {
   ModuleProgram program{program_object, {}, {}, {}};
   if (py::hasattr(program_object, "graph"))
     program = unwrap(module_program(program_object, argument_count));
@@ -121,6 +122,7 @@ std::unique_ptr<RecordedGraph> make_graph(
   options.argument_names = std::move(argument_names);
   options.argument_names.resize(argument_count);
   options.static_arguments = std::move(static_arguments);
+  options.buffers = std::move(buffers);
   options.locate = std::move(program.locate);
   for (const auto& [argument, dim, symbol] : dynamic_sizes)
     options.dynamic_sizes.push_back({argument, dim, symbol});
@@ -155,7 +157,8 @@ void register_recorded(py::module_& module) {
            py::arg("memory_budget"), py::arg("argument_names"), py::arg("static_arguments"),
            py::arg("dynamic_sizes") =
                std::vector<std::tuple<std::uint32_t, std::int32_t, std::uint32_t>>(),
-           py::arg("numbers") = std::vector<std::uint32_t>(), py::arg("verify") = 0.0,
+           py::arg("numbers") = std::vector<std::uint32_t>(),
+           py::arg("buffers") = std::vector<std::uint32_t>(), py::arg("verify") = 0.0,
            py::arg("strict") = false)
       // A tuple of the graph's outputs; None where these sizes are not known yet.
       // ATen's errors keep their Python types (IndexError, ...).

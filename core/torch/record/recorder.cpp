@@ -236,7 +236,8 @@ class Recording {
           wrapper->has_metadata_mutation() || storage_of(handed.given) != handed.storage ||
           wrapper->was_inductor_storage_resized())
         return unsupported("the program changes the shape or storage of " + who);
-      if (handed.leaf.grad().defined())
+      // grad() would warn where the program has written it.
+      if (handed.leaf.mutable_grad().defined())
         return unsupported("the program calls backward() and so writes the gradient of " + who);
       const ValueNumber now = value_of(*session_, handed.given, who);
       if (now != handed.value) new_values_[h] = now;
@@ -405,6 +406,8 @@ class Recording {
       if (i < recorded_.arguments.size())
         lowered.graph.values[lowered.graph.inputs[recorded_.arguments[i].graph_input]].is_static =
             true;
+    for (const std::uint32_t i : options_.buffers)
+      if (i < recorded_.arguments.size()) recorded_.arguments[i].is_buffer = true;
     recorded_.graph = std::move(lowered.graph);
     recorded_.forward_node_count = lowered.forward_node_count;
     recorded_.constants = std::move(lowered.constants);

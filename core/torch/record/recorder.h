@@ -29,6 +29,7 @@ inline constexpr std::uint32_t kAbsent = 0xffffffffu;
 struct ArgumentInfo {
   std::uint32_t graph_input = kAbsent;  // position in graph.inputs; shared by equal arguments
   bool requires_grad = false;
+  bool is_buffer = false;  // RecordOptions::buffers
   bool is_mutated = false;
   bool counts_write = false;  // is_mutated: its version moves, as it does not through x.data
   std::uint32_t new_value = kAbsent;  // is_mutated: position in graph.outputs
@@ -114,6 +115,7 @@ struct RecordOptions {
   bool with_backward = true;                    // where an argument requires gradients
   std::vector<std::string> argument_names;      // missing ones are "primals_1", ...
   std::vector<std::uint32_t> static_arguments;  // weights and buffers
+  std::vector<std::uint32_t> buffers;           // those of them that programs write
   // One input for arguments that are the same tensor; else the graph holds for others as well.
   bool merge_equal_arguments = true;
   Locate locate;  // for the nodes' locations; called from within the program's calls
