@@ -158,9 +158,12 @@ class Grouper {
           value = graph_[u].result_index();
         }
       }
+      // What follows a transposed convolution has no place in its primitive (repeats_epilogue).
+      const bool bounds_alone = convolution && graph_[n].bool_or("transposed", false);
       while (groups_.nodes(g).size() < 6) {
         const std::size_t u = only_user(value);
         if (u == kNone || !is_post_op(graph_[u], value) || !one_layout(graph_[u])) break;
+        if (bounds_alone && !bounds_of(graph_[u])) break;
         // A residual before a norm is cheaper in the norm, which reads the sum anyway.
         if (graph_[u].operand_count() > 1 && feeds_row_operator(graph_[u].result_index())) break;
         if (would_wait(graph_[u], value, n)) break;

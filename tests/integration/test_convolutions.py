@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch_backplane
 from compiling import PLUGINS, compile_for
+from torch import nn
 
 COUNT = 60
 
@@ -92,3 +93,33 @@ def test_a_form_that_onednn_lacks_costs_no_other() -> None:
     for size in (5, 6, 7):
         assert fallback_nodes(lacking, [torch.randn(1, 2, size), weight]) == 2
     assert fallback_nodes(usual, [torch.randn(1, 2, 5), weight]) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("follows", ["bias", "norm", "bias and norm", "relu", "sum"])
+def test_a_transposed_weight_larger_than_the_second_cache(follows: str, dtype: torch.dtype) -> None:
+    """oneDNN takes several passes over it; bias and norm are added once all the same."""
+    torch.manual_seed(0)
+    convolution = nn.ConvTranspose2d(512, 64, 8, stride=2, padding=3, bias="bias" in follows)
+    norm = nn.BatchNorm2d(64).eval()
+    for value in (norm.running_mean, norm.bias, convolution.bias):
+        if value is not None:
+            nn.init.normal_(value, std=10)
+    convolution, norm = convolution.to(dtype), norm.to(dtype)
+
+    def program(x: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+        y = convolution(x)
+        if "norm" in follows:
+            y = norm(y)
+        return y + r if follows == "sum" else y.relu()
+
+    x, r = torch.randn(2, 512, 3, 3, dtype=dtype), torch.randn(2, 64, 6, 6, dtype=dtype)
+    with torch.no_grad():
+        expected = program(x, r)
+        for _ in range(2):
+            torch._dynamo.reset()
+            found = compile_for("cpu_onednn", program, dynamic=False)(x, r)
+            scale = float(expected.abs().max())
+            tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+            assert float((found - expected).abs().max()) <= tolerance * scale
+            x = x.contiguous(memory_format=torch.channels_last)

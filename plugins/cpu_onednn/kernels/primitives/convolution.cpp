@@ -87,6 +87,12 @@ Descriptors make_primitive(const Geometry& g, const memory::desc& source,
   return describe(pd, dnnl::convolution_forward(pd));
 }
 
+// oneDNN 3.2 goes over a strided transposed convolution in several passes where the weight is
+// larger than the second cache, and adds bias and post-operations in each of them.
+bool repeats_epilogue(const std::string& name) {
+  return name.find("brgconv_strided") != std::string::npos;
+}
+
 // Any format for the weight, in the primitive's logical dims.
 memory::desc any_weight(const Geometry& g, Type type, const Shape& weight) {
   const PackedLayout layout{
@@ -231,6 +237,8 @@ class Builder {
       dnnl::primitive_attr attr = user_scratchpad();
       attr.set_post_ops(ops);
       made = make_primitive(geometry_, s, w, bias, t, attr);
+      is_apart_ = (!bias.is_zero() || ops.len() != 0) && repeats_epilogue(made.name);
+      if (is_apart_) made = make_primitive(geometry_, s, w, memory::desc(), t, user_scratchpad());
     };
     // Post-ops that read a whole tensor need the result in that tensor's own order.
     if (reads_tensors(first)) target_desc = plain(target);
@@ -376,13 +384,15 @@ class Builder {
     add(DNNL_ARG_SRC, made.source, s);
     add(DNNL_ARG_WEIGHTS, made.weight, w);
     add(DNNL_ARG_DST, made.target, t);
+    Place bias_at{Place::kOperand, 0, 0};
     if (has_bias) {
       const TensorSpec& bias = context_.value(node_.operand_index(2));
-      Place bias_at{Place::kOperand, position(node_.operand_index(2)), 0};
+      bias_at.index = position(node_.operand_index(2));
       if (!bias.contiguous()) dense(bias, bias_at);
-      add(DNNL_ARG_BIAS, made.bias, bias_at);
+      if (!is_apart_) add(DNNL_ARG_BIAS, made.bias, bias_at);
     }
     for (const auto& f : kernel_->folds) {
+      if (is_apart_) break;
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
           {Place::kScratch, 0, f.scale});
       add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, channel_desc_,
@@ -396,7 +406,43 @@ class Builder {
          kernel_->scratch.take(static_cast<std::int64_t>(made.scratchpad.get_size()))});
     stage.runnable = Runnable(made.primitive, std::move(arguments));
     kernel_->stages.push_back(std::move(stage));
+    if (is_apart_) add_epilogue(made.target, t, bias_at);
     if (!direct) reorder(t, made.target, result, plain(target));
+  }
+
+  // The folded norm, or the bias, over the result in place.
+  void add_epilogue(const memory::desc& target, Place at, Place bias_at) {
+    const bool is_norm = !kernel_->folds.empty();
+    Shape dims = target.get_dims();
+    for (std::size_t d = 0; d < dims.size(); ++d)
+      if (d != 1) dims[d] = 1;
+    const memory::desc first =
+        is_norm ? channel_desc_ : dnnl_desc(type_, dims, sdk::row_major(dims));
+    dnnl::primitive_attr attr = user_scratchpad();
+    dnnl::post_ops ops;
+    if (is_norm) ops.append_binary(dnnl::algorithm::binary_add, channel_desc_);
+    attr.set_post_ops(ops);
+    const dnnl::binary::primitive_desc pd(
+        engine(), is_norm ? dnnl::algorithm::binary_mul : dnnl::algorithm::binary_add, target,
+        first, target, attr);
+    ConvolutionKernel::Stage stage;
+    std::vector<Runnable::Argument> arguments;
+    const auto add = [&](int id, const memory::desc& desc, Place place) {
+      arguments.push_back({id, desc});
+      stage.places.push_back(place);
+    };
+    add(DNNL_ARG_SRC_0, target, at);
+    add(DNNL_ARG_SRC_1, first,
+        is_norm ? Place{Place::kScratch, 0, kernel_->folds[0].scale} : bias_at);
+    add(DNNL_ARG_DST, target, at);
+    if (is_norm)
+      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
+          {Place::kScratch, 0, kernel_->folds[0].shift});
+    add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc(),
+        {Place::kScratch, 0,
+         kernel_->scratch.take(static_cast<std::int64_t>(pd.scratchpad_desc().get_size()))});
+    stage.runnable = Runnable(dnnl::binary(pd), std::move(arguments));
+    kernel_->stages.push_back(std::move(stage));
   }
 
   const StepContext& context_;
@@ -405,6 +451,7 @@ class Builder {
   std::uint32_t chain_ = BP_NONE, source_value_ = BP_NONE;
   std::size_t next_ = 1;  // the first node after the convolution and its padding
   Type type_ = Type::kF32;
+  bool is_apart_ = false;  // bias and norm are a stage of their own
   Geometry geometry_;
   memory::desc channel_desc_;
   std::unique_ptr<ConvolutionKernel> kernel_ = std::make_unique<ConvolutionKernel>();
