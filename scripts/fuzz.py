@@ -4,6 +4,7 @@
     scripts/fuzz.py programs --seed 1 --minutes 5 --out build/fuzz
     scripts/fuzz.py tensors --seed 1 --minutes 5
     scripts/fuzz.py graphs --plugin cpu_onednn --seed 1 --count 500
+    scripts/fuzz.py sizes --plugin cpu_onednn --seed 1 --count 500
 
 Exits with 1 when something was found. docs/fuzzing.md says how it works.
 """
@@ -44,10 +45,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     graphs = verbs.add_parser("graphs", help="graphs of operators on a plugin")
     run.add_arguments(graphs)
-    graphs.add_argument("--plugin", default="reference")
+    sizes = verbs.add_parser("sizes", help="operators on a plugin at the sizes of real models")
+    run.add_arguments(sizes)
+    for one in (graphs, sizes):
+        one.add_argument("--plugin", default="reference")
+        one.add_argument("--isa", choices=LEVELS, help="the most that CPU kernels may use")
+        one.add_argument("--check", action="store_true", help="with BACKPLANE_CHECK=memory")
     graphs.add_argument("--without", default="", help="operators to leave out, by commas")
-    graphs.add_argument("--isa", choices=LEVELS, help="the most that CPU kernels may use")
-    graphs.add_argument("--check", action="store_true", help="with BACKPLANE_CHECK=memory")
     return parser.parse_args(argv)
 
 
@@ -91,6 +95,10 @@ def main(argv: list[str] | None = None) -> int:
         from fuzz.tensor_fuzzer import make_fuzzer
 
         fuzzer = make_fuzzer(options.backend, options.door)
+    elif options.what == "sizes":
+        from fuzz.size_fuzzer import make_fuzzer
+
+        fuzzer = make_fuzzer(options.plugin)
     else:
         from fuzz.graph_fuzzer import make_fuzzer
 

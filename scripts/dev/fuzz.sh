@@ -55,12 +55,12 @@ fuzz_parsers() {
 
 run_fuzz() {
   case "${1:-}" in
-    programs | tensors | graphs) ;;
+    programs | tensors | graphs | sizes) ;;
     parsers)
       fuzz_parsers "${@:2}"
       return
       ;;
-    *) die "fuzz: want programs, graphs or parsers, not '${1:-}'" 2 ;;
+    *) die "fuzz: want programs, tensors, graphs, sizes or parsers, not '${1:-}'" 2 ;;
   esac
   build_package --no-cpp-tests test
   local out=()

@@ -22,6 +22,7 @@ from fuzz import (
     program_fuzzer,
     run,
     shrink,
+    size_fuzzer,
     tensor_fuzzer,
     tensor_programs,
 )
@@ -249,6 +250,33 @@ def test_faults_of_a_plugin_are_found(fault):
 
 def test_eager_has_no_findings():
     assert not any(judged(40, eagerly(lambda graph, args: graph(*args))))
+
+
+def last_block_twice(function, backend):
+    """What a library does that goes over some of the elements once more."""
+
+    def run(*args):
+        y = function(*args)
+        return torch.cat((y.flatten()[:-16], 2 * y.flatten()[-16:])).view(y.shape)
+
+    return run
+
+
+def test_a_block_too_many_is_found_at_real_sizes():
+    def judge(compiler, i):
+        return size_fuzzer.judge(size_fuzzer.make("reference", f"self:{i}"), compile=compiler)
+
+    assert any(in_worker(functools.partial(judge, last_block_twice), 10))
+    assert not any(in_worker(functools.partial(judge, lambda function, backend: function), 40))
+
+
+def test_an_operator_at_a_real_size_runs_alone(tmp_path: Path):
+    text = size_fuzzer.make("reference", "1:5")
+    path = tmp_path / "found.py"
+    path.write_text(size_fuzzer.write(Finding("differs", "an example", text), "a test"))
+    done = run_patiently([sys.executable, str(path)])
+    assert done.returncode == 0, done.stderr
+    assert "import fuzz" not in path.read_text() and "from fuzz" not in path.read_text()
 
 
 def judged(count, compiler):

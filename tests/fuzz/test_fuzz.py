@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = 400
 TENSORS = {"own": 1000, "torch": 30}
 GRAPHS = {"reference": 150, "cpu_onednn": 150, "opencl": 25}
+SIZES = {"cpu_onednn": 150}
 SEED = 15
 
 pytestmark = pytest.mark.slow
@@ -37,6 +38,11 @@ def test_faults_are_found():
 @pytest.mark.parametrize("plugin", GRAPHS)
 def test_graphs(plugin):
     fuzz("graphs", "--plugin", plugin, "--count", str(GRAPHS[plugin]))
+
+
+@pytest.mark.parametrize("plugin", SIZES)
+def test_sizes(plugin):
+    fuzz("sizes", "--plugin", plugin, "--count", str(SIZES[plugin]))
 
 
 def test_programs():
