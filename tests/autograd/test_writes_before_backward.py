@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch_backplane
 from compiling import DOORS, compile_for
+from torch.utils.checkpoint import checkpoint
 
 
 def product_and_sum(x, y):
@@ -139,3 +140,22 @@ def test_what_is_saved_of_written_arguments_outlives_the_next_call(plugin, door,
         sum(result.sum() for pair in results for result in pair[is_written:]).backward()
         outcomes.append([p.grad for p in module.parameters()] + list(module.buffers()))
     torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("plugin", ["eager", "reference"])
+def test_nothing_of_a_checkpoint_is_saved(plugin, reentrant):
+    def program(x):
+        y = checkpoint(torch.tanh, x, use_reentrant=reentrant)
+        print(end="")  # a break
+        return y.clamp_(-0.5, 0.5)
+
+    def once(function):
+        x = torch.linspace(-1, 1, 4).requires_grad_()
+        y = function(x)
+        y.sum().backward()
+        return y.detach(), x.grad
+
+    compiled = torch_backplane.compile(program, backend=plugin)
+    for _ in range(2):
+        torch.testing.assert_close(once(compiled), once(program))

@@ -137,6 +137,7 @@ class Run {
     }
     out_.instruction_count = interpreter.instruction_count();
     out_.frame_count = interpreter.frame_count();
+    out_.has_checkpointed = interpreter.has_checkpointed();
     return results;
   }
 
@@ -336,6 +337,7 @@ Result<std::unique_ptr<Captured>> capture_once(PyObject* target, const guards::C
   if (!recorded->ok() && !run.stop_reason().empty()) return unsupported(run.stop_reason());
   if (!recorded->ok()) return recorded->take_status();
   captured->recorded = std::move(**recorded);
+  captured->recorded.recomputes = captured->has_checkpointed;
   for (std::size_t i = 0; i < captured->is_parameter.size(); ++i)
     if (captured->is_parameter[i]) {
       ir::Graph& graph = captured->recorded.graph;

@@ -23,6 +23,7 @@ struct Captured {
   record::Recorded recorded;
   std::vector<SourceId> inputs;    // of the graph, in order
   std::vector<bool> is_parameter;  // by input
+  bool has_checkpointed = false;
   Recipe recipe;
   bool gives_state = false;  // the recipe makes the tuple of `take_state`
   std::uint64_t instruction_count = 0, frame_count = 0;

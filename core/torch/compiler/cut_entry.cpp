@@ -316,7 +316,9 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     BP_RETURN_IF_ERROR(find_place(*recorded.placement.device, options.devices));
   std::shared_ptr<CutEntry> entry(new CutEntry(options));
   entry->eager_ = std::move(eager);
-  const ReadForGradients eagerly_saved = read_for_gradients(recorded);
+  ReadForGradients eagerly_saved = read_for_gradients(recorded);
+  if (recorded.recomputes)
+    for (std::vector<std::uint32_t>& tangents : eagerly_saved.by_output) tangents.clear();
   BP_RETURN_IF_ERROR(passes::run_pipeline(
       recorded.graph, options.devices.empty() ? kBeforeCut : kBeforeCutForPlugins));
   const bool with_backward = recorded.graph.inputs.size() > recorded.border.argument_count;

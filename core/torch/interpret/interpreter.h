@@ -97,6 +97,7 @@ class Interpreter final : public cpython::Evaluator {
   }
   const std::vector<cpython::Ref>& root_arguments() const { return root_arguments_; }
   bool has_broken() const { return has_broken_; }
+  bool has_checkpointed() const { return has_checkpointed_; }
   // What a signal's handler raised meanwhile; null: nothing. It ends the capture, and is the
   // caller's.
   PyObject* interruption() const { return interruption_.get(); }
@@ -250,7 +251,7 @@ class Interpreter final : public cpython::Evaluator {
   PyObject* root_function_ = nullptr;
   const PyObject* handled_before_ = nullptr;
   std::uint64_t break_step_ = 0, root_step_ = 0;
-  bool root_seen_ = false, has_broken_ = false;
+  bool root_seen_ = false, has_broken_ = false, has_checkpointed_ = false;
   RootState root_;
   std::vector<cpython::Ref> root_arguments_;  // all locals when the frame starts
   std::vector<cpython::Ref> generators_;      // that the program has made

@@ -97,6 +97,7 @@ PyObject* Interpreter::call_checkpointed(PyObject* const* arguments, std::size_t
     kept.push_back(arguments[count + static_cast<std::size_t>(i)]);
   }
   const Ref kept_names = Ref::steal(PyList_AsTuple(names.get()));
+  has_checkpointed_ = true;
   return kept_names ? call(arguments[0], kept.data(), count - 1, kept_names.get()) : nullptr;
 }
 

@@ -96,6 +96,7 @@ struct Recorded {
   std::vector<std::vector<GradientSource>> sources_of_tangent;
   bool grad_mode_after = true;        // what the program leaves the thread's grad mode at
   bool draws = false;                 // random numbers
+  bool recomputes = false;            // a checkpoint: eager mode saves none of its results
   bool reads_offsets = false;         // holds for the storage offsets of these arguments only
   Placement placement;                // of the joint graph
   std::vector<at::Tensor> constants;  // as Lowered::constants
