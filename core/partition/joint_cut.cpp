@@ -440,6 +440,8 @@ Result<JointCut> cut_joint(const Graph& joint, const JointBorder& border,
     if (saved.is_argument) {
       saved.forward_position = static_cast<std::uint32_t>(
           std::find(joint.inputs.begin(), joint.inputs.end(), v) - joint.inputs.begin());
+      saved.is_copied = saved.forward_position < options.copied_arguments.size() &&
+                        options.copied_arguments[saved.forward_position];
     } else {
       forward.add_output(v);
       forward.mark_saved(v);

@@ -34,6 +34,7 @@ struct JointCutOptions {
 struct SavedValue {
   ir::ValueId value = ir::kNone;  // of the joint graph
   bool is_argument = false;       // the forward's input itself
+  bool is_copied = false;         // JointCutOptions::copied_arguments
   // Position in forward.inputs if is_argument, else in forward.outputs.
   std::uint32_t forward_position = 0;
   std::int64_t bytes = 0;

@@ -39,7 +39,8 @@ class Recording:
         buffers: list[int] | None = None,
     ) -> None:
         """``values``: what shows the device of each input. ``static``: inputs that are weights or
-        buffers; ``buffers``: those of them that programs write. Raises StatusError, with the reason, where the graph cannot be recorded."""
+        buffers; ``buffers``: those of them that programs write. Raises StatusError, with the
+        reason, where the graph cannot be recorded."""
         self.account = account
         self.graph_module = graph_module
         self.stages: list[Any] = []

@@ -4,12 +4,13 @@ the argument itself: then the backward is an error, or reads what was written be
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from compiling import compile_for
+from compiling import DOORS, compile_for
 
 Program = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -63,16 +64,14 @@ WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("door", ["own", "torch"])
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("kind", ["argument", "buffer"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradient(name: str, kind: str, door: str) -> None:
     program, holder = PROGRAMS[name], Holder(PROGRAMS[name])
-    if kind == "buffer":
-        compiled = compile_for("reference", holder, dynamic=False, door=door)
-    else:
-        function = compile_for("reference", program, dynamic=False, door=door)
-        compiled = lambda w: function(holder.x, w)  # noqa: E731
+    target = holder if kind == "buffer" else program
+    function = compile_for("reference", target, dynamic=False, door=door)
+    compiled = function if kind == "buffer" else functools.partial(function, holder.x)
     for how, write in WRITES.items():
         if name == "clone and itself" and how == "behind autograd":
             continue  # one memory for both

@@ -28,6 +28,7 @@ from fuzz import (
 )
 from fuzz.judge import Finding
 from fuzz.programs import make_program
+from fuzz.sizes import make_sizes
 
 PROGRAMS = 300
 GRAPHS = 300
@@ -264,14 +265,14 @@ def last_block_twice(function, backend):
 
 def test_a_block_too_many_is_found_at_real_sizes():
     def judge(compiler, i):
-        return size_fuzzer.judge(size_fuzzer.make("reference", f"self:{i}"), compile=compiler)
+        return size_fuzzer.judge(make_sizes("reference", f"self:{i}"), compile=compiler)
 
     assert any(in_worker(functools.partial(judge, last_block_twice), 10))
     assert not any(in_worker(functools.partial(judge, lambda function, backend: function), 40))
 
 
 def test_an_operator_at_a_real_size_runs_alone(tmp_path: Path):
-    text = size_fuzzer.make("reference", "1:5")
+    text = make_sizes("reference", "1:5")
     path = tmp_path / "found.py"
     path.write_text(size_fuzzer.write(Finding("differs", "an example", text), "a test"))
     done = run_patiently([sys.executable, str(path)])

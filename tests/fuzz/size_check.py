@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch_backplane
 
-Given = Callable[[torch.dtype], list[torch.Tensor]]
 # Of the largest value. A block too many or too few is off by more than a hundredth, tails of
 # functions by less than this.
 ALLOWED = {torch.float32: 3e-3, torch.bfloat16: 6e-2}

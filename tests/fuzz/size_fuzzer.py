@@ -20,10 +20,6 @@ if __name__ == "__main__":
 """
 
 
-def make(plugin: str, seed: str) -> str:
-    return make_sizes(seed, plugin)
-
-
 def judge(text: str, **how: Any) -> Finding | None:
     space: dict[str, Any] = {"draw": size_check.draw, "torch": torch}
     try:
@@ -44,4 +40,4 @@ def write(finding: Finding, origin: str) -> str:
 
 
 def make_fuzzer(plugin: str) -> Fuzzer:
-    return Fuzzer("sizes", functools.partial(make, plugin), judge, plainly, write)
+    return Fuzzer("sizes", functools.partial(make_sizes, plugin), judge, plainly, write)

@@ -219,7 +219,7 @@ def inputs():
 """
 
 
-def make_sizes(seed: str, plugin: str) -> str:
+def make_sizes(plugin: str, seed: str) -> str:
     rng = random.Random(f"sizes {seed}")
     made = None
     while made is None:

@@ -112,7 +112,7 @@ class WaitLimit {
   }
   // Most work ends by itself.
   void end_soon() {
-    if (has_end_ && !std::exchange(ends_soon_, true))
+    if (has_end_)
       seconds_ = std::min(seconds_, Seconds(Clock::now() - begin_).count() + kGraceSeconds);
   }
   bool is_interrupted() const { return is_interrupted_; }
@@ -126,7 +126,7 @@ class WaitLimit {
   static constexpr double kGraceSeconds = 3;  // after Ctrl-C, or a wait that failed
   Clock::time_point begin_ = Clock::now();
   double seconds_ = std::numeric_limits<double>::infinity();
-  bool has_end_, is_interrupted_ = false, ends_soon_ = false;
+  bool has_end_, is_interrupted_ = false;
 };
 
 void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {

@@ -513,7 +513,6 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
   if (cut == nullptr) return;
   signature.needs_content = inputs_of_gradients(recorded);
   const ReadForGradients read = read_for_gradients(recorded);
-  const std::vector<bool> copied = copied_arguments(recorded, eagerly_saved.arguments);
   const auto shown_by = outputs_by_root(recorded, forward);
   for (const partition::SavedValue& saved : cut->saved) {
     autograd::SavedSource source;
@@ -526,7 +525,7 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
           std::find(forward.inputs.begin(), forward.inputs.end(), root) - forward.inputs.begin());
       // A pass may have found an argument in what eager mode copies.
       const bool is_found = read.arguments[input] && !eagerly_saved.arguments[input];
-      source.needs_copy = !saved.is_argument || is_found || copied[input] ||
+      source.needs_copy = !saved.is_argument || is_found || saved.is_copied ||
                           std::ranges::find(signature.mutated, input) != signature.mutated.end();
     } else if (const auto shown = shown_by.find(root); shown != shown_by.end()) {
       source.shared_with = shown->second;

@@ -349,6 +349,23 @@ class Builder {
     kernel_->stages.push_back(std::move(stage));
   }
 
+  // What a stage is given.
+  struct Parts {
+    std::vector<Runnable::Argument> arguments;
+    std::vector<Place> places;
+    void add(int id, const memory::desc& desc, Place place) {
+      arguments.push_back({id, desc});
+      places.push_back(place);
+    }
+  };
+  void add_stage(Parts parts, const dnnl::primitive& primitive, const memory::desc& scratchpad) {
+    parts.add(DNNL_ARG_SCRATCHPAD, scratchpad,
+              {Place::kScratch, 0,
+               kernel_->scratch.take(static_cast<std::int64_t>(scratchpad.get_size()))});
+    kernel_->stages.push_back(
+        {Runnable(primitive, std::move(parts.arguments)), std::move(parts.places)});
+  }
+
   void add_stages(const TensorSpec& source, const TensorSpec& weight, const TensorSpec& target,
                   const std::optional<PackedLayout>& layout, const Descriptors& made,
                   const std::vector<PostOpOperand>& operands, bool has_bias) {
@@ -375,37 +392,28 @@ class Builder {
         direct ? result
                : Place{Place::kScratch, 0,
                        kernel_->scratch.take(static_cast<std::int64_t>(made.target.get_size()))};
-    ConvolutionKernel::Stage stage;
-    std::vector<Runnable::Argument> arguments;
-    const auto add = [&](int id, const memory::desc& desc, Place place) {
-      arguments.push_back({id, desc});
-      stage.places.push_back(place);
-    };
-    add(DNNL_ARG_SRC, made.source, s);
-    add(DNNL_ARG_WEIGHTS, made.weight, w);
-    add(DNNL_ARG_DST, made.target, t);
+    Parts parts;
+    parts.add(DNNL_ARG_SRC, made.source, s);
+    parts.add(DNNL_ARG_WEIGHTS, made.weight, w);
+    parts.add(DNNL_ARG_DST, made.target, t);
     Place bias_at{Place::kOperand, 0, 0};
     if (has_bias) {
       const TensorSpec& bias = context_.value(node_.operand_index(2));
       bias_at.index = position(node_.operand_index(2));
       if (!bias.contiguous()) dense(bias, bias_at);
-      if (!is_apart_) add(DNNL_ARG_BIAS, made.bias, bias_at);
+      if (!is_apart_) parts.add(DNNL_ARG_BIAS, made.bias, bias_at);
     }
     for (const auto& f : kernel_->folds) {
       if (is_apart_) break;
-      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
-          {Place::kScratch, 0, f.scale});
-      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, channel_desc_,
-          {Place::kScratch, 0, f.shift});
+      parts.add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
+                {Place::kScratch, 0, f.scale});
+      parts.add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, channel_desc_,
+                {Place::kScratch, 0, f.shift});
     }
     for (const PostOpOperand& p : operands)
-      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(p.index) | DNNL_ARG_SRC_1, p.desc,
-          brought({Place::kOperand, position(p.value), 0}, plain(target), p.desc));
-    add(DNNL_ARG_SCRATCHPAD, made.scratchpad,
-        {Place::kScratch, 0,
-         kernel_->scratch.take(static_cast<std::int64_t>(made.scratchpad.get_size()))});
-    stage.runnable = Runnable(made.primitive, std::move(arguments));
-    kernel_->stages.push_back(std::move(stage));
+      parts.add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(p.index) | DNNL_ARG_SRC_1, p.desc,
+                brought({Place::kOperand, position(p.value), 0}, plain(target), p.desc));
+    add_stage(std::move(parts), made.primitive, made.scratchpad);
     if (is_apart_) add_epilogue(made.target, t, bias_at);
     if (!direct) reorder(t, made.target, result, plain(target));
   }
@@ -425,24 +433,15 @@ class Builder {
     const dnnl::binary::primitive_desc pd(
         engine(), is_norm ? dnnl::algorithm::binary_mul : dnnl::algorithm::binary_add, target,
         first, target, attr);
-    ConvolutionKernel::Stage stage;
-    std::vector<Runnable::Argument> arguments;
-    const auto add = [&](int id, const memory::desc& desc, Place place) {
-      arguments.push_back({id, desc});
-      stage.places.push_back(place);
-    };
-    add(DNNL_ARG_SRC_0, target, at);
-    add(DNNL_ARG_SRC_1, first,
-        is_norm ? Place{Place::kScratch, 0, kernel_->folds[0].scale} : bias_at);
-    add(DNNL_ARG_DST, target, at);
+    Parts parts;
+    parts.add(DNNL_ARG_SRC_0, target, at);
+    parts.add(DNNL_ARG_SRC_1, first,
+              is_norm ? Place{Place::kScratch, 0, kernel_->folds[0].scale} : bias_at);
+    parts.add(DNNL_ARG_DST, target, at);
     if (is_norm)
-      add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
-          {Place::kScratch, 0, kernel_->folds[0].shift});
-    add(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc(),
-        {Place::kScratch, 0,
-         kernel_->scratch.take(static_cast<std::int64_t>(pd.scratchpad_desc().get_size()))});
-    stage.runnable = Runnable(dnnl::binary(pd), std::move(arguments));
-    kernel_->stages.push_back(std::move(stage));
+      parts.add(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, channel_desc_,
+                {Place::kScratch, 0, kernel_->folds[0].shift});
+    add_stage(std::move(parts), dnnl::binary(pd), pd.scratchpad_desc());
   }
 
   const StepContext& context_;
