@@ -123,3 +123,26 @@ def test_a_transposed_weight_larger_than_the_second_cache(follows: str, dtype: t
             tolerance = 1e-5 if dtype == torch.float32 else 2e-2
             assert float((found - expected).abs().max()) <= tolerance * scale
             x = x.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("channels", [3, 64])
+@pytest.mark.parametrize("last", [False, True])
+def test_nothing_is_rounded_between_a_transposed_convolution_and_its_bias(
+    last: bool, channels: int
+) -> None:
+    """A bias that takes most of the sum away: the difference alone is rounded to bfloat16."""
+    torch.manual_seed(0)
+    x = torch.randint(100, 140, (2, channels, 5, 5)).bfloat16()
+    weight = torch.randint(1, 3, (channels, channels, 2, 2)).bfloat16()
+    form = {"stride": 2}
+    exact = nn.functional.conv_transpose2d(x.double(), weight.double(), **form)
+    bias = -exact.mean((0, 2, 3)).bfloat16()
+    expected = (exact + bias.double().view(1, -1, 1, 1)).bfloat16()
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last)
+
+    def program(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv_transpose2d(x, weight, bias, **form)
+
+    found = compile_for("cpu_onednn", program, dynamic=False)(x, weight, bias)
+    assert torch.equal(found, expected)

@@ -93,6 +93,14 @@ bool repeats_epilogue(const std::string& name) {
   return name.find("brgconv_strided") != std::string::npos;
 }
 
+// The same order in float32: nothing is rounded between a convolution and its epilogue.
+memory::desc in_float32(const memory::desc& desc) {
+  const Shape dims = desc.get_dims();
+  return desc.get_format_kind() == memory::format_kind::any
+             ? any_desc(Type::kF32, dims)
+             : dnnl_desc(Type::kF32, dims, desc.get_strides());
+}
+
 // Any format for the weight, in the primitive's logical dims.
 memory::desc any_weight(const Geometry& g, Type type, const Shape& weight) {
   const PackedLayout layout{
@@ -238,7 +246,8 @@ class Builder {
       attr.set_post_ops(ops);
       made = make_primitive(geometry_, s, w, bias, t, attr);
       is_apart_ = (!bias.is_zero() || ops.len() != 0) && repeats_epilogue(made.name);
-      if (is_apart_) made = make_primitive(geometry_, s, w, memory::desc(), t, user_scratchpad());
+      if (is_apart_)
+        made = make_primitive(geometry_, s, w, memory::desc(), in_float32(t), user_scratchpad());
     };
     // Post-ops that read a whole tensor need the result in that tensor's own order.
     if (reads_tensors(first)) target_desc = plain(target);
@@ -418,7 +427,7 @@ class Builder {
     if (!direct) reorder(t, made.target, result, plain(target));
   }
 
-  // The folded norm, or the bias, over the result in place.
+  // The folded norm, or the bias, over the convolution's float32 result in place.
   void add_epilogue(const memory::desc& target, Place at, Place bias_at) {
     const bool is_norm = !kernel_->folds.empty();
     Shape dims = target.get_dims();
