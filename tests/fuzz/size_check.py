@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,10 +37,14 @@ def results(
 
 
 def off(found: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest error, of the largest value; NaN where either has one."""
+    """The largest error, of the largest value; NaN where one alone is NaN or infinite."""
+    finite = exact.isfinite()
+    if not torch.allclose(found.double()[~finite], exact[~finite], equal_nan=True):
+        return math.nan
+    found, exact = found.double()[finite], exact[finite]
     if not exact.numel():
         return 0.0
-    return float((found.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
+    return float((found - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
 
 
 def check_sizes(
