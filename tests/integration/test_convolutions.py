@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -146,3 +149,35 @@ def test_nothing_is_rounded_between_a_transposed_convolution_and_its_bias(
 
     found = compile_for("cpu_onednn", program, dynamic=False)(x, weight, bias)
     assert torch.equal(found, expected)
+
+
+FILLED = """
+import torch, torch_backplane
+from torch.nn import functional as F
+
+FORMS = [(8, 4, 3, 2), (5, 2, 2, 1), (3, 3, 1, 2), (3, 4, 1, 3), (2, 2, 1, 1), (4, 3, 2, 2)]
+for dtype in (torch.bfloat16, torch.float32):
+    for window, stride, padding, size in FORMS:
+        for groups in (1, 2):
+            torch.manual_seed(0)
+            x = torch.randn(2, 32 * groups, size, size).to(dtype)
+            w = torch.randn(64 * groups, 32, window, window).to(dtype)
+
+            def program(x, w):
+                return F.conv2d(x, w, None, stride, padding, 1, groups)
+
+            ours, right = (t.detach().requires_grad_() for t in (w, w.double()))
+            y = torch_backplane.compile(program, backend="plugin:{plugin}", strict=True)(x, ours)
+            y.sum().backward()
+            program(x.double(), right).sum().backward()
+            torch.testing.assert_close(ours.grad.double(), right.grad, rtol=2e-2, atol=2e-2)
+"""
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_weight_gradients_of_images_smaller_than_the_stride(plugin: str) -> None:
+    """With memory that is full of 12689: oneDNN reads what it did not write."""
+    environment = os.environ | {"MALLOC_PERTURB_": str(0xFF ^ 0x46)}
+    command = [sys.executable, "-c", FILLED.replace("{plugin}", plugin)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,6 +1,7 @@
 // Gradients of convolutions through oneDNN. Tensors go to the formats its primitives ask for, each
 // at most once, and results come back; channels-last tensors stay as they are.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/kernel_registry.h"
 #include "kernels/movement/strided_copy.h"
@@ -27,6 +28,7 @@ class ConvolutionBackward : public sdk::Kernel {
   struct Stage {
     Runnable runnable;
     std::vector<Source> sources;
+    std::uint64_t clear_at = 0, clear_bytes = 0;  // in the scratch, before the stage runs
   };
   struct Zero {
     std::size_t result;
@@ -54,6 +56,8 @@ class ConvolutionBackward : public sdk::Kernel {
                    call.results[z.result], 0);
     for (const Copy& c : copies) c.copy.run(call.scratch + c.offset, call.operands[c.operand]);
     for (const Stage& stage : stages) {
+      if (stage.clear_bytes != 0)
+        std::memset(call.scratch + stage.clear_at, 0, static_cast<std::size_t>(stage.clear_bytes));
       std::array<void*, 8> pointers;
       for (std::size_t i = 0; i < stage.sources.size(); ++i) {
         const Source& s = stage.sources[i];
@@ -277,11 +281,25 @@ class Builder {
       add(DNNL_ARG_DIFF_BIAS, bias_desc, bias_target);
     }
     const memory::desc pad = own.scratchpad_desc();
-    add(DNNL_ARG_SCRATCHPAD, pad, {Source::kScratch, 0, take(pad.get_size())});
+    const std::uint64_t pad_at = take(pad.get_size());
+    add(DNNL_ARG_SCRATCHPAD, pad, {Source::kScratch, 0, pad_at});
+    if (is_smaller_than_stride(src)) {
+      stage.clear_at = pad_at;
+      stage.clear_bytes = pad.get_size();
+    }
     stage.runnable = Runnable(Weights(own), std::move(arguments));
     kernel_->stages.push_back(std::move(stage));
     put_back(1, wanted, target, made);
     if (bias) put_back(2, bias_wanted, bias_target, bias_desc);
+  }
+
+  // oneDNN 3.2 and 3.12 (jit_bf16) turn such an image in their scratchpad and read more of it than
+  // they wrote: what lies there enters the weight's gradient.
+  bool is_smaller_than_stride(const memory::desc& image) const {
+    const Shape dims = image.get_dims();
+    for (std::size_t d = 0; d < stride_.size(); ++d)
+      if (dims[d + 2] < stride_[d]) return true;
+    return false;
   }
 
   // The bias's gradient alone.
