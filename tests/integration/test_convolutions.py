@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
 import torch_backplane
-from compiling import PLUGINS, compile_for
+from compiling import PLUGINS, compile_for, run_python
 from torch import nn
 
 COUNT = 60
@@ -177,7 +174,6 @@ for dtype in (torch.bfloat16, torch.float32):
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_weight_gradients_of_images_smaller_than_the_stride(plugin: str) -> None:
     """With memory that is full of 12689: oneDNN reads what it did not write."""
-    environment = os.environ | {"MALLOC_PERTURB_": str(0xFF ^ 0x46)}
-    command = [sys.executable, "-c", FILLED.replace("{plugin}", plugin)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    filling = {"MALLOC_PERTURB_": str(0xFF ^ 0x46)}
+    done = run_python(FILLED.replace("{plugin}", plugin), filling)
     assert done.returncode == 0, done.stderr[-2000:]
