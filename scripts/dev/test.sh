@@ -108,12 +108,12 @@ install_peers() {
   unlock
 }
 
-# test_peers [cpython|databases|libraries] [arguments]: suites that others wrote; all of them without
-# a name.
+# test_peers [cpython|databases|libraries|paritybench] [arguments]: suites that others wrote; without a
+# name all but the last, which needs a checkout.
 test_peers() {
   local suites=(cpython databases libraries) suite
   case "${1:-}" in
-    cpython | databases | libraries)
+    cpython | databases | libraries | paritybench)
       suites=("$1")
       shift
       ;;
@@ -123,6 +123,7 @@ test_peers() {
     case "$suite" in
       cpython) run_peers cpython "$@" ;;
       databases) run_peers torch_databases "$@" ;;
+      paritybench) run_peers paritybench_runs "$@" ;;
       libraries)
         install_peers
         run_peers libraries_runs "$@"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import fnmatch
 import itertools
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from peers import exceptions, processes
@@ -17,35 +18,51 @@ from peers.results import PASSED, SKIPPED
 DOORS = ["own", "torch"]
 
 
-def check(
-    worker: Path, suite: str, door: str, plugin: str, only: str
-) -> dict[str, tuple[str, str]]:
+Run = Callable[[str, str, str, str], processes.Outcomes]  # suite, door, plugin, pattern of cases
+
+
+def in_worker(program: str) -> Run:
+    """Runs a suite by ``program`` of this folder, which ``case_worker`` makes."""
+    worker = Path(__file__).parent / program
+
+    def run(suite: str, door: str, plugin: str, only: str) -> processes.Outcomes:
+        return processes.run([sys.executable, str(worker), suite, door, plugin, "--only", only])
+
+    return run
+
+
+def check(run: Run, suite: str, door: str, plugin: str, only: str) -> dict[str, tuple[str, str]]:
     """Outcome and detail of each case, by a name that says suite, door and plugin too."""
     head = f"{suite}.{door}.{plugin}"
-    command = [sys.executable, str(worker), suite, door, plugin, "--only", only]
-    outcomes = processes.run(command)
+    outcomes = run(suite, door, plugin, only)
     found = {f"{head}.{name}": outcome for name, outcome in outcomes.of.items()}
     if outcomes.trouble:
         found[head] = ("does not end", outcomes.trouble)
+    if outcomes.skipped:
+        found[head] = (SKIPPED, outcomes.skipped)
     return found
 
 
 def main(
     about: str,
-    worker: Path,
+    run: Run,
     suites: Sequence[str],
     default: Sequence[tuple[str, str]],
     listed_in: str,
+    arguments: Sequence[str] | None = None,
 ) -> int:
     """``default``: the doors and plugins that are tried where the command line names none."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("suites", nargs="*", choices=[[], *suites])
+    parser.add_argument("suites", nargs="*", help=f"names or patterns of: {', '.join(suites[:20])}")
     parser.add_argument("--door", choices=DOORS, action="append")
     parser.add_argument("--plugin", action="append")
     parser.add_argument("--only", default="*")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
+    chosen = [s for s in suites if any(fnmatch.fnmatchcase(s, p) for p in given.suites or ["*"])]
+    if not chosen:
+        parser.error(f"no suite is called {' or '.join(given.suites)}")
 
     allowed = exceptions.read(listed_in)
     ways = list(default)
@@ -59,8 +76,8 @@ def main(
     everything: dict[str, tuple[str, str]] = {}
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         waiting = {
-            pool.submit(check, worker, suite, *way, given.only): (suite, *way)
-            for suite, way in itertools.product(given.suites or suites, ways)
+            pool.submit(check, run, suite, *way, given.only): (suite, *way)
+            for suite, way in itertools.product(chosen, ways)
         }
         for done in concurrent.futures.as_completed(waiting):
             found = done.result()

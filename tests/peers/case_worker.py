@@ -8,7 +8,7 @@ import fnmatch
 import traceback
 import unittest
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -33,20 +33,27 @@ def main(suites: Mapping[str, Callable[[], Iterator[Case]]]) -> None:
     torch.set_num_threads(1)
     faulthandler.enable()
     skipped = frozenset(given.skip.read_text().split("\n"))
-    door = Door(given.door, given.plugin)
     with given.results.open("a") as file:
         results = ResultFile(file)
-        for case in suites[given.suite]():
-            if case.name in skipped or not fnmatch.fnmatchcase(case.name, given.only):
-                continue
-            results.begin(case.name)
-            try:
-                case.run(door)
-            except unittest.SkipTest as reason:
-                results.end(case.name, SKIPPED, str(reason))
-            except Exception:
-                results.end(case.name, FAILED, traceback.format_exc())
-            else:
-                results.end(case.name, PASSED)
-            torch._dynamo.reset()
+        run_cases(
+            suites[given.suite](), Door(given.door, given.plugin), results, given.only, skipped
+        )
         results.finish()
+
+
+def run_cases(
+    cases: Iterable[Case], door: Door, results: ResultFile, only: str, skipped: Collection[str]
+) -> None:
+    for case in cases:
+        if case.name in skipped or not fnmatch.fnmatchcase(case.name, only):
+            continue
+        results.begin(case.name)
+        try:
+            case.run(door)
+        except unittest.SkipTest as reason:
+            results.end(case.name, SKIPPED, str(reason))
+        except Exception:
+            results.end(case.name, FAILED, traceback.format_exc())
+        else:
+            results.end(case.name, PASSED)
+        torch._dynamo.reset()

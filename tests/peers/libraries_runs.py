@@ -9,7 +9,6 @@ is a finding, unless ``libraries_exceptions.toml`` lists it with a reason.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from peers import case_runs
 from peers.libraries import GROUPS
@@ -20,7 +19,7 @@ WAYS = [("own", "eager"), ("own", "cpu_onednn"), ("torch", "cpu_onednn")]
 def main() -> int:
     return case_runs.main(
         __doc__.split("\n")[0],
-        Path(__file__).parent / "libraries_worker.py",
+        case_runs.in_worker("libraries_worker.py"),
         list(GROUPS),
         WAYS,
         "libraries",

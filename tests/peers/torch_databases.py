@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from pathlib import Path
 
 from peers import case_runs
 
@@ -23,7 +22,7 @@ PLUGINS = ["cpu_onednn", "opencl"]
 def main() -> int:
     return case_runs.main(
         __doc__.split("\n")[0],
-        Path(__file__).parent / "torch_worker.py",
+        case_runs.in_worker("torch_worker.py"),
         SUITES,
         list(itertools.product(case_runs.DOORS, PLUGINS)),
         "torch",
