@@ -147,6 +147,7 @@ class Builder {
   using Data = dnnl::convolution_backward_data;
   using Weights = dnnl::convolution_backward_weights;
   static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+  static constexpr std::int64_t kMostAdded = 16384;
 
   // With the images in channels-last memory, or in what the primitives ask for. False where there
   // is no implementation, or only the plain loops.
@@ -205,13 +206,12 @@ class Builder {
                        DNNL_ARG_DIFF_SRC, own.diff_src_desc(), own.scratchpad_desc());
       }
     }
+    // oneDNN adds all positions to one float each.
+    const bool is_apart =
+        transposed_ || !wants(context_, 1) || specs_[0].elements() / specs_[0].dims[1] > kMostAdded;
     const bool bias = wants(context_, 2);
-    if (wants(context_, 1)) {
-      weight_gradient(compute, forward, src, weights, dst, bias && !transposed_);
-      if (bias && transposed_) sum_gradient();
-    } else if (bias) {
-      sum_gradient();
-    }
+    if (wants(context_, 1)) weight_gradient(compute, forward, src, weights, dst, bias && !is_apart);
+    if (bias && is_apart) sum_gradient();
   }
 
   void input_gradient(const dnnl::primitive& primitive, int grad_id, const memory::desc& grad,

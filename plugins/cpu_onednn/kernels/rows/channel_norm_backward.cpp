@@ -7,8 +7,8 @@
 #include "kernels/images/channels_last.h"
 #include "kernels/kernel_registry.h"
 #include "kernels/movement/dense_memory.h"
+#include "kernels/rows/column_runs.h"
 #include "kernels/rows/float_rows.h"
-#include "kernels/simd/row_loops.h"
 #include "parallel.h"
 
 namespace backplane::onednn {
@@ -131,10 +131,8 @@ class BatchNormBackward : public ChannelNormBackward {
     parts_ = parts(inside_ ? rows_ : channels_);
     // Per channel: mean, 1/deviation, weight, and a, b, c of the gradient.
     table_ = plan_.take_floats(6 * channels_);
-    if (inside_)
-      sums_ = plan_.take_floats(parts_ * 2 * channels_);
-    else
-      sums_ = plan_.take_floats(2 * channels_);
+    sums_ = plan_.take_floats((inside_ ? parts_ : 1) * 2 * channels_);
+    if (inside_) runs_ = plan_.take_floats(parts_ * 2 * channels_);
     rooms_ = plan_.take_floats(parts_ * 3 * (inside_ ? channels_ : kChunk));
   }
 
@@ -207,39 +205,45 @@ class BatchNormBackward : public ChannelNormBackward {
     const std::int64_t n = channels_;
     const auto rows = [&](auto&& body) {
       parallel_ranges(parts_, work(), [&](int, std::int64_t begin, std::int64_t end) {
-        for (std::int64_t part = begin; part < end; ++part) {
-          float* room = floats(call, rooms_) + part * 3 * n;
-          for (std::int64_t r = rows_ * part / parts_; r < rows_ * (part + 1) / parts_; ++r)
-            body(part, r * n, room);
-        }
+        for (std::int64_t part = begin; part < end; ++part)
+          body(part, [&](auto&& one) {
+            float* room = floats(call, rooms_) + part * 3 * n;
+            for (std::int64_t r = rows_ * part / parts_; r < rows_ * (part + 1) / parts_; ++r)
+              one(r * n, room);
+          });
       });
     };
-    std::fill(sums, sums + parts_ * 2 * n, 0.0F);
     const std::int64_t size = bytes_of(grad_.type());
-    rows([&](std::int64_t part, std::int64_t at, float* room) {
-      float* own = sums + part * 2 * n;
-      if (uniform())
-        loops.column_sums[kind()](own, own + n, grad + at * size, input + at * size, table, n);
-      else
-        loops.column_sums[0](own, own + n, read_grad_(grad, at, n, room),
-                             read_input_(input, at, n, room + n), table, n);
+    rows([&](std::int64_t part, auto&& each) {
+      ColumnRuns runs(sums + part * 2 * n, floats(call, runs_) + part * 2 * n, 2 * n);
+      each([&](std::int64_t at, float* room) {
+        float* own = runs.next();
+        if (uniform())
+          loops.column_sums[kind()](own, own + n, grad + at * size, input + at * size, table, n);
+        else
+          loops.column_sums[0](own, own + n, read_grad_(grad, at, n, room),
+                               read_input_(input, at, n, room + n), table, n);
+      });
+      runs.finish();
     });
     for (std::int64_t part = 1; part < parts_; ++part)
       loops.add_row(sums, sums + part * 2 * n, 1, 2 * n);
     if (out == nullptr) return;
     for (std::int64_t c = 0; c < n; ++c) coefficients(table, c, sums[c], sums[n + c]);
-    rows([&](std::int64_t, std::int64_t at, float* room) {
-      if (uniform()) {
-        loops.column_apply[kind()](out + at * size, grad + at * size,
-                                   training_ ? input + at * size : nullptr, table, table + 3 * n,
-                                   table + 4 * n, table + 5 * n, n);
-        return;
-      }
-      float* target = write_.begin(out, at, room + 2 * n);
-      loops.column_apply[0](target, read_grad_(grad, at, n, room),
-                            training_ ? read_input_(input, at, n, room + n) : nullptr, table,
-                            table + 3 * n, table + 4 * n, table + 5 * n, n);
-      write_.commit(out, at, n, target);
+    rows([&](std::int64_t, auto&& each) {
+      each([&](std::int64_t at, float* room) {
+        if (uniform()) {
+          loops.column_apply[kind()](out + at * size, grad + at * size,
+                                     training_ ? input + at * size : nullptr, table, table + 3 * n,
+                                     table + 4 * n, table + 5 * n, n);
+          return;
+        }
+        float* target = write_.begin(out, at, room + 2 * n);
+        loops.column_apply[0](target, read_grad_(grad, at, n, room),
+                              training_ ? read_input_(input, at, n, room + n) : nullptr, table,
+                              table + 3 * n, table + 4 * n, table + 5 * n, n);
+        write_.commit(out, at, n, target);
+      });
     });
   }
 
@@ -247,7 +251,7 @@ class BatchNormBackward : public ChannelNormBackward {
   float eps_;
   DenseOperand weight_, mean_, spread_;
   std::int64_t rows_ = 0, parts_ = 1;
-  std::uint64_t table_ = 0, sums_ = 0, rooms_ = 0;
+  std::uint64_t table_ = 0, sums_ = 0, runs_ = 0, rooms_ = 0;
 };
 
 // grad, input, mean [N, groups], 1/deviation [N, groups], weight?

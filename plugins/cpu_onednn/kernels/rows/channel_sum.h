@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/rows/column_runs.h"
 #include "kernels/rows/float_rows.h"
-#include "kernels/simd/row_loops.h"
 #include "parallel.h"
 
 namespace backplane::onednn {
@@ -24,7 +24,7 @@ class ChannelSum {
         parts_(team_size(inside ? images * area : channels, work())) {}
 
   std::uint64_t scratch_bytes() const {
-    return static_cast<std::uint64_t>((inside_ ? 2 * parts_ : 1) * channels_) * sizeof(float);
+    return static_cast<std::uint64_t>((inside_ ? 3 * parts_ : 1) * channels_) * sizeof(float);
   }
   void run(const std::byte* data, std::byte* out, std::byte* scratch) const {
     auto* sums = reinterpret_cast<float*>(scratch);
@@ -42,10 +42,11 @@ class ChannelSum {
 
   void add_rows(const std::byte* data, float* sums, std::int64_t part) const {
     float *own = sums + part * channels_, *room = sums + (parts_ + part) * channels_;
+    ColumnRuns runs(own, sums + (2 * parts_ + part) * channels_, channels_);
     const std::int64_t rows = images_ * area_;
-    std::fill(own, own + channels_, 0.0F);
     for (std::int64_t r = rows * part / parts_; r < rows * (part + 1) / parts_; ++r)
-      row_loops().add_row(own, read_(data, r * channels_, channels_, room), 1, channels_);
+      row_loops().add_row(runs.next(), read_(data, r * channels_, channels_, room), 1, channels_);
+    runs.finish();
   }
   void add_planes(const std::byte* data, float* sums, std::int64_t part) const {
     const auto plane = row_loops().plane_sums[from_ == Type::kF32 ? 0 : 1];

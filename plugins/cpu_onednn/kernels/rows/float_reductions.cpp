@@ -19,7 +19,8 @@ bool has_columns(const ReductionPlan& p) {
   return kept.inner() >= 8 && kept.inner_stride(0) == 1 && kept.inner_stride(1) == 1;
 }
 
-// Adds whole vectors where the kept dims vary fastest, as over the batch in a bias gradient.
+// Adds whole vectors where the kept dims vary fastest, as over the batch in a bias gradient: runs
+// of rows in float, joined in double.
 class ColumnSum : public sdk::Kernel {
  public:
   ColumnSum(const ReductionPlan& p, double scale)
@@ -34,22 +35,20 @@ class ColumnSum : public sdk::Kernel {
     slices_ = outer_.rows();
     count_ = p.count;
     threads_ = omp_get_max_threads();
+    is_long_ = rows_.rows() * rows_.inner() > kRun;
   }
   static bool suits(const ReductionPlan& p) {
     const auto is_known = [](Type t) { return t == Type::kF32 || t == Type::kBF16; };
     return is_known(p.from) && is_known(p.to) && has_columns(p);
   }
-  // Per thread a row of sums, and one for conversion.
+  // Per thread a row of sums, one for conversion, and one of doubles where there are many rows.
   std::uint64_t scratch_bytes() const override {
-    return static_cast<std::uint64_t>((width_ + 16) * 2 * (threads_ + 1)) * sizeof(float);
+    return static_cast<std::uint64_t>(step() * (threads_ + 1)) * sizeof(float);
   }
   sdk::Status run(const KernelCall& call) const override {
     if (width_ * slices_ == 0) return {};
-    const LoadFunction load = load_function(from_, Domain::kF32);
-    const StoreFunction store = store_function(to_, Domain::kF32);
     auto* scratch = reinterpret_cast<float*>(call.scratch);
     const std::int64_t total_rows = rows_.rows() * rows_.inner();
-    const std::int64_t step = (width_ + 16) * 2;
     // Few slices: threads share one; each keeps partial sums that are added at the end.
     if (slices_ < threads_) {
       RowCursor<2> at(outer_, 0);
@@ -57,34 +56,39 @@ class ColumnSum : public sdk::Kernel {
         const std::byte* from = call.operands[0] + at.offset(0) * bytes_of(from_);
         const int team =
             team_size(std::min<std::int64_t>(threads_, total_rows), total_rows * width_);
-        for (int t = 0; t < team; ++t) std::fill_n(scratch + t * step, width_, 0.0F);
         parallel_ranges(team, total_rows * width_, [&](int, std::int64_t begin, std::int64_t end) {
           for (std::int64_t t = begin; t < end; ++t)
-            add(from, total_rows * t / team, total_rows * (t + 1) / team, scratch + t * step, load);
+            add(from, total_rows * t / team, total_rows * (t + 1) / team, scratch + t * step());
         });
-        for (int t = 1; t < team; ++t)
-          vector_table().add_columns(scratch, nullptr, scratch + t * step, nullptr, 0, 0, width_);
-        finish(scratch, call.results[0] + at.offset(1) * bytes_of(to_), store);
+        for (int t = 1; t < team; ++t) join(scratch, scratch + t * step());
+        finish(scratch, call.results[0] + at.offset(1) * bytes_of(to_));
       }
       return {};
     }
-    parallel_ranges(
-        slices_, slices_ * count_ * width_, [&](int thread, std::int64_t begin, std::int64_t end) {
-          RowCursor<2> at(outer_, begin);
-          float* sums = scratch + std::min<std::int64_t>(thread, threads_ - 1) * step;
-          for (std::int64_t s = begin; s < end; ++s, at.next()) {
-            std::fill_n(sums, width_, 0.0F);
-            add(call.operands[0] + at.offset(0) * bytes_of(from_), 0, total_rows, sums, load);
-            finish(sums, call.results[0] + at.offset(1) * bytes_of(to_), store);
-          }
-        });
+    parallel_ranges(slices_, slices_ * count_ * width_,
+                    [&](int thread, std::int64_t begin, std::int64_t end) {
+                      RowCursor<2> at(outer_, begin);
+                      float* sums = scratch + std::min<std::int64_t>(thread, threads_ - 1) * step();
+                      for (std::int64_t s = begin; s < end; ++s, at.next()) {
+                        add(call.operands[0] + at.offset(0) * bytes_of(from_), 0, total_rows, sums);
+                        finish(sums, call.results[0] + at.offset(1) * bytes_of(to_));
+                      }
+                    });
     return {};
   }
 
  private:
-  void add(const std::byte* from, std::int64_t begin, std::int64_t end, float* sums,
-           LoadFunction load) const {
+  static constexpr std::int64_t kRun = 256;  // sums of floats stay short
+
+  // Of one thread's scratch, in floats.
+  std::int64_t step() const { return (width_ + 16) * (is_long_ ? 4 : 2); }
+  double* totals(float* sums) const { return reinterpret_cast<double*>(sums + 2 * (width_ + 16)); }
+
+  void add(const std::byte* from, std::int64_t begin, std::int64_t end, float* sums) const {
+    std::fill_n(sums, width_, 0.0F);
+    if (is_long_) std::fill_n(totals(sums), width_, 0.0);
     if (begin >= end) return;
+    const LoadFunction load = load_function(from_, Domain::kF32);
     float* row = sums + width_ + 16;
     const std::int64_t inner = rows_.inner();
     RowCursor<1> at(rows_, begin / inner);
@@ -97,22 +101,36 @@ class ColumnSum : public sdk::Kernel {
         values = row;
       }
       vector_table().add_columns(sums, nullptr, values, nullptr, 0, 0, width_);
+      if (is_long_ && ((r - begin) % kRun == kRun - 1 || r + 1 == end)) {
+        double* total = totals(sums);
+        for (std::int64_t c = 0; c < width_; ++c) total[c] += sums[c];
+        std::fill_n(sums, width_, 0.0F);
+      }
       if (++i == inner) {
         i = 0;
         at.next();
       }
     }
   }
-  void finish(float* sums, std::byte* to, StoreFunction store) const {
-    if (scale_ != 1)
-      for (std::int64_t i = 0; i < width_; ++i) sums[i] *= static_cast<float>(scale_);
-    store(to, 1, sums, width_);
+  void join(float* sums, float* others) const {
+    if (!is_long_) return vector_table().add_columns(sums, nullptr, others, nullptr, 0, 0, width_);
+    for (std::int64_t c = 0; c < width_; ++c) totals(sums)[c] += totals(others)[c];
+  }
+  void finish(float* sums, std::byte* to) const {
+    if (is_long_) {
+      for (std::int64_t c = 0; c < width_; ++c)
+        sums[c] = static_cast<float>(totals(sums)[c] * scale_);
+    } else if (scale_ != 1) {
+      for (std::int64_t c = 0; c < width_; ++c) sums[c] *= static_cast<float>(scale_);
+    }
+    store_function(to_, Domain::kF32)(to, 1, sums, width_);
   }
 
   Walk outer_, rows_;
   Type from_, to_;
   double scale_;
   std::int64_t width_, slices_, count_, threads_;
+  bool is_long_ = false;
 };
 
 // The largest or smallest of columns of floats, a block of neighbours at a time.

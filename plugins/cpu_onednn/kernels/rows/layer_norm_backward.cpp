@@ -1,11 +1,12 @@
 // Gradients of layer norm and RMS norm: one pass over grad and input per row, the second reading of
 // a row comes from the cache.
 #include <algorithm>
+#include <optional>
 
 #include "kernels/kernel_registry.h"
 #include "kernels/movement/dense_memory.h"
+#include "kernels/rows/column_runs.h"
 #include "kernels/rows/float_rows.h"
-#include "kernels/simd/row_loops.h"
 #include "parallel.h"
 
 namespace backplane::onednn {
@@ -39,7 +40,10 @@ class LayerNormBackward : public sdk::Kernel {
     parts_ = team_size(rows_, work());
     width_ = (n_ + 15) / 16 * 16;
     rooms_ = plan_.take_floats(parts_ * 3 * width_);
-    if (columns_) sums_ = plan_.take_floats(parts_ * 2 * width_);
+    if (columns_) {
+      sums_ = plan_.take_floats(parts_ * 2 * width_);
+      runs_ = plan_.take_floats(parts_ * 2 * width_);
+    }
     statistics_ = plan_.take_floats(2 * rows_);
     weights_ = plan_.take_floats(width_);
   }
@@ -64,11 +68,15 @@ class LayerNormBackward : public sdk::Kernel {
     std::byte* out = grad_input_.get(call);
     parallel_ranges(parts_, work(), [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t part = begin; part < end; ++part) {
-        float* sums = columns_ ? floats(sums_) + part * 2 * width_ : nullptr;
-        if (sums) std::fill(sums, sums + 2 * width_, 0.0F);
+        std::optional<ColumnRuns> runs;
+        if (columns_)
+          runs.emplace(floats(sums_) + part * 2 * width_, floats(runs_) + part * 2 * width_,
+                       2 * width_);
         float* rooms = floats(rooms_) + part * 3 * width_;
         for (std::int64_t r = rows_ * part / parts_; r < rows_ * (part + 1) / parts_; ++r)
-          row(r, grad, input, weight, mean ? mean[r] : 0.0F, rstd[r], out, sums, rooms);
+          row(r, grad, input, weight, mean ? mean[r] : 0.0F, rstd[r], out,
+              runs ? runs->next() : nullptr, rooms);
+        if (runs) runs->finish();
       }
     });
     if (columns_) reduce(call, floats(sums_));
@@ -126,7 +134,7 @@ class LayerNormBackward : public sdk::Kernel {
   DenseResult grad_input_, grad_weight_, grad_bias_;
   RowReader read_grad_, read_input_;
   RowWriter write_;
-  std::uint64_t rooms_ = 0, sums_ = 0, statistics_ = 0, weights_ = 0;
+  std::uint64_t rooms_ = 0, sums_ = 0, runs_ = 0, statistics_ = 0, weights_ = 0;
 };
 
 MadeKernel layer_norm_backward(const StepContext& context) {
