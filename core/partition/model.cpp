@@ -260,10 +260,19 @@ Status invalid(const std::string& what) { return Status(Code::kInvalidArgument, 
 
 bool is_amount(double number) { return std::isfinite(number) && number >= 0; }
 
-bool is_sound(const DeviceModel& m) {
-  return is_amount(m.flops_per_s) && is_amount(m.memory_bytes_per_s) &&
-         is_amount(m.to_device_bytes_per_s) && is_amount(m.from_device_bytes_per_s) &&
-         is_amount(m.copy_latency_ns) && is_amount(m.launch_latency_ns);
+// The first number that is none, by name; empty where all are sound.
+std::string unsound(const DeviceModel& m) {
+  const std::pair<const char*, double> numbers[] = {
+      {"flop_per_s of float32", m.flops_per_s},
+      {"memory_bytes_per_s", m.memory_bytes_per_s},
+      {"to_device_bytes_per_s", m.to_device_bytes_per_s},
+      {"from_device_bytes_per_s", m.from_device_bytes_per_s},
+      {"copy_latency_ns", m.copy_latency_ns},
+      {"launch_latency_ns", m.launch_latency_ns},
+  };
+  for (const auto& [name, number] : numbers)
+    if (!is_amount(number)) return name + (" = " + std::to_string(number));
+  return {};
 }
 
 }  // namespace
@@ -331,14 +340,14 @@ Model build_model(const ir::Graph& graph, const std::vector<Target>& targets,
 
 Status check_targets(const ir::Graph& graph, const std::vector<Target>& targets,
                      const Options& options) {
-  if (!is_sound(options.host) || !is_amount(options.host_node_ns) ||
+  if (!unsound(options.host).empty() || !is_amount(options.host_node_ns) ||
       !is_amount(options.resident_input_discount)) {
     return invalid("The partition options hold a number that is negative or not finite.");
   }
   for (const Target& target : targets) {
-    if (!is_sound(target.model)) {
-      return invalid("The device model of '" + target.name +
-                     "' holds a number that is negative or not finite.");
+    if (const std::string what = unsound(target.model); !what.empty()) {
+      return invalid("The device model of '" + target.name + "' says " + what +
+                     "; expected a finite number that is not negative.");
     }
     for (const Claim& claim : target.claims) {
       for (const ir::NodeId n : claim.nodes) {

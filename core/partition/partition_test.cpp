@@ -526,6 +526,18 @@ TEST(PartitionTest, InvalidClaimsAreRefused) {
   EXPECT_EQ(not_a_number.status().code(), Code::kInvalidArgument);
 }
 
+TEST(PartitionTest, ANumberOfADeviceThatIsNoneIsNamed) {
+  ir::Graph graph;
+  graph.outputs = {add_op(graph, "aten.relu", {graph.add_input("x", square(64))})};
+  Target target = target_with({claim_of({0})});
+  target.model.launch_latency_ns = std::nan("");
+  const Result<Cut> cut_up = cut(graph, {target}, plain_options(true));
+  EXPECT_EQ(cut_up.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(cut_up.status().message().find("'" + target.name + "' says launch_latency_ns = nan"),
+            std::string::npos)
+      << cut_up.status().message();
+}
+
 void expect_same(const Cut& a, const Cut& b) {
   EXPECT_EQ(a.of_node, b.of_node);
   EXPECT_EQ(a.predicted_ns, b.predicted_ns);

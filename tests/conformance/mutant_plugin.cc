@@ -527,6 +527,10 @@ bp_error* claims(bp_plugin* plugin, const bp_device_info* info, const bp_graph* 
     claim.node_count = 1;
     return host->claim_add(sink, &claim);
   }
+  if (is("claims-what-it-refuses") && graph->node_count != 0)
+    if (bp_error* error = host->refuse_add(sink, bp_graph_node(graph, 0)->id, BP_REFUSED_COST,
+                                           {"too slow", 8}))
+      return error;
   return inner->claims(plugin, info, changed(graph, false), sink);
 }
 

@@ -149,6 +149,11 @@ class GraphCase {
     for (const partition::Claim& claim : target->claims)
       for (const ir::NodeId node : claim.nodes)
         if (graph_.nodes[node].op->op_class != ir::OpClass::kView) claimed_.insert(node);
+    for (const auto& refusal : target->refusals)
+      if (claimed_.contains(refusal.node))
+        return Outcome::fail("claims node " + std::to_string(refusal.node) + " (" +
+                             std::string(graph_.nodes[refusal.node].op->name) +
+                             ") and refuses it: " + refusal.text);
     if (!claimed_.empty()) return std::nullopt;
     std::string text = "claims no node";
     if (!target->refusals.empty()) text = target->refusals.front().text;
