@@ -95,6 +95,20 @@ def test_a_form_that_onednn_lacks_costs_no_other() -> None:
     assert fallback_nodes(usual, [torch.randn(1, 2, 5), weight]) == 0
 
 
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("channels", [2, 32])
+def test_results_behind_the_last_window_hold_the_bias(channels: int, stride: int) -> None:
+    def program(x, weight, bias):
+        return torch.nn.functional.conv_transpose2d(
+            x, weight, bias, stride=stride, output_padding=stride - 1
+        )
+
+    weight = torch.randn(channels, channels, 2, 2)
+    for size in (1, 5):
+        x = torch.randn(2, channels, size, size)
+        assert fallback_nodes(program, [x, weight, torch.randn(channels)]) == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("follows", ["bias", "norm", "bias and norm", "relu", "sum"])
 def test_a_transposed_weight_larger_than_the_second_cache(follows: str, dtype: torch.dtype) -> None:

@@ -53,7 +53,9 @@ Geometry geometry_of(const Shape& source, const Shape& weight, const Shape& targ
     const std::int64_t in = transposed ? target[d + 2] : source[d + 2];
     const std::int64_t out = transposed ? source[d + 2] : target[d + 2];
     const std::int64_t after = (out - 1) * g.strides[d] + kernel - in - g.before[d];
-    g.after.push_back(transposed ? after : std::max<std::int64_t>(after, 0));
+    // So does oneDNN, either way: what no window of a transposed convolution reaches is 0.
+    const bool is_rest = !transposed || after > -g.strides[d];
+    g.after.push_back(is_rest ? std::max<std::int64_t>(after, 0) : after);
     g.dilates[d] -= 1;
   }
   return g;
@@ -480,6 +482,25 @@ Shape channels_last(const Shape& dims) {
 
 bool is_convolution_op(std::string_view op) { return op == "aten.convolution"; }
 
+namespace {
+
+// Whether more lies behind the last window of a transposed convolution than a stride leaves, which
+// oneDNN does not take: with dilation, output_padding may be as large.
+bool reaches_beyond(const NodeView& node) {
+  if (!node.bool_or("transposed", false)) return false;
+  const auto at = [&](const char* name, std::size_t d, std::int64_t fallback) {
+    const bp_attribute* list = node.attribute(name);
+    return list == nullptr || list->count == 0
+               ? fallback
+               : list->integers[std::min<std::size_t>(d, list->count - 1)];
+  };
+  for (std::size_t d = 0; d + 2 < node.operand(0).rank(); ++d)
+    if (at("output_padding", d, 0) - at("padding", d, 0) >= at("stride", d, 1)) return true;
+  return false;
+}
+
+}  // namespace
+
 std::optional<sdk::Refusal> refuse_convolution(const NodeView& node) {
   const auto refuse = [](bp_refusal reason, const char* why) {
     return sdk::Refusal{0, reason, why};
@@ -496,6 +517,8 @@ std::optional<sdk::Refusal> refuse_convolution(const NodeView& node) {
     if (d == 0) return refuse(BP_REFUSED_SHAPE, "an empty input");
   if (node.is_dim_class("groups") || node.int_or("groups", 1) > 65535)
     return refuse(BP_REFUSED_DYNAMIC, "groups that vary");
+  if (reaches_beyond(node))
+    return refuse(BP_REFUSED_ATTRIBUTE, "output_padding of a stride or more beyond the padding");
   return std::nullopt;
 }
 
