@@ -71,6 +71,16 @@ PyObject* get_target(PyObject* self, void*) {
   return Py_NewRef(as_compiled(self)->state->target());
 }
 
+// What is asked of the function, such as its defaults and code, is the function's own.
+PyObject* get_attribute(PyObject* self, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(self, name);
+  PyObject* target = as_compiled(self)->state->target();
+  if (found || !PyFunction_Check(target) || !PyErr_ExceptionMatches(PyExc_AttributeError))
+    return found;
+  PyErr_Clear();
+  return PyObject_GetAttr(target, name);
+}
+
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
     {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, dict), READONLY, nullptr},
@@ -97,6 +107,7 @@ PyTypeObject* compiled_type() {
         {Py_tp_clear, slot(clear)},
         {Py_tp_dealloc, slot(dealloc)},
         {Py_tp_descr_get, slot(bind)},
+        {Py_tp_getattro, slot(get_attribute)},
         {Py_tp_repr, slot(represent)},
         {Py_tp_members, members},
         {Py_tp_getset, properties},

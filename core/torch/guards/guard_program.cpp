@@ -129,19 +129,32 @@ void GuardProgram::guard_not_cached(SourceId function, PyObject* arguments) {
   add(Kind::kNotCached, function, arguments);
 }
 
-void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyObject* value) {
+GuardProgram::TypeAttributes& GuardProgram::attributes_of(PyTypeObject* type) {
   const auto [found, is_new] = type_index_.emplace(type, static_cast<std::uint32_t>(types_.size()));
   if (is_new) {
     types_.push_back({Ref::borrow(reinterpret_cast<PyObject*>(type)),
                       version_of_class(type),
                       Ref::borrow(type->tp_mro),
+                      {},
                       {}});
     steps_.push_back({Kind::kTypeAttributes, kNoSource, {}, found->second});
   }
-  auto& values = types_[found->second].values;
+  return types_[found->second];
+}
+
+void GuardProgram::guard_type_attribute(PyTypeObject* type, PyObject* name, PyObject* value) {
+  auto& values = attributes_of(type).values;
   for (const auto& [known, unused] : values)
     if (known.get() == name) return;
   values.emplace_back(Ref::borrow(name), Ref::borrow(value));
+  if (value != nullptr) guard_special_methods(Py_TYPE(value));  // whether it is a descriptor
+}
+
+void GuardProgram::guard_special_methods(PyTypeObject* type) {
+  if (const auto found = type_index_.find(type);
+      found != type_index_.end() && types_[found->second].special)
+    return;
+  if (is_made_by_python(type)) attributes_of(type).special.emplace(type);
 }
 
 void GuardProgram::guard_tensor(SourceId source, const at::Tensor& tensor) {
@@ -231,6 +244,8 @@ bool GuardProgram::has_same_keys() const {
 bool GuardProgram::check_answer(const Answer& answer) {
   const Ref now = Ref::steal(PyObject_Call(answer.function.get(), answer.arguments.get(), nullptr));
   if (!now) PyErr_Clear();
+  if (now && PyTuple_CheckExact(now.get()) && PyTuple_CheckExact(answer.value.get()))
+    return same_items(now.get(), answer.value.get());
   return now && same_value(now.get(), answer.value.get());
 }
 
@@ -240,6 +255,7 @@ bool GuardProgram::check_types(TypeAttributes& attributes) {
   if (type->tp_mro != attributes.order.get()) return false;
   for (const auto& [name, value] : attributes.values)
     if (_PyType_Lookup(type, name.get()) != value.get()) return false;
+  if (attributes.special && !attributes.special->are_those_of(type)) return false;
   attributes.version = version_of_class(type);
   return true;
 }
@@ -379,6 +395,7 @@ std::string GuardProgram::step_text(const Step& step) const {
                          reinterpret_cast<PyTypeObject*>(attributes.type.get())->tp_name + ":";
       for (const auto& [name, value] : attributes.values)
         text += std::string(" ") + PyUnicode_AsUTF8(name.get()) + (value ? "" : " (absent)");
+      if (attributes.special) text += " (special methods)";
       return text;
     }
     case Kind::kTensor:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/torch/guards/source.h"
+#include "core/torch/guards/special_methods.h"
 #include "core/torch/guards/tensor_match.h"
 #include "core/torch/guards/thread_state.h"
 
@@ -56,6 +57,9 @@ class GuardProgram {
   void guard_absence(SourceId dict, PyObject* key);
   // What the class and its bases give for the name; null: nothing.
   void guard_type_attribute(PyTypeObject* type, PyObject* name, PyObject* value);
+  // Special methods of a class that Python code has defined: that one is there, is another or is
+  // not. Nothing where the class is of C.
+  void guard_special_methods(PyTypeObject* type);
   void guard_tensor(SourceId source, const at::Tensor& tensor);
   // Code, globals and the objects that hold defaults.
   void guard_function(SourceId source, PyObject* function);
@@ -121,6 +125,7 @@ class GuardProgram {
     unsigned int version = 0;
     cpython::Ref order;  // __mro__, a new tuple whenever bases change
     std::vector<std::pair<cpython::Ref, cpython::Ref>> values;  // name, value or null
+    std::optional<SpecialMethods> special;
   };
   struct Answer {
     cpython::Ref function, arguments, value;
@@ -209,6 +214,7 @@ class GuardProgram {
 
   void find(SourceId source);
   bool add(Kind kind, SourceId source, PyObject* operand, std::int64_t number = 0);
+  TypeAttributes& attributes_of(PyTypeObject* type);
   void add_pair(Kind kind, SourceId a, SourceId b);
   bool run(const Step& step, const CallArguments& call, Registers& registers);
   static bool check_answer(const Answer& answer);

@@ -454,9 +454,11 @@ PyObject* Interpreter::global(PyObject* globals, PyObject* builtins, PyObject* n
   const Effects::Found replaced = world_.effects().find(builtins, name);
   if (replaced.value) return Py_NewRef(replaced.value);
   const SourceId builtin_source = sources.add(SourceKind::kConstant, kNoSource, builtins);
-  if (!replaced.found)
+  if (!replaced.found) {
     if (PyObject* value = PyDict_GetItemWithError(builtins, name))
       return world_.read(value, sources.add(SourceKind::kDictItem, builtin_source, name));
+    world_.guards().guard_absence(builtin_source, name);
+  }
   PyErr_Format(PyExc_NameError, "name '%U' is not defined", name);
   return nullptr;
 }

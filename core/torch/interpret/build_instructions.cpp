@@ -69,6 +69,13 @@ Flow build_slice(FrameState& state, int count) {
   return push_own(state, PySlice_New(start.get(), stop.get(), step.get()));
 }
 
+// What C classes give without a format is their text.
+bool has_python_format(PyObject* object) {
+  static PyObject* const name = PyUnicode_InternFromString("__format__");
+  PyObject* found = _PyType_Lookup(Py_TYPE(object), name);
+  return found && PyFunction_Check(found);
+}
+
 Flow format(FrameState& state, int argument) {
   const Ref spec = argument & 4 ? state.take() : Ref();
   Ref value = state.take();
@@ -86,9 +93,12 @@ Flow format(FrameState& state, int argument) {
     } else {
       static PyObject* const repr = PyDict_GetItemString(PyEval_GetBuiltins(), "repr");
       static PyObject* const ascii = PyDict_GetItemString(PyEval_GetBuiltins(), "ascii");
+      static PyObject* const format = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
       PyObject* text = conversion == 2   ? repr
                        : conversion == 3 ? ascii
-                                         : reinterpret_cast<PyObject*>(&PyUnicode_Type);
+                       : conversion == 0 && has_python_format(given)
+                           ? format
+                           : reinterpret_cast<PyObject*>(&PyUnicode_Type);
       value = Ref::steal(state.interpreter.call(text, &given, 1, nullptr));
     }
   }

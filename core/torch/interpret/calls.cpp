@@ -513,6 +513,8 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
       return call_state(callable, arguments, count, keyword_names);
     case CFunctionKind::kReader:
     case CFunctionKind::kPure: {
+      if (std::strcmp(c_name(callable), "exc_info") == 0 && !guard_handled_exception(callable))
+        return nullptr;
       // One item of a dict needs no guard on the others.
       const bool is_get = std::strcmp(c_name(callable), "get") == 0;
       if (is_get && is_bound && !(self = unproxied(self))) return nullptr;
@@ -617,6 +619,22 @@ PyObject* Interpreter::call_of_class(PyObject* callable, PyObject* const* argume
 }
 
 // A switch of the process: the guards ask again.
+// The program may ask which exception is handled where it handles one itself, or where none was
+// when it began.
+bool Interpreter::guard_handled_exception(PyObject* exc_info) {
+  PyObject* handled = PyThreadState_Get()->exc_info->exc_value;
+  if (handled && handled != Py_None && handled != handled_before_) return true;
+  const Ref nothing = Ref::steal(PyTuple_New(0)),
+            answer = Ref::steal(PyObject_CallNoArgs(exc_info));
+  if (!answer) return false;
+  if (PyTuple_GET_ITEM(answer.get(), 0) != Py_None) {
+    world_.stop("the program asks which exception is handled outside of it");
+    return false;
+  }
+  world_.guards().guard_answer(exc_info, nothing.get(), answer.get());
+  return true;
+}
+
 PyObject* Interpreter::call_state(PyObject* callable, PyObject* const* arguments, std::size_t count,
                                   PyObject* keyword_names) {
   if (keyword_count(keyword_names) != 0 || count != 0)

@@ -239,6 +239,7 @@ class Interpreter final : public cpython::Evaluator {
   bool expose_for(CUse use, PyObject* self, PyObject* const* arguments, std::size_t count);
   // Where an object of Python has no such special method, it may be given one.
   void guard_special(PyObject* object, PyObject* name);
+  bool guard_handled_exception(PyObject* exc_info);
 
   World& world_;
   Taker taker_ = Taker::kReader;

@@ -2,6 +2,8 @@
 #include <opcode.h>
 
 #include <array>
+#include <cmath>
+#include <string_view>
 
 #include "core/cpython/bytecode/opcodes.h"
 #include "core/cpython/frame/hook.h"
@@ -66,6 +68,32 @@ bool expose_operand(World& world, PyObject* object) {
   return (is_taken_apart && world.is_own(object)) || world.expose(object);
 }
 
+bool is_of_library(PyObject* object, std::string_view prefix) {
+  return std::string_view(guards::base_in_c(Py_TYPE(object))->tp_name).starts_with(prefix);
+}
+
+// The context decides how Decimal rounds and what it raises.
+bool needs_context(World& world, PyObject* operand) {
+  if (!is_of_library(operand, "decimal.")) return false;
+  world.stop("the program calculates with Decimal, whose context decides");
+  return true;
+}
+
+// A setting of NumPy decides what happens where a number of its own is not finite.
+bool depends_on_errstate(World& world, PyObject* left, PyObject* right, PyObject* result) {
+  if (!is_of_library(left, "numpy.") && !is_of_library(right, "numpy.")) return false;
+  bool is_finite = result != nullptr;
+  if (result != nullptr && PyNumber_Check(result) && !PyComplex_Check(result)) {
+    const Ref number = Ref::steal(PyNumber_Float(result));
+    PyErr_Clear();
+    is_finite = !number || std::isfinite(PyFloat_AS_DOUBLE(number.get()));
+  }
+  if (is_finite) return false;
+  PyErr_Clear();
+  world.stop("a number of NumPy that is not finite");
+  return true;
+}
+
 Flow binary(FrameState& state, int argument) {
   const Ref right = state.take(), left = state.take();
   World& world = state.world;
@@ -86,9 +114,10 @@ Flow binary(FrameState& state, int argument) {
   }
   if (!expose_operand(world, left.get()) || !expose_operand(world, right.get()))
     return Flow::kError;
-  return push_result(
-      state, world.admit(kBinary[static_cast<std::size_t>(argument)](left.get(), right.get()),
-                         "an operator"));
+  if (needs_context(world, left.get()) || needs_context(world, right.get())) return Flow::kError;
+  Ref result = Ref::steal(kBinary[static_cast<std::size_t>(argument)](left.get(), right.get()));
+  if (depends_on_errstate(world, left.get(), right.get(), result.get())) return Flow::kError;
+  return push_result(state, world.admit(result.release(), "an operator"));
 }
 
 Flow compare(FrameState& state, int argument) {
@@ -156,7 +185,8 @@ Flow push_result(FrameState& state, PyObject* owned) {
 
 Flow unary(FrameState& state, PyObject* (*function)(PyObject*)) {
   const Ref operand = state.take();
-  if (!state.world.expose(operand.get())) return Flow::kError;
+  if (needs_context(state.world, operand.get()) || !state.world.expose(operand.get()))
+    return Flow::kError;
   return push_result(state, state.world.admit(function(operand.get()), "an operator"));
 }
 

@@ -1,6 +1,8 @@
 // Items, iteration and truth of objects, with the guards that each needs.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "core/torch/guards/content.h"
 #include "core/torch/interpret/interpreter.h"
 
@@ -13,9 +15,11 @@ using cpython::Ref;
 // `dict` itself or a subclass that looks items up as it does.
 bool looks_up_as_dict(PyObject* object) {
   if (!PyDict_Check(object)) return false;
-  static PyObject* const name = PyUnicode_InternFromString("__getitem__");
-  static PyObject* const of_dict = _PyType_Lookup(&PyDict_Type, name);
-  return _PyType_Lookup(Py_TYPE(object), name) == of_dict;
+  static PyObject* const names[] = {PyUnicode_InternFromString("__getitem__"),
+                                    PyUnicode_InternFromString("__contains__")};
+  return std::ranges::all_of(names, [object](PyObject* name) {
+    return _PyType_Lookup(Py_TYPE(object), name) == _PyType_Lookup(&PyDict_Type, name);
+  });
 }
 
 bool is_sequence_item(PyObject* container, PyObject* key) {

@@ -81,8 +81,11 @@ PyObject* World::stop(const std::string& reason) {
 }
 
 void World::know(PyObject* object, SourceId source) {
-  if (known_.emplace(object, Known{source, Depth::kNone}).second)
-    alive_.push_back(Ref::borrow(object));
+  if (!known_.emplace(object, Known{source, Depth::kNone}).second) return;
+  alive_.push_back(Ref::borrow(object));
+  if (source == kNoSource) return;
+  guards_.guard_special_methods(Py_TYPE(object));
+  if (PyType_Check(object)) guards_.guard_special_methods(reinterpret_cast<PyTypeObject*>(object));
 }
 
 void World::own(PyObject* object) {
