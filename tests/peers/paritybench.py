@@ -64,11 +64,11 @@ def mock_layer(
 
 def patch_functional() -> None:
     """Projects import ``torch.functional`` and ``torch.nn.functional`` under one name."""
-    both = (torch.functional, torch.nn.functional)
-    names = [{name for name in dir(module) if re.match(r"[a-z]", name)} for module in both]
-    for module, there, other in ((both[1], names[0], names[1]), (both[0], names[1], names[0])):
-        for name in there - other:
-            setattr(module, name, getattr(both[0] if module is both[1] else both[1], name))
+    one, other = torch.functional, torch.nn.functional
+    names = {module: {n for n in dir(module) if re.match(r"[a-z]", n)} for module in (one, other)}
+    for here, there in ((one, other), (other, one)):
+        for name in names[there] - names[here]:
+            setattr(here, name, getattr(there, name))
 
 
 def helpers() -> types.ModuleType:
@@ -150,13 +150,12 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
-def to_float64(value: Any) -> Any:
-    def widen(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
-            return leaf.double()
-        return leaf
+def map_floats(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    def changed(leaf: Any) -> Any:
+        is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return change(leaf) if is_float else leaf
 
-    return pytree.tree_map(widen, value)
+    return pytree.tree_map(changed, value)
 
 
 def repeat(value: Any) -> Any:
@@ -168,20 +167,12 @@ def repeat(value: Any) -> Any:
     return pytree.tree_map(twice, value)
 
 
-def with_gradients(value: Any) -> Any:
-    def leaf_of(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
-            return leaf.detach().requires_grad_()
-        return leaf
+def noisy(value: Any, number: int) -> Any:
+    def moved(leaf: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(number)
+        return leaf.detach() * (1 + NOISE * torch.randn(leaf.shape, generator=generator))
 
-    return pytree.tree_map(leaf_of, value)
-
-
-def noisy(leaf: Any, number: int) -> Any:
-    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
-        return leaf
-    generator = torch.Generator().manual_seed(number)
-    return leaf.detach() * (1 + NOISE * torch.randn(leaf.shape, generator=generator))
+    return map_floats(moved, value)
 
 
 def observe(
@@ -193,7 +184,7 @@ def observe(
     wide: bool = False,
     noise: int = 0,
 ) -> Observed:
-    """What two calls show, or the type of what the last of them raised."""
+    """What two calls show, and what the last of them raised."""
     seed(base)
     module = make()
     module.train(mode == "training")
@@ -210,13 +201,13 @@ def observe(
         seed(base + 1 + number)
         given = give()
         if wide:
-            given = to_float64(given)
+            given = map_floats(torch.Tensor.double, given)
         if noise:
-            given = pytree.tree_map(lambda leaf: noisy(leaf, noise), given)
+            given = noisy(given, noise)
         if mode == "repeated" and number:
             given = repeat(given)
         if mode == "training":
-            given = with_gradients(given)
+            given = map_floats(lambda leaf: leaf.detach().requires_grad_(), given)
         args, kwargs = given
         seed(base + 3 + number)
         try:

@@ -62,12 +62,12 @@ def run(path: Path, door: str, plugin: str, only: str) -> processes.Outcomes:
             )
             process.start()
             process.join(FILE_SECONDS)
+            code = process.exitcode
             process.kill()
             process.join()
             said = folder / "said"
             tail = said.read_text(errors="replace")[-3000:] if said.exists() else ""
-            end = f"the process ended with {process.exitcode}"
-            if processes.read(folder / "results.jsonl", end, tail, out):
+            if processes.read(folder / "results.jsonl", code, tail, out):
                 return out
     out.trouble = f"{MOST_DEATHS} processes died"
     return out

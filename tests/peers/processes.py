@@ -59,17 +59,13 @@ def _run_once(command: list[str], folder: Path, out: Outcomes) -> bool:
             ).returncode
         except subprocess.TimeoutExpired:
             code = None
+    return read(results, code, said.read_text(errors="replace")[-3000:], out)
+
+
+def read(results: Path, code: int | None, tail: str, out: Outcomes) -> bool:
+    """Adds what a process wrote that ended with ``code``, or was ended for its time (None); ``tail``
+    is the last that it said. Whether it came to its end."""
     end = "no end" if code is None else f"the process ended with {code}"
-    tail = said.read_text(errors="replace")[-3000:]
-    ended = read(results, end, tail, out)
-    if ended and code != 0:
-        out.trouble = f"{end}: {tail}"
-    return ended
-
-
-def read(results: Path, end: str, tail: str, out: Outcomes) -> bool:
-    """Adds what a process that has ended wrote, with ``end`` and ``tail`` for what it left open.
-    Whether it came to its end."""
     running, finished = "", False
     for line in results.read_text().splitlines() if results.exists() else ():
         what = json.loads(line)
@@ -85,6 +81,6 @@ def read(results: Path, end: str, tail: str, out: Outcomes) -> bool:
     if running:
         out.of[running] = (end, tail)
         return False
-    if not finished:
+    if not finished or code != 0:
         out.trouble = f"{end}: {tail}"
     return True
