@@ -160,5 +160,52 @@ TEST(IndexedDimsTest, NeighboursKeepTheirPlace) {
   }
 }
 
+class RoundedValuesTest : public ::testing::Test {
+ protected:
+  std::uint32_t input(bp_dtype type) { return builder_.input(type, {4, 8}); }
+  std::uint32_t node(const std::string& op, const std::vector<std::uint32_t>& operands,
+                     bp_dtype type) {
+    const std::uint32_t out = builder_.value(type, {4, 8});
+    builder_.node(op, operands, {out});
+    step_.nodes.push_back(static_cast<std::uint32_t>(step_.nodes.size()));
+    return out;
+  }
+  std::set<std::uint32_t> rounded(Nodes operands, Nodes results) {
+    step_.operands = std::move(operands);
+    step_.results = std::move(results);
+    const bp_graph raw = builder_.graph();
+    return rounded_values(GraphView(raw), step_);
+  }
+
+  testing::GraphBuilder builder_;
+  Step step_;
+};
+using Values = std::set<std::uint32_t>;
+
+TEST_F(RoundedValuesTest, AreThoseThatLeadToAJump) {
+  const auto x = input(kBFloat16);
+  const auto a = node("aten.exp", {x}, kBFloat16), b = node("aten.sin", {a}, kBFloat16),
+             wide = node("aten._to_copy", {b}, kFloat32), truth = node("aten.isinf", {wide}, kBool),
+             round = node("aten.round.decimals", {a}, kBFloat16),
+             c = node("aten.cos", {round}, kBFloat16), d = node("aten.tanh", {c}, kBFloat16),
+             last = node("aten.tanh", {d}, kBFloat16);
+  EXPECT_EQ(rounded({x}, {truth, last}), (Values{a, b, last}));
+}
+
+TEST_F(RoundedValuesTest, AreThoseThatBecomeAnotherTypeOrAreStored) {
+  const auto x = input(kFloat16);
+  const auto a = node("aten.exp", {x}, kFloat16), b = node("aten.sin", {a}, kFloat16),
+             wide = node("aten._to_copy", {b}, kFloat32), c = node("aten.cos", {x}, kFloat16),
+             d = node("aten.sin", {c}, kFloat16);
+  EXPECT_EQ(rounded({x}, {wide, c}), (Values{b, c}));
+  EXPECT_EQ(rounded({x}, {wide, d}), (Values{b, d}));
+}
+
+TEST_F(RoundedValuesTest, AreOf16Bits) {
+  const auto x = input(kFloat32);
+  const auto a = node("aten.exp", {x}, kFloat32), b = node("aten.round", {a}, kFloat32);
+  EXPECT_EQ(rounded({x}, {b}), Values{});
+}
+
 }  // namespace
 }  // namespace backplane::sdk

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace backplane::kernels {
 namespace {
@@ -81,7 +82,10 @@ struct Access {
 
 class Lowering {
  public:
-  explicit Lowering(Builder& builder) : builder_(builder), step_(builder.step()) {}
+  explicit Lowering(Builder& builder)
+      : builder_(builder),
+        step_(builder.step()),
+        rounded_(sdk::rounded_values(step_.graph(), step_.step())) {}
 
   Status run();
   Status run_epilogue(Draft& draft, std::span<const std::uint32_t> nodes, std::uint32_t value,
@@ -103,6 +107,7 @@ class Lowering {
 
   Builder& builder_;
   const sdk::StepContext& step_;
+  std::set<std::uint32_t> rounded_;               // read with their own type's digits
   std::vector<std::uint32_t> nodes_;              // of the step that compute
   std::map<std::uint32_t, std::uint32_t> joins_;  // by result: the nodes that join tensors
   Shape wide_;
@@ -119,7 +124,11 @@ class Source final : public kernelgen::OperatorSource {
   Source(Lowering& lowering, Draft& draft, const NodeView& node)
       : lowering_(lowering), draft_(draft), node_(node) {}
   bool has(std::size_t i) const override { return node_.has_operand(i); }
-  Expr operand(std::size_t i) override { return lowering_.value(draft_, node_.operand_index(i)); }
+  Expr operand(std::size_t i) override {
+    const std::uint32_t v = node_.operand_index(i);
+    const Expr read = lowering_.value(draft_, v);
+    return lowering_.rounded_.contains(v) ? draft_.e().narrow(read, operand_storage(i)) : read;
+  }
   Storage operand_storage(std::size_t i) const override {
     return *storage_of(node_.operand(i).dtype());
   }

@@ -1,8 +1,12 @@
 #include "kernels/rows/program_kernel.h"
 
+#include <backplane/sdk/groups.hpp>
+
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
+#include <tuple>
 
 namespace backplane::onednn {
 namespace {
@@ -152,25 +156,35 @@ class SpaceBuilder {
 class StepScope : public ProgramScope {
  public:
   StepScope(const StepContext& context, RowProgram& program, const RowSpace& space)
-      : context_(context), program_(program), space_(space) {}
+      : context_(context),
+        program_(program),
+        space_(space),
+        rounded_(sdk::rounded_values(context.graph(), context.step())) {}
 
-  void define(std::uint32_t value, Register r) { known_[{value, program_.info(r).domain}] = r; }
+  void define(std::uint32_t value, Register r) {
+    known_[{value, program_.info(r).domain, false}] = r;
+  }
   Register produced(std::uint32_t value) const {
     for (const Domain d : {Domain::kF32, Domain::kF64, Domain::kI64})
-      if (const auto found = known_.find({value, d}); found != known_.end()) return found->second;
+      if (const auto found = known_.find({value, d, false}); found != known_.end())
+        return found->second;
     return kNoRegister;
   }
 
   Register read(std::uint32_t value, Domain domain) override {
-    const auto found = known_.find({value, domain});
-    if (found != known_.end()) return found->second;
+    const bool rounds = rounded_.contains(value);
+    const auto known = known_.find({value, domain, rounds});
+    if (known != known_.end()) return known->second;
     Register r;
     if (const auto i = context_.find_position(value)) {
       r = program_.load(static_cast<std::uint32_t>(*i), type(value), domain, narrow(*i));
     } else {
-      r = program_.convert(produced(value), domain);
+      r = produced(value);
+      if (rounds)
+        r = program_.apply(type(value) == Type::kBF16 ? Opcode::kToBF16 : Opcode::kToF16, r);
+      r = program_.convert(r, domain);
     }
-    known_[{value, domain}] = r;
+    known_[{value, domain, rounds}] = r;
     return r;
   }
   Type type(std::uint32_t value) const override { return known_type(context_.value(value).dtype); }
@@ -186,7 +200,8 @@ class StepScope : public ProgramScope {
   const StepContext& context_;
   RowProgram& program_;
   const RowSpace& space_;
-  std::map<std::pair<std::uint32_t, Domain>, Register> known_;
+  std::set<std::uint32_t> rounded_;
+  std::map<std::tuple<std::uint32_t, Domain, bool>, Register> known_;  // third: rounded
 };
 
 }  // namespace
