@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <clocale>
 #include <cmath>
@@ -421,6 +422,15 @@ const bp_graph* changed(const bp_graph* theirs, bool compiles) {
           contiguous(a->values[theirs->outputs[i]]);
     for (bp_value& value : a->values) {
       if (is("graph-ignores-offsets")) value.alias_offset = 0;
+      const auto number = static_cast<std::uint32_t>(&value - a->values.data());
+      const auto is_bound = [&](const std::uint32_t* list, std::size_t count) {
+        return std::find(list, list + count, number) != list + count;
+      };
+      if (is("graph-keeps-digits") && value.dtype.bits == 16 &&
+          (is_float(value.dtype, 16) || value.dtype.code == BP_DTYPE_BFLOAT) &&
+          !is_bound(theirs->inputs, theirs->input_count) &&
+          !is_bound(theirs->outputs, theirs->output_count))
+        value.dtype = {BP_DTYPE_FLOAT, 32, 1};
       if (is("graph-ignores-view-strides") && value.alias_of != BP_NONE) contiguous(value);
       if (is("graph-zeroes-constants") && (value.flags & BP_VALUE_CONSTANT) != 0) {
         a->constants.emplace_back(value.data_bytes, 0);

@@ -93,6 +93,7 @@ std::vector<Case> all_cases(const Corpus& corpus) {
   add_service_cases(corpus, out);
   add_graph_cases(corpus, out);
   add_unary_cases(corpus, out);
+  add_digits_cases(out);
   return out;
 }
 
