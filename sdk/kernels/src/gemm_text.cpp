@@ -45,14 +45,29 @@ std::string right_pointer(const Gemm& g, const Tile& t, const RightFactor& right
          batch_offset(right.batch_strides) + ") + (ulong)j * " + number(apart) + "UL;\n";
 }
 
-// One row of the right factor after the other, each times an element of every row of the left.
+// Of one sum after the other in float32 the last digits are lost when it is long.
+constexpr std::int64_t kLongestSum = 2048;
+
+// One row of the right factor after the other, each times an element of every row of the left;
+// longer ones as a sum of sums.
 std::string sum_by_rows(const Gemm& g, const Tile& t, const Factor& a, const RightFactor& right) {
   const std::string lanes = number(t.lanes), vector = t.lanes > 1 ? "float" + lanes : "float";
-  std::string s;
-  for (std::int64_t r = 0; r < t.rows; ++r)
-    for (std::int64_t v = 0; v < t.vectors; ++v)
-      s += "  " + vector + " c" + number(r) + "_" + number(v) + " = 0.0f;\n";
-  s += "  for (int k = 0; k < " + number(g.depth) + "; ++k) {\n";
+  const bool in_parts = g.depth > kLongestSum;
+  const std::string depth = number(g.depth);
+  std::string s = "  " + vector + " tile[" + number(t.rows * t.vectors) + "];\n";
+  const auto each = [&](auto&& line) {
+    for (std::int64_t r = 0; r < t.rows; ++r)
+      for (std::int64_t v = 0; v < t.vectors; ++v)
+        s += line("tile[" + number(r * t.vectors + v) + "]", "c" + number(r) + "_" + number(v));
+  };
+  if (in_parts) {
+    each([](const auto& sum, const auto&) { return "  " + sum + " = 0.0f;\n"; });
+    s += "  for (int part = 0; part < " + depth + "; part += " + number(kLongestSum / 2) +
+         ") {\n  const int end = BP_MIN(part + " + number(kLongestSum / 2) + ", " + depth + ");\n";
+  }
+  each([&](const auto&, const auto& c) { return "  " + vector + " " + c + " = 0.0f;\n"; });
+  s += in_parts ? "  for (int k = part; k < end; ++k) {\n"
+                : "  for (int k = 0; k < " + depth + "; ++k) {\n";
   for (std::int64_t v = 0; v < t.vectors; ++v)
     s += "    const " + vector + " b" + number(v) + " = " +
          (t.lanes > 1 ? load_vector(t.lanes, number(v), "pb") : "pb[" + number(v) + "]") + ";\n";
@@ -69,11 +84,10 @@ std::string sum_by_rows(const Gemm& g, const Tile& t, const Factor& a, const Rig
   }
   s += "    pb += " + number(right.kind == RightFactor::kRows ? right.stride : t.columns()) +
        ";\n  }\n";
-  s += "  " + vector + " tile[" + number(t.rows * t.vectors) + "];\n";
-  for (std::int64_t r = 0; r < t.rows; ++r)
-    for (std::int64_t v = 0; v < t.vectors; ++v)
-      s += "  tile[" + number(r * t.vectors + v) + "] = c" + number(r) + "_" + number(v) + ";\n";
-  return s;
+  each([&](const auto& sum, const auto& c) {
+    return "  " + sum + (in_parts ? " += " : " = ") + c + ";\n";
+  });
+  return in_parts ? s + "  }\n" : s;
 }
 
 // Dot products of the left factor's rows and a few columns at once, as registers allow.
