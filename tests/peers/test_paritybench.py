@@ -45,6 +45,8 @@ TESTCASES = [
 
 
 class FakeDoor:
+    name = "fake"
+
     def __init__(self, change=lambda module: module):
         self.compile = change
 
