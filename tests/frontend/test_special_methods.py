@@ -250,3 +250,33 @@ def test_what_is_asked_of_a_compiled_function_is_the_functions_own() -> None:
     assert inspect.getfullargspec(compiled).args == ["x", "a"]
     with pytest.raises(AttributeError, match="other"):
         operator.attrgetter("other")(compiled)
+
+
+@pytest.mark.parametrize("owner", [torch.Tensor, torch.nn.Parameter])
+@pytest.mark.parametrize("name", ["__add__", "__lt__", "__getitem__", "__rpow__", "__len__", "abs"])
+def test_classes_of_tensors_may_be_given_others(
+    monkeypatch: pytest.MonkeyPatch, owner: type[torch.Tensor], name: str
+) -> None:
+    def program(x: torch.Tensor) -> tuple[Any, ...]:
+        return x + 1, x < 2, x[0], 2**x, len(x), x.abs()
+
+    x = X.clone() if owner is torch.Tensor else torch.nn.Parameter(X.clone())
+    compiled = torch_backplane.compile(program, backend="plugin:reference")
+
+    def both() -> tuple[list[Any], list[Any]]:
+        return tuple(
+            [v.tolist() if isinstance(v, torch.Tensor) else v for v in f(x)]
+            for f in (compiled, program)
+        )
+
+    before, expected = both()
+    assert before == expected
+    with monkeypatch.context() as patch:
+        if name == "__len__":
+            patch.setattr(owner, name, lambda s: 7)
+        else:
+            patch.setattr(owner, name, lambda s, *a: torch.Tensor.neg(s) * 5)
+        changed, expected = both()
+        assert expected != before
+        assert changed == expected
+    assert both() == (before, before)

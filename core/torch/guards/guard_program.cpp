@@ -154,7 +154,10 @@ void GuardProgram::guard_special_methods(PyTypeObject* type) {
   if (const auto found = type_index_.find(type);
       found != type_index_.end() && types_[found->second].special)
     return;
-  if (is_made_by_python(type)) attributes_of(type).special.emplace(type);
+  // torch.Tensor is such a class, too.
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+      !PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE))
+    attributes_of(type).special.emplace(type);
 }
 
 void GuardProgram::guard_tensor(SourceId source, const at::Tensor& tensor) {

@@ -591,7 +591,8 @@ PyObject* Interpreter::call_of_class(PyObject* callable, PyObject* const* argume
       !world_.expose(arguments[1]))
     return nullptr;
   for (std::size_t i = 0; i < total; ++i) {
-    guard_special(arguments[i], class_name);
+    if (PyTypeObject* type = Py_TYPE(arguments[i]); guards::is_made_by_python(type))
+      world_.guards().guard_type_attribute(type, class_name, _PyType_Lookup(type, class_name));
     if (PyType_Check(arguments[i])) {
       auto* type = reinterpret_cast<PyTypeObject*>(arguments[i]);
       if (guards::is_made_by_python(type))
@@ -646,12 +647,6 @@ PyObject* Interpreter::call_state(PyObject* callable, PyObject* const* arguments
   const Ref nothing = Ref::steal(PyTuple_New(0));
   world_.guards().guard_answer(callable, nothing.get(), answer.get());
   return answer.release();
-}
-
-void Interpreter::guard_special(PyObject* object, PyObject* name) {
-  PyTypeObject* type = Py_TYPE(object);
-  if (guards::is_made_by_python(type))
-    world_.guards().guard_type_attribute(type, name, _PyType_Lookup(type, name));
 }
 
 }  // namespace backplane::capture

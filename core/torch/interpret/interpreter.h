@@ -147,9 +147,6 @@ class Interpreter final : public cpython::Evaluator {
     Taker outer_;
   };
 
-  // Where an object of Python has no comparison of its own, it may be given one.
-  void guard_comparison(PyObject* object, int operation);
-
   World& world() { return world_; }
   std::uint64_t instruction_count() const { return instruction_count_; }
   std::uint64_t frame_count() const { return frame_count_; }
@@ -237,8 +234,6 @@ class Interpreter final : public cpython::Evaluator {
   bool expose_arguments(PyObject* const* arguments, std::size_t count);
   // As `use`, of a function or class in C, says.
   bool expose_for(CUse use, PyObject* self, PyObject* const* arguments, std::size_t count);
-  // Where an object of Python has no such special method, it may be given one.
-  void guard_special(PyObject* object, PyObject* name);
   bool guard_handled_exception(PyObject* exc_info);
 
   World& world_;

@@ -124,8 +124,6 @@ Flow compare(FrameState& state, int argument) {
   const Ref right = state.take(), left = state.take();
   for (PyObject* side : {left.get(), right.get()})
     if (!guards::compares_by_identity(side) && !state.world.expose(side)) return Flow::kError;
-  state.interpreter.guard_comparison(left.get(), argument);
-  state.interpreter.guard_comparison(right.get(), argument);
   state.world.note_compared(left.get());
   state.world.note_compared(right.get());
   // Objects without a comparison of their own are equal where they are one.

@@ -173,22 +173,10 @@ int Interpreter::truth(PyObject* object) {
     world_.guards().guard_length(source, Py_SIZE(object));
   if (source != kNoSource && PyDict_Check(object))
     world_.guards().guard_length(source, PyDict_GET_SIZE(object));
-  static PyObject* const names[] = {PyUnicode_InternFromString("__bool__"),
-                                    PyUnicode_InternFromString("__len__")};
-  for (PyObject* name : names) guard_special(object, name);
   if (!is_container(object) && has_truth_in_c(Py_TYPE(object)) && !world_.expose_items(object))
     return -1;
   const int is_true = PyObject_IsTrue(object);
   return world_.stopped() ? -1 : is_true;
-}
-
-void Interpreter::guard_comparison(PyObject* object, int operation) {
-  static PyObject* const names[] = {
-      PyUnicode_InternFromString("__lt__"), PyUnicode_InternFromString("__le__"),
-      PyUnicode_InternFromString("__eq__"), PyUnicode_InternFromString("__ne__"),
-      PyUnicode_InternFromString("__gt__"), PyUnicode_InternFromString("__ge__")};
-  guard_special(object, names[operation]);
-  if (operation == Py_NE) guard_special(object, names[Py_EQ]);
 }
 
 PyObject* Interpreter::iterator(PyObject* object) {

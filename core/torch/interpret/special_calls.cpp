@@ -101,8 +101,6 @@ PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std
       const SourceId source = world_.source_of(object);
       const bool has_items = PyDict_Check(object) || PyList_Check(object) ||
                              PyTuple_Check(object) || PyAnySet_Check(object);
-      static PyObject* const len_name = PyUnicode_InternFromString("__len__");
-      guard_special(object, len_name);
       if (!has_items && source != kNoSource) {
         if (!world_.expose_items(object)) return nullptr;
       } else if (source != kNoSource) {

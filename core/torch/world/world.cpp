@@ -260,6 +260,7 @@ PyObject* World::read_tensor(PyObject* object, SourceId source) {
     return stop(guards_.sources().text(source) + " is a tensor of class " +
                 Py_TYPE(object)->tp_name);
   guards_.guard_type(source, Py_TYPE(object));
+  guards_.guard_special_methods(Py_TYPE(object));
   const at::Tensor& real = THPVariable_Unpack(object);
   guards_.guard_tensor(source, real);
   Ref traced;
