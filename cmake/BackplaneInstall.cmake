@@ -42,4 +42,4 @@ foreach(room kernels kernelgen)
     DESTINATION "${BACKPLANE_INSTALL_DOCS}/sdk/${room}")
 endforeach()
 install(DIRECTORY "${backplane_SOURCE_DIR}/examples/" DESTINATION "${BACKPLANE_INSTALL_DOCS}/examples"
-  FILES_MATCHING PATTERN "*.cpp" PATTERN "CMakeLists.txt")
+  FILES_MATCHING PATTERN "*.cpp" PATTERN "*.c" PATTERN "CMakeLists.txt")

@@ -368,7 +368,7 @@ def main(argv: list[str] | None = None) -> int:
         ("--cmake-dir", "cmake", "for -DBackplane_DIR="),
         ("--include-dir", "include", "of the headers"),
         ("--docs", "docs", "the folder of guide_vendors.md"),
-        ("--examples", "examples", "the folder of plugins to read: hello, npu, ckernels"),
+        ("--examples", "examples", "the folder of plugins to read: hello, npu, ckernels, plain"),
     ):
         which.add_argument(option, dest="part", action="store_const", const=part, help=words)
     five.set_defaults(run=_sdk)

@@ -236,6 +236,27 @@ def test_generated_kernels_in_another_language(tmp_path: pathlib.Path) -> None:
     assert float(share[1]) >= 60
 
 
+def test_a_plugin_in_c(tmp_path: pathlib.Path) -> None:
+    """By the commands of the guide, with the warnings that a careful vendor turns on."""
+    (commands,) = re.findall(r"^```sh plain\n(.*?)^```$", GUIDE.read_text(), MULTILINE)
+    strict = commands.replace("cc -std=c11", "cc -std=c11 -Wall -Wextra -Wpedantic -Werror")
+    said = run(["bash", "-ec", strict], tmp_path)
+    assert "level 1 reached" in said, said
+    program = """
+import torch, torch_backplane
+
+def f(x, y):
+    z = torch.relu(-(x + y) * y)
+    return z, z + z
+
+x, y = torch.randn(3, 40), torch.randn(3, 40)
+compiled = torch_backplane.compile(f, backend="plugin:plain", options={"strict": True})
+assert all(torch.equal(a, b) for a, b in zip(compiled(x, y), f(x, y)))
+"""
+    for check in ({}, {"BACKPLANE_CHECK": "memory"}):
+        run([sys.executable, "-c", program], tmp_path, BACKPLANE_PLUGIN_PATH=str(tmp_path), **check)
+
+
 def test_the_examples_are_short() -> None:
     lines = {
         e: len((EXAMPLES / e / f"{e}.cpp").read_text().splitlines())

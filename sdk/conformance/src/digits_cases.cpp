@@ -40,7 +40,7 @@ std::vector<Bytes> inputs_of(ir::DType half) {
   std::vector<Bytes> out(2, Bytes(static_cast<std::size_t>(kCount) * 2));
   for (std::int64_t i = 0; i < kCount; ++i) {
     const auto at = static_cast<std::size_t>(i) * 2;
-    double value = static_cast<double>(i - kCount / 2) / 8;
+    double value = static_cast<double>(i) / 8 - 64;
     if (half == ir::DType::kFloat16 && i % 64 == 0) value *= 1000;  // some products overflow
     write_number(half, out[0].data() + at, {value});
     write_number(half, out[1].data() + at, {141.0 / 128});

@@ -141,8 +141,8 @@ inline bool jumps(const NodeView& node) {
 // step stores, so that its results agree with each other.
 inline std::set<std::uint32_t> rounded_values(const GraphView& graph, const Step& step) {
   std::set<std::uint32_t> lead, rounded(step.results.begin(), step.results.end());
-  for (auto n = step.nodes.rbegin(); n != step.nodes.rend(); ++n) {
-    const NodeView node = graph[*n];
+  for (std::size_t n = step.nodes.size(); n-- > 0;) {
+    const NodeView node = graph[step.nodes[n]];
     bool leads = jumps(node);
     for (std::size_t r = 0; r < node.result_count(); ++r)
       leads = leads || lead.contains(node.result_index(r));
