@@ -79,6 +79,7 @@ class Flattening {
     std::int64_t number = 0;
     const bool whole = is_whole_number(value, number);
     add(whole);
+    add(whole && number == 0);
     if (whole) return;
     for (const Dim d : value.type.dims) add(static_cast<std::uint64_t>(d.number()));
     add(value.constant->bytes.size());
@@ -87,6 +88,7 @@ class Flattening {
 
   void add_node(const Node& node) {
     add_text(node.op->name);
+    add(node.host_reason.empty());  // it may be about the numbers
     add(node.operands.size());
     for (const ValueId v : node.operands) add(v);
     add(static_cast<std::uint64_t>(node.list_first) << 32U | node.list_count);
@@ -96,6 +98,7 @@ class Flattening {
       add(a.value.index());
       std::visit([&](const auto& value) { add_value(value); }, a.value);
       if (is_choice(a.name)) add_choice(a.value);
+      if (a.name == "other") add(is_zero(a.value));  // PyTorch refuses to divide integers by it
     }
     add(node.results.size());
     for (const ValueId v : node.results) {
@@ -120,6 +123,10 @@ class Flattening {
     for (const bool value : list) add(value);
   }
 
+  static bool is_zero(const AttributeValue& value) {
+    const auto* number = std::get_if<Dim>(&value);
+    return number && *number == Dim(0);
+  }
   void add_choice(const AttributeValue& value) {
     if (const auto* single = std::get_if<Dim>(&value))
       add(static_cast<std::uint64_t>(single->number()));

@@ -15,8 +15,8 @@ inline constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::mi
 
 struct FlatGraph {
   // Operators, dataflow, kinds, dtypes, ranks, list lengths, bools, strings, floats, constants,
-  // integers that name an axis or a mode, and which values are empty: what holds for some elements
-  // need not hold for none.
+  // integers that name an axis or a mode, which nodes PyTorch alone can run, and which values are
+  // empty: what holds for some elements need not hold for none.
   std::vector<std::uint64_t> structure;
   // Sizes and strides of all values, integer attributes, and constants of rank 0 that are whole
   // numbers, in the order of visit_numbers().

@@ -114,18 +114,31 @@ at::Tensor view_with_own_gradient(const at::Tensor& content) {
 class Call {
  public:
   Call(const std::shared_ptr<CutProgram>& program, const std::shared_ptr<const SizeRecord>& sizes,
-       std::span<const at::Tensor> arguments)
+       std::span<const at::Tensor> arguments, Errors errors)
       : program_(program),
         signature_(program->signature),
         sizes_(sizes),
         arguments_(arguments),
+        errors_(errors),
         outputs_(sizes->outputs.size()) {}
 
   Result<std::vector<c10::IValue>> run() {
     const bool has_node = signature_.tangent_count > 0 && at::GradMode::is_enabled();
     at::Tensor generator;
-    if (has_node && signature_.draws) generator = generator_state();
-    BP_ASSIGN_OR_RETURN(values_, forward());
+    if (signature_.draws) generator = generator_state();
+    Result<std::vector<at::Tensor>> made = [&] {
+      try {
+        return forward();
+      } catch (...) {
+        if (generator.defined() && errors_ == Errors::kRunAgain) set_generator_state(generator);
+        throw;
+      }
+    }();
+    if (!made.ok()) {  // PyTorch runs it then
+      if (generator.defined()) set_generator_state(generator);
+      return made.take_status();
+    }
+    values_ = std::move(*made);
     if (has_node) make_nodes(std::move(generator));
     copy_saved();
     make_own_outputs();
@@ -351,6 +364,7 @@ class Call {
   const Signature& signature_;
   const std::shared_ptr<const SizeRecord>& sizes_;
   std::span<const at::Tensor> arguments_;
+  const Errors errors_;
   std::vector<at::Tensor> values_;           // of the forward graph
   c10::SmallVector<at::Tensor, 8> outputs_;  // of the program
   std::vector<at::Tensor> copies_;
@@ -423,8 +437,8 @@ bool may_write(const Signature& signature, std::span<const at::Tensor> arguments
 
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
-                                      std::span<const at::Tensor> arguments) {
-  return Call(program, sizes, arguments).run();
+                                      std::span<const at::Tensor> arguments, Errors errors) {
+  return Call(program, sizes, arguments, errors).run();
 }
 
 }  // namespace backplane::autograd

@@ -117,10 +117,15 @@ std::vector<std::uint32_t> counted_arguments(const Signature& signature, const S
 // the program's tensors; in the caller's grad mode.
 bool may_write(const Signature& signature, std::span<const at::Tensor> arguments);
 
+// What the caller does with an exception of the forward. Where the program runs again it draws
+// again, so the generator goes back. A Status that is no success always means that it does.
+enum class Errors : std::uint8_t { kRaise, kRunAgain };
+
 // One call: runs the forward, writes changed arguments back, hangs the backward on the outputs.
 // Alive as long as an output's history: `program` and `sizes`.
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
-                                      std::span<const at::Tensor> arguments);
+                                      std::span<const at::Tensor> arguments,
+                                      Errors errors = Errors::kRaise);
 
 }  // namespace backplane::autograd

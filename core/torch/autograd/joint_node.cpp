@@ -50,21 +50,15 @@ class DrawAgain {
   explicit DrawAgain(const at::Tensor& state) {
     if (!state.defined()) return;
     before_ = generator_state();
-    set(state);
+    set_generator_state(state);
   }
   ~DrawAgain() {
-    if (before_.defined()) set(before_);
+    if (before_.defined()) set_generator_state(before_);
   }
   DrawAgain(const DrawAgain&) = delete;
   DrawAgain& operator=(const DrawAgain&) = delete;
 
  private:
-  static void set(const at::Tensor& state) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(state);
-  }
-
   at::Tensor before_;
 };
 
@@ -129,6 +123,12 @@ at::Tensor generator_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
+}
+
+void set_generator_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
 }
 
 std::uint64_t second_differentiations() {

@@ -134,6 +134,7 @@ class JointNode final : public torch::autograd::Node {
 
 // Of the CPU's generator.
 at::Tensor generator_state();
+void set_generator_state(const at::Tensor& state);
 
 // Second differentiations so far, in this process: they run by PyTorch.
 std::uint64_t second_differentiations();

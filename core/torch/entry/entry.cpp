@@ -126,13 +126,17 @@ PyObject* Entry::run(const guards::Registers& registers) {
     const pybind11::gil_scoped_release no_gil;
     Result<std::vector<c10::IValue>> ran = [&] {
       try {
-        return autograd::call(program_.code, program_.sizes, tensors_in);
+        return autograd::call(program_.code, program_.sizes, tensors_in,
+                              autograd::Errors::kRunAgain);
       } catch (const c10::OutOfMemoryError&) {
         throw;
       } catch (const c10::Error& error) {
         // Raised once more where the program stands then, which may catch it.
         t_refusal = {this,
                      std::string("PyTorch raised an error: ") + error.what_without_backtrace()};
+        throw;
+      } catch (const std::runtime_error& error) {  // of a number that does not fit
+        t_refusal = {this, std::string("PyTorch raised an error: ") + error.what()};
         throw;
       }
     }();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/fork.h"
+#include "core/torch/record/attribute.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/kernel_trial.h"
 #include "core/torch/record/shape_rules.h"
@@ -175,17 +176,30 @@ bool mixes_floats(const OperatorInfo& info, const torch::jit::Stack& stack) {
   return is_mixed && extent_of(arguments).is_small;
 }
 
+// Of bits and whole numbers: no kernel has dtypes of fractions.
+bool is_of_integers(const OperatorInfo& info) {
+  return info.name.starts_with("aten.bitwise_") || info.name.starts_with("aten.gcd") ||
+         info.name.starts_with("aten.lcm") || info.name.starts_with("aten.__");
+}
+
 // What the kernel takes decides where dtypes are other than those that every kernel has: shape
-// functions let through mixes, and dtypes that a kernel lacks. The dtypes of the operands, a byte
-// each; nothing where they are the usual ones, or where there is nothing to compute.
+// functions let through mixes, and dtypes that a kernel lacks. The dtypes of the operands and the
+// kinds of numbers, a byte each; nothing where they are the usual ones, or where there is nothing
+// to compute.
 std::optional<std::uint64_t> unusual_dtypes(const OperatorInfo& info,
                                             const torch::jit::Stack& stack) {
   const std::size_t base = stack.size() - info.argument_count();
   std::uint64_t dtypes = 0;
   std::optional<at::ScalarType> first;
-  bool is_unusual = false;
+  bool is_unusual = is_of_integers(info);
   for (std::size_t i = 0; i < info.argument_count(); ++i) {
     const c10::IValue& value = stack[base + i];
+    if (value.isScalar() && is_scalar(info.handle.schema().arguments()[i])) {
+      constexpr std::uint64_t kNumber = 0x80;
+      dtypes = dtypes << 8 | kNumber | static_cast<std::uint64_t>(value.toScalar().type());
+      is_unusual = is_unusual || value.isBool();
+      continue;
+    }
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     const at::Tensor& tensor = value.toTensor();
     if (tensor.numel() == 0) return std::nullopt;
