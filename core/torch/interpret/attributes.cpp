@@ -191,6 +191,11 @@ PyObject* Interpreter::bind(PyObject* descriptor, PyObject* owner, PyTypeObject*
         owner, reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_common.d_name);
     if (written.value) return Py_NewRef(written.value);
   }
+  if (PyCell_Check(owner) && kind == &PyGetSetDescr_Type)  // cell_contents
+    if (const Effects::Found written = world_.effects().find(owner, nullptr); written.found) {
+      if (!written.value) PyErr_SetString(PyExc_ValueError, "Cell is empty");
+      return Py_XNewRef(written.value);
+    }
   const TakerScope scope(*this, is_slot ? Taker::kReader : Taker::kInterpreter);
   const SourceId source = world_.source_of(owner);
   Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
@@ -209,7 +214,7 @@ PyObject* Interpreter::bind(PyObject* descriptor, PyObject* owner, PyTypeObject*
       if (source != kNoSource)
         return world_.read(
             value.get(), world_.guards().sources().add(SourceKind::kInstanceDict, source, nullptr));
-      world_.own(value.get());
+      world_.own_dict(value.get(), owner);
       return value.release();
     }
     if (name == "__class__") return world_.read_constant(value.get());
@@ -267,6 +272,8 @@ PyObject* Interpreter::class_attribute(PyObject* owner, PyObject* name) {
 
 // The bases behind the named class, each asked and guarded in turn.
 PyObject* Interpreter::super_attribute(PyObject* super, PyObject* name) {
+  if (text_of(name) == "__class__")  // its own
+    return world_.read_constant(reinterpret_cast<PyObject*>(&PySuper_Type));
   const Ref start = Ref::steal(PyObject_GetAttrString(super, "__thisclass__"));
   const Ref object_type = Ref::steal(PyObject_GetAttrString(super, "__self_class__"));
   if (!start || !object_type) return nullptr;
@@ -314,11 +321,14 @@ PyObject* Interpreter::find_in_instance(PyObject* owner, PyObject* name, bool& o
     if (source != kNoSource) world_.guards().guard_no_instance_dict(source);
     return nullptr;
   }
-  if (const Effects::Found written = world_.effects().find(dict, name); written.found)
+  guards::Sources& sources = world_.guards().sources();
+  if (const Effects::Found written = world_.effects().find(dict, name); written.found) {
+    if (source != kNoSource)
+      world_.guard_place(dict, sources.add(SourceKind::kInstanceDict, source, nullptr));
     return Py_XNewRef(written.value);
+  }
   PyObject* value = PyDict_GetItemWithError(dict, name);
   if (source == kNoSource) return Py_XNewRef(value);
-  guards::Sources& sources = world_.guards().sources();
   const SourceId dict_source = sources.add(SourceKind::kInstanceDict, source, nullptr);
   if (!value) {
     world_.guards().guard_absence(dict_source, name);
@@ -412,6 +422,11 @@ bool Interpreter::store_attribute(PyObject* owner, PyObject* name, PyObject* val
     return false;
   };
   if (PyType_Check(owner)) return refuse();
+  if (text_of(name) == "__dict__") {  // which others may have, too
+    world_.stop(std::string("the program replaces the __dict__ of an object of class ") +
+                type->tp_name);
+    return false;
+  }
   PyObject* descriptor = _PyType_Lookup(type, name);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
     world_.guards().guard_type_attribute(type, name, descriptor);

@@ -157,6 +157,13 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
   guards::Sources& sources = world_.guards().sources();
   PyObject* defaults = PyFunction_GET_DEFAULTS(function);
   PyObject* keyword_defaults = PyFunction_GET_KW_DEFAULTS(function);
+  if (keyword_defaults && world_.effects().touches(keyword_defaults)) {
+    world_.stop("the program calls a function whose defaults it has changed");
+    return false;
+  }
+  // A function of the program may be given those of another, or any dict and tuple.
+  const SourceId dict_source = keyword_defaults ? world_.source_of(keyword_defaults) : kNoSource,
+                 tuple_source = defaults ? world_.source_of(defaults) : kNoSource;
   const int named = code->co_argcount + code->co_kwonlyargcount;
   const int count = named + ((code->co_flags & CO_VARARGS) != 0 ? 1 : 0) +
                     ((code->co_flags & CO_VARKEYWORDS) != 0 ? 1 : 0);
@@ -167,12 +174,18 @@ bool Interpreter::admit_locals(const cpython::FrameContent& content) {
     SourceId from = kNoSource;
     if (i < code->co_argcount && defaults) {
       const Py_ssize_t at = i - (code->co_argcount - PyTuple_GET_SIZE(defaults));
-      if (at >= 0 && PyTuple_GET_ITEM(defaults, at) == local && source != kNoSource)
+      const bool is_default = at >= 0 && PyTuple_GET_ITEM(defaults, at) == local;
+      if (is_default && source != kNoSource)
         from = sources.add(SourceKind::kDefault, source, nullptr, at);
-    } else if (i >= code->co_argcount && i < named && keyword_defaults && source != kNoSource) {
+      else if (is_default && tuple_source != kNoSource)
+        from = sources.add(SourceKind::kTupleItem, tuple_source, nullptr, at);
+    } else if (i >= code->co_argcount && i < named && keyword_defaults) {
       PyObject* name = PyTuple_GET_ITEM(code->co_localsplusnames, i);
-      if (PyDict_GetItemWithError(keyword_defaults, name) == local)
+      const bool is_default = PyDict_GetItemWithError(keyword_defaults, name) == local;
+      if (is_default && source != kNoSource)
         from = sources.add(SourceKind::kKeywordDefault, source, name);
+      else if (is_default && dict_source != kNoSource)
+        from = sources.add(SourceKind::kDictItem, dict_source, name);
     }
     // What the caller gave may be the very object that is the default: then both are guarded.
     if (from != kNoSource && !world_.is_own(local))

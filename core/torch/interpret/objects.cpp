@@ -77,8 +77,11 @@ PyObject* Interpreter::item(PyObject* container, PyObject* key) {
   guards::Sources& sources = world_.guards().sources();
   if (PyObject* list = world_.seen_list(container)) return item(list, key);
   if (source != kNoSource && looks_up_as_dict(container) && (is_primitive(key) || is_fixed(key))) {
-    if (const Effects::Found written = world_.effects().find(container, key); written.found)
+    if (const Effects::Found written = world_.effects().find(container, key); written.found) {
+      world_.guard_place(container, source);
       return World::read_back(written, PyExc_KeyError, key);
+    }
+    world_.guard_identity_of_nan(key);
     PyObject* value = PyDict_GetItemWithError(container, key);
     if (value) return world_.read(value, sources.add(SourceKind::kDictItem, source, key));
     if (PyErr_Occurred()) return nullptr;
@@ -145,8 +148,11 @@ int Interpreter::contains(PyObject* container, PyObject* value) {
   const SourceId source = world_.source_of(container);
   if (PyObject* list = world_.seen_list(container)) return contains(list, value);
   if (source != kNoSource && looks_up_as_dict(container) && is_primitive(value)) {
-    if (const Effects::Found written = world_.effects().find(container, value); written.found)
+    if (const Effects::Found written = world_.effects().find(container, value); written.found) {
+      world_.guard_place(container, source);
       return written.value ? 1 : 0;
+    }
+    world_.guard_identity_of_nan(value);
     PyObject* found = PyDict_GetItemWithError(container, value);
     if (PyErr_Occurred()) return -1;
     if (found)

@@ -177,6 +177,9 @@ Result<std::uint32_t> Recipe::add(World& world, PyObject* object) {
     made = finish(object, std::move(piece));
   } else if (std::strcmp(Py_TYPE(object)->tp_name, "torch.Size") == 0) {
     made = finish_as_constant();
+  } else if (PyObject* owner = world.owner_of(object)) {
+    BP_ASSIGN_OR_RETURN(const std::uint32_t child, add(world, owner));
+    made = finish(object, {Kind::kInstanceDict, 0, {}, {}, {child}, {}});
   } else if (PyDict_CheckExact(object) || Py_TYPE(object) == &PyODict_Type) {
     Piece piece{Kind::kDict, 0, type, {}, {}, {}};
     BP_RETURN_IF_ERROR(add_items(world, object, piece.keys, piece));
@@ -233,6 +236,8 @@ PyObject* Recipe::make_piece(const Piece& piece, std::span<const Ref> made) {
                                   : PyObject_Call(piece.object.get(), arguments.get(), nullptr));
       return object && set_attributes(object.get(), piece, made) ? object.release() : nullptr;
     }
+    case Kind::kInstanceDict:
+      return PyObject_GenericGetDict(child(0), nullptr);
     case Kind::kSet: {
       const Ref list = Ref::steal(PyList_New(0));
       for (std::size_t i = 0; i < piece.children.size(); ++i)

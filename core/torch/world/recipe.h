@@ -41,6 +41,7 @@ class Recipe {
     kSet,
     kDict,
     kInstance,
+    kInstanceDict,  // of an object
     kMethod,        // function, object
     kCMethod,       // object; `object`: its class; `names`: the method's module, if any
     kReduced,       // arguments, perhaps a state; `object`: what makes it

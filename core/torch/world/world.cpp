@@ -6,7 +6,10 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cmath>
+
 #include "core/torch/guards/content.h"
+#include "core/torch/guards/same_value.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::capture {
@@ -55,6 +58,24 @@ bool is_singleton(PyObject* object) {
   return type == "numpy.bool" || type == "numpy.bool_";
 }
 
+// Whether there may be another object of the same value: CPython has each small number and each
+// letter once.
+bool has_own_identity(PyObject* object) {
+  if (PyLong_CheckExact(object)) {
+    int overflow = 0;
+    const long number = PyLong_AsLongAndOverflow(object, &overflow);
+    return overflow != 0 || number < -5 || number > 256;
+  }
+  return PyFloat_CheckExact(object) || PyComplex_CheckExact(object) ||
+         (PyUnicode_CheckExact(object) && PyUnicode_GET_LENGTH(object) > 1) ||
+         (PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) > 1);
+}
+
+// Containers find it only as the object that it is.
+bool is_nan(PyObject* object) {
+  return PyFloat_CheckExact(object) && std::isnan(PyFloat_AS_DOUBLE(object));
+}
+
 }  // namespace
 
 bool is_primitive(PyObject* object) {
@@ -90,6 +111,17 @@ void World::know(PyObject* object, SourceId source) {
 
 void World::own(PyObject* object) {
   if (!is_primitive(object)) know(object, kNoSource);
+}
+
+void World::own_dict(PyObject* dict, PyObject* owner) {
+  own(dict);
+  own(owner);
+  own_dicts_.emplace(dict, owner);
+}
+
+PyObject* World::owner_of(PyObject* dict) const {
+  const auto found = own_dicts_.find(dict);
+  return found == own_dicts_.end() ? nullptr : found->second;
 }
 
 void World::share(PyObject* object) {
@@ -140,6 +172,7 @@ SourceId World::path_of(PyObject* object) const {
 }
 
 void World::guard_identity_of(PyObject* a, PyObject* b) {
+  if (has_own_identity(a) || has_own_identity(b)) return guard_identity_of_values(a, b);
   const auto identity_of = [this](PyObject* object) {
     if (!shared_.contains(object)) return path_of(object);
     return guards_.sources().add(SourceKind::kConstant, kNoSource, object);
@@ -150,6 +183,47 @@ void World::guard_identity_of(PyObject* a, PyObject* b) {
     guards_.guard_same(first, second);
   else
     guards_.guard_distinct(first, second);
+}
+
+std::vector<SourceId> World::sources_of_value(PyObject* value) const {
+  std::vector<SourceId> out;
+  for (const auto& [object, source] : values_read_)
+    if (object == value) out.push_back(source);
+  return out;
+}
+
+// Their values are guarded: what is left are two objects of one value.
+void World::guard_identity_of_values(PyObject* a, PyObject* b) {
+  const std::vector<SourceId> first = sources_of_value(a), second = sources_of_value(b);
+  if (a == b) {
+    if (first.size() == 1) guards_.guard_identity(first[0], a);  // beside one of the code's own
+    for (std::size_t i = 1; i < first.size(); ++i) guards_.guard_same(first[0], first[i]);
+  } else if (!(first.empty() && second.empty()) && guards::same_value(a, b)) {
+    const auto source_of = [this](const std::vector<SourceId>& sources, PyObject* object) {
+      if (!sources.empty()) return sources[0];
+      return guards_.sources().add(SourceKind::kConstant, kNoSource, object);
+    };
+    guards_.guard_distinct(source_of(first, a), source_of(second, b));
+  }
+}
+
+void World::note_value(PyObject* value, SourceId source) {
+  if (!has_own_identity(value)) return;
+  if (is_nan(value))
+    for (const auto& [object, other] : values_read_) {
+      if (!is_nan(object) || other == source) continue;
+      if (object == value)
+        guards_.guard_same(other, source);
+      else
+        guards_.guard_distinct(other, source);
+    }
+  values_read_.emplace_back(value, source);
+  alive_.push_back(Ref::borrow(value));
+}
+
+void World::guard_identity_of_nan(PyObject* key) {
+  if (!is_nan(key)) return;
+  for (const SourceId source : sources_of_value(key)) guards_.guard_identity(source, key);
 }
 
 PyObject* World::read_own_attribute(PyObject* traced, PyObject* name) {
@@ -197,6 +271,7 @@ bool World::is_address(PyObject* number) const {
 }
 
 void World::note_search(PyObject* object, PyObject* container) {
+  guard_identity_of_nan(object);
   if (path_of(object) == kNoSource || is_primitive(object) || is_fixed(object)) return;
   note_identity(object);
   Py_ssize_t position = 0;
@@ -225,7 +300,9 @@ PyObject* World::read(PyObject* object, SourceId source) {
   }
   if (is_primitive(object) || THPDevice_Check(object) || PyRange_Check(object)) {
     guards_.guard_equality(source, object);
-    if (!is_primitive(object) && values_.emplace(object, source).second)
+    if (is_primitive(object))
+      note_value(object, source);
+    else if (values_.emplace(object, source).second)
       alive_.push_back(Ref::borrow(object));
     return Py_NewRef(object);
   }

@@ -81,6 +81,13 @@ class World {
   bool is_outside(PyObject* object) const { return source_of(object) != kNoSource; }
   // The program asks whether the two are one object.
   void guard_identity_of(PyObject* a, PyObject* b);
+  // The __dict__ of an object of the program, which it looks at as such.
+  void own_dict(PyObject* dict, PyObject* owner);
+  PyObject* owner_of(PyObject* dict) const;  // null where it is nobody's
+  // A dict that was written is found by this path; it may be that of several objects.
+  void guard_place(PyObject* dict, SourceId path);
+  // The program looks for the key in a dict: one that is equal to nothing is found by its address.
+  void guard_identity_of_nan(PyObject* key);
   bool is_input_tensor(PyObject* object) const { return input_of_.count(object) != 0; }
 
   // What the real tensor behind `traced`, one from outside, has under this name in its __dict__, or
@@ -156,6 +163,9 @@ class World {
   std::vector<InputTensor>& inputs() { return inputs_; }
 
  private:
+  void note_value(PyObject* value, SourceId source);
+  std::vector<SourceId> sources_of_value(PyObject* value) const;
+  void guard_identity_of_values(PyObject* a, PyObject* b);
   enum class Depth : std::uint8_t { kNone, kItems, kAll };
   struct Known {
     SourceId source = kNoSource;
@@ -194,7 +204,11 @@ class World {
   std::unordered_map<PyObject*, Known> known_;
   std::unordered_set<PyObject*> shared_, let_go_;
   std::unordered_map<PyObject*, SourceId> values_;  // ranges and devices from outside
-  std::vector<cpython::Ref> alive_;                 // so that no address comes twice
+  std::unordered_map<PyObject*, PyObject*> own_dicts_;
+  std::unordered_map<PyObject*, SourceId> places_;  // dicts that were written
+  // Numbers and texts from outside, of which there may be others of the same value.
+  std::vector<std::pair<PyObject*, SourceId>> values_read_;
+  std::vector<cpython::Ref> alive_;  // so that no address comes twice
   std::vector<InputTensor> inputs_;
   std::unordered_map<PyObject*, std::size_t> input_of_;    // by traced object
   std::unordered_map<PyObject*, std::size_t> real_input_;  // by real object

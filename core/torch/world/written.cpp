@@ -18,25 +18,34 @@ PyObject* World::read_back(const Effects::Found& found, PyObject* missing_error,
 void World::guard_written() {
   guards::Sources& sources = guards_.sources();
   std::map<PyTypeObject*, std::set<SourceId>> groups;  // of what may be one object
+  const auto path_to = [this](PyObject* object, SourceId source) {
+    const auto place = places_.find(object);
+    return place == places_.end() ? source : place->second;
+  };
   for (const Effect& effect : effects_.all()) {
     PyObject* owner = effect.owner.get();
     SourceId source = source_of(owner);
     if (source == kNoSource) source = sources.add(SourceKind::kConstant, kNoSource, owner);
-    groups[Py_TYPE(owner)].insert(source);
+    groups[Py_TYPE(owner)].insert(path_to(owner, source));
     if (effect.kind != EffectKind::kAttribute || effect.place == owner) continue;
-    const SourceId dict = sources.add(SourceKind::kInstanceDict, source, nullptr);
-    const SourceId known = source_of(effect.place);
-    if (known != kNoSource && known != dict) guards_.guard_same(dict, known);
-    groups[&PyDict_Type].insert(known != kNoSource ? known : dict);
+    groups[&PyDict_Type].insert(places_.at(effect.place));
   }
   if (groups.empty()) return;
   for (const auto& [object, known] : known_) {
     const auto group = groups.find(Py_TYPE(object));
-    if (known.source != kNoSource && group != groups.end()) group->second.insert(known.source);
+    if (known.source != kNoSource && group != groups.end())
+      group->second.insert(path_to(object, known.source));
   }
   for (const auto& [type, group] : groups)
     if (group.size() > 1)
       guards_.guard_all_distinct(std::vector<SourceId>(group.begin(), group.end()));
+}
+
+void World::guard_place(PyObject* dict, SourceId path) {
+  if (const SourceId known = source_of(dict); known != kNoSource && known != path)
+    guards_.guard_same(known, path);
+  const auto [first, fresh] = places_.emplace(dict, path);
+  if (!fresh && first->second != path) guards_.guard_same(first->second, path);
 }
 
 bool World::settle() {
@@ -85,7 +94,16 @@ bool World::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* val
          ", whose __del__ would run later");
     return false;
   }
-  if (may_write()) effects_.write(kind, owner, key, value, place);
+  if (!may_write()) return false;
+  if (place != owner && PyDict_Check(place)) {
+    SourceId source = source_of(owner);
+    if (source == kNoSource)
+      source = guards_.sources().add(SourceKind::kConstant, kNoSource, owner);
+    guard_place(place, guards_.sources().add(SourceKind::kInstanceDict, source, nullptr));
+  } else if (const SourceId source = source_of(place); source != kNoSource && PyDict_Check(place)) {
+    guard_place(place, source);
+  }
+  effects_.write(kind, owner, key, value, place);
   return !stopped();
 }
 
