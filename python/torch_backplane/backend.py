@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -64,6 +65,9 @@ def compile_frame(
         return parts
     if parsed.recorder:
         try:
+            if _asks_how_written_memory_lies(graph_module):
+                reason = "it asks for the strides of tensors, and writes some"
+                raise _C.StatusError("unsupported", reason)
             with _transforms_as_they_were():
                 return RecordedFrame(account, graph_module, example_inputs)
         except _C.StatusError as error:
@@ -125,6 +129,39 @@ def _makes_nested_tensors(graph_module: Any) -> bool:
     )
 
 
+_WRITES = {
+    operator.iadd,
+    operator.iand,
+    operator.ifloordiv,
+    operator.ilshift,
+    operator.imatmul,
+    operator.imod,
+    operator.imul,
+    operator.ior,
+    operator.ipow,
+    operator.irshift,
+    operator.isub,
+    operator.itruediv,
+    operator.ixor,
+    operator.setitem,
+}
+_LAYOUT = {"stride", "storage_offset", "is_contiguous"}
+
+
+def _asks_how_written_memory_lies(graph_module: Any) -> bool:
+    """A recording has a new value for a tensor that is written, with strides of its own."""
+    nodes = graph_module.graph.nodes
+    if not any(n.op == "call_method" and n.target in _LAYOUT for n in nodes):
+        return False
+    return any(
+        (n.op == "call_method" and n.target.endswith("_") and not n.target.endswith("__"))
+        or n.target in _WRITES
+        or "out" in n.kwargs
+        or n.kwargs.get("inplace") is True
+        for n in nodes
+    )
+
+
 def _switches_inference_mode(graph_module: Any) -> bool:
     enter = torch.autograd.grad_mode._enter_inference_mode
     return any(node.target is enter for node in graph_module.graph.nodes)
@@ -163,6 +200,7 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
         graph_module,
         example_inputs,
         fw_compiler=compile_as("forward"),
+        partition_fn=_partition,
         # Backward may run inside of code that TorchDynamo traces; this is not for it.
         bw_compiler=torch._dynamo.disable(compile_as("backward")),
         inference_compiler=compile_as("inference"),
@@ -171,6 +209,25 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     if account.aot_reason:
         account.note_aot()
     return TracedFrame(account, graph_module, compiled, writes=writes)
+
+
+def _partition(joint: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:
+    """PyTorch's partition, whose backward repeats assertions of the forward, with the random numbers
+    that they look at."""
+    from torch._functorch.partitioners import default_partition
+
+    forward, backward = default_partition(joint, *arguments, **options)
+    done = {node.name for node in forward.graph.nodes if node.op == "call_function"}
+    needed: set[Any] = set()
+    for node in reversed(backward.graph.nodes):
+        if node.op == "output" or node.name not in done or node in needed:
+            needed.add(node)
+            needed.update(node.all_input_nodes)
+    for node in reversed(backward.graph.nodes):
+        if node.op == "call_function" and node not in needed:
+            backward.graph.erase_node(node)
+    backward.recompile()
+    return forward, backward
 
 
 def _metadata() -> Any:

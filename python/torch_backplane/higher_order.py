@@ -14,7 +14,7 @@ from torch._ops import HigherOrderOperator
 from torch.fx.node import map_arg
 
 # The recorder or AOTAutograd takes these apart.
-_EXPANDED = ("autograd_function_apply", "tag_activation_checkpoint", "wrap")
+_EXPANDED = ("autograd_function_apply", "register_hook", "tag_activation_checkpoint", "wrap")
 # What these switch would have to be switched in each part.
 _SWITCHES = (
     torch._C._set_grad_enabled,

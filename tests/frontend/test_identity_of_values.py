@@ -53,7 +53,7 @@ def test_one_object_or_two_of_a_value(name: str, value: Any) -> None:
     [
         lambda x, outer, key: (x, key in outer),
         lambda x, outer, key: (x, outer.get(key)),
-        lambda x, outer, key: (x, outer[key] if key in outer else None),
+        lambda x, outer, key: (x, outer[key]) if key in outer else (x, None),
         lambda x, outer, key: (x, list(outer).index(key) if key in list(outer) else -1),
     ],
 )

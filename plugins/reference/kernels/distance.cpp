@@ -32,7 +32,8 @@ double norm_of(const double* a, const double* b, int64_t n, double p,
   if (p == 2) return std::sqrt(out);
   return p == 0 || p == 1 || std::isinf(p) ? out : std::pow(out, 1 / p);
 }
-// Derivative of the distance with respect to one difference.
+// Derivative of the distance with respect to one difference, which has the digits of its type, as
+// the distance has.
 double slope_of(double d, double distance, double p) {
   const double sign = d > 0 ? 1 : d < 0 ? -1 : d;  // of zero, and NaN of NaN
   if (p == 0 || distance == 0) return 0;
@@ -110,7 +111,8 @@ void run_cdist_backward(const Frame& f) {
       for (int64_t j = 0; j < s.r2; ++j, ++at)
         for (int64_t k = 0; k < s.m; ++k)
           gx[(n * s.r1 + i) * s.m + k] +=
-              g[at] * slope_of(s.left(n, i)[k] - s.right(n, j)[k], distance[at], p);
+              g[at] *
+              slope_of(round_to(out.type, s.left(n, i)[k] - s.right(n, j)[k]), distance[at], p);
   store(out, gx);
 }
 void run_pdist(const Frame& f) {
@@ -133,8 +135,8 @@ void run_pdist_backward(const Frame& f) {
   for (int64_t i = 0; i < in.dims[0]; ++i)
     for (int64_t j = i + 1; j < in.dims[0]; ++j, ++at)
       for (int64_t k = 0; k < m; ++k) {
-        const double v =
-            g[at] * slope_of(x[i * m + k] - x[j * m + k], distance[at], f.real("p", 2));
+        const double d = round_to(in.type, x[i * m + k] - x[j * m + k]);
+        const double v = g[at] * slope_of(d, distance[at], f.real("p", 2));
         gx[i * m + k] += v;
         gx[j * m + k] -= v;
       }

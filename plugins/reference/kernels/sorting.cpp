@@ -109,10 +109,44 @@ void pick_each(const Frame& f, int64_t dim, bool all, F&& pick) {
     if (f.wants(1)) store(f.out(1), at);
   });
 }
+// Brings the element of rank k (from 0) to its place by the steps of PyTorch's quickselect: which
+// of several equals that is follows from them.
+template <class T>
+void quickselect(const T* v, Order& order, int64_t k) {
+  const auto is_above = [&](int64_t a, int64_t b) {
+    const T x = v[order[a]], y = v[order[b]];
+    return (x != x && y == y) || x > y;
+  };
+  const auto swap = [&](int64_t a, int64_t b) { std::swap(order[a], order[b]); };
+  int64_t left = 0, right = std::ssize(order) - 1;
+  while (right > left + 1) {
+    swap(left + (right - left) / 2, left + 1);
+    if (is_above(left + 1, right)) swap(left + 1, right);
+    if (is_above(left, right)) swap(left, right);
+    if (is_above(left + 1, left)) swap(left + 1, left);
+    int64_t i = left + 1, j = right;
+    while (true) {
+      do ++i;
+      while (is_above(left, i));
+      do --j;
+      while (is_above(j, left));
+      if (j < i) break;
+      swap(i, j);
+    }
+    swap(left, j);
+    if (j <= k) left = i;
+    if (j >= k) right = j - 1;
+  }
+  if (right == left + 1 && is_above(left, right)) swap(left, right);
+}
 void run_kthvalue(const Frame& f) {
   const int64_t k = f.integer("k", 1);
-  pick_each(f, f.integer("dim", -1), false,
-            [&](const auto*, const Order& order) { return order[k - 1]; });
+  pick_each(f, f.integer("dim", -1), false, [&](const auto* v, const Order& sorted) {
+    Order order(sorted.size());
+    std::iota(order.begin(), order.end(), int64_t{0});
+    quickselect(v, order, k - 1);
+    return order[k - 1];
+  });
 }
 template <bool kIgnoresNan, bool kAll>
 void run_median(const Frame& f) {

@@ -1,0 +1,133 @@
+"""What TorchDynamo's graphs have beside operators: hooks, assertions, questions about memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import compile_for
+from torch import nn
+
+PLUGINS = ("reference", "cpu_onednn", "opencl")
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    return (y * y).sum()
+
+
+def shown(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    return y
+
+
+def clamped_steps(x: torch.Tensor) -> torch.Tensor:
+    h = torch.zeros_like(x)
+    for _ in range(3):
+        h = torch.tanh(h + x) * 3
+        h.register_hook(lambda g: g.clamp(-0.01, 0.01))
+    return h.sum()
+
+
+def reversed_gradient(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    y.register_hook(torch.neg)
+    return (y * 3).sum()
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("program", [scaled, shown, clamped_steps, reversed_gradient])
+def test_hooks_on_tensors_of_the_program(
+    program: Callable[[torch.Tensor], torch.Tensor], plugin: str
+) -> None:
+    torch._dynamo.reset()
+    gradients = []
+    for function in (compile_for(plugin, program), program):
+        x = torch.linspace(-1, 1, 6, requires_grad=True)
+        function(x).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_a_hook_in_a_module() -> None:
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.layer(x)
+            y.register_hook(lambda g: g / (g.norm() + 1e-6))
+            return y.relu()
+
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module, x = Normalized(), torch.randn(3, 4)
+    gradients = []
+    for function in (compile_for("cpu_onednn", module), module):
+        module.zero_grad()
+        function(x).pow(2).sum().backward()
+        gradients.append([p.grad.clone() for p in module.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def one_hot(a: torch.Tensor) -> torch.Tensor:
+    return (F.one_hot(torch.randint(0, 4, (3,)), 4) * a).sum()
+
+
+def categorical(a: torch.Tensor) -> torch.Tensor:
+    chosen = torch.distributions.OneHotCategorical(logits=a, validate_args=False)
+    return chosen.log_prob(chosen.sample()).sum()
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("program", [one_hot, categorical])
+def test_the_backward_draws_nothing_again(
+    program: Callable[[torch.Tensor], torch.Tensor], plugin: str
+) -> None:
+    torch._dynamo.reset()
+    compiled, seen = compile_for(plugin, program), []
+    for function in (compiled, program, compiled, program):
+        a = torch.zeros(3, 4, requires_grad=True)
+        torch.manual_seed(0)
+        function(a).backward()
+        seen.append((a.grad, torch.rand(2)))
+    for (gradient, drawn), (expected, expected_drawn) in zip(seen[::2], seen[1::2], strict=True):
+        torch.testing.assert_close(gradient, expected)
+        assert torch.equal(drawn, expected_drawn)
+
+
+def adds(x: torch.Tensor) -> Any:
+    x.add_(1)
+    return x.stride(), x * x.stride(0)
+
+
+def through_an_operator(x: torch.Tensor) -> Any:
+    x *= 2
+    return x * x.stride(0), x.is_contiguous()
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("program", [adds, through_an_operator])
+def test_strides_of_a_tensor_that_is_written(
+    program: Callable[[torch.Tensor], Any], plugin: str, dynamic: bool | None
+) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for(plugin, program, dynamic=dynamic)
+    mine, expected = torch.arange(24.0).view(4, 6), torch.arange(24.0).view(4, 6)
+    cuts: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda b: b.t(),
+        lambda b: b[::2],
+        lambda b: b[:, 1::2],
+        lambda b: b[:, ::3],
+        lambda b: b[1:3, :4],
+    ]
+    for cut in cuts:
+        torch.testing.assert_close(compiled(cut(mine)), program(cut(expected)))
+        assert torch.equal(mine, expected)
