@@ -53,3 +53,26 @@ def test_draws_are_eager_s(name: str, place: str) -> None:
         outcomes.append(function(memory[1::2, 1::2, 1::2]))
     torch.testing.assert_close(outcomes[1], outcomes[0])
     torch.testing.assert_close(outcomes[2], outcomes[0])
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.normal(0.0, x),
+        lambda x: torch.normal(x, 1.0),
+        lambda x: torch.normal(x, x),
+    ],
+)
+def test_normal_numbers_lie_as_in_eager_mode(
+    program: Callable[[torch.Tensor], torch.Tensor], plugin: str
+) -> None:
+    image = torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    compiled = torch_backplane.compile(program, backend=f"plugin:{plugin}")
+    for x in (torch.rand(4, 5).t(), image):
+        torch.manual_seed(0)
+        drawn = compiled(x)
+        torch.manual_seed(0)
+        expected = program(x)
+        assert torch.equal(drawn, expected)
+        assert drawn.stride() == expected.stride()

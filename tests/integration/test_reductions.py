@@ -138,3 +138,15 @@ def test_sums_over_many_rows_keep_their_digits(plugin: str, layout: torch.memory
         for got, wanted in zip(observe(compiled, torch.float32, centred), true, strict=True):
             error = (got.double() - wanted).abs().max() / wanted.abs().max()
             assert error < 2e-6, f"{name}: {error:.2g}"
+
+
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "opencl"])
+def test_the_bias_of_a_convolution_over_few_channels_keeps_its_digits(plugin: str) -> None:
+    """16,384 positions are sums that the library itself adds up."""
+    torch.manual_seed(0)
+    x, grad = torch.rand(4, 1, 64, 64), torch.rand(4, 8, 64, 64) + 0.5
+    w, b = torch.rand(8, 1, 1, 1), torch.rand(8, requires_grad=True)
+    compiled = torch_backplane.compile(F.conv2d, backend=f"plugin:{plugin}")
+    (got,) = torch.autograd.grad(compiled(x, w, b), b, grad)
+    true = grad.double().sum((0, 2, 3))
+    assert (got.double() - true).abs().max() / true.abs().max() < 2e-6

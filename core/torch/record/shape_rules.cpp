@@ -85,6 +85,11 @@ bool normal(Stack& stack) {  // mean, std, generator
   return in.reply(dense(at::infer_size(mean.sizes(), in.tensor(1).sizes()), mean.scalar_type()));
 }
 
+bool normal_around(Stack& stack) {  // mean, a number; std, generator
+  Arguments in(stack, 3);
+  return in.reply(dense(in.tensor(1).sizes(), in.tensor(1).scalar_type()));
+}
+
 bool rrelu_with_noise(Stack& stack) {  // self, noise, lower, upper, training, generator
   Arguments in(stack, 6);
   return in.reply(dense_like(in.tensor(0)), like(in.tensor(1)));
@@ -297,6 +302,7 @@ constexpr std::pair<std::string_view, ShapeRule> kShapeRows[] = {
     {"aten._unsafe_index.Tensor", index},
     {"aten.soft_margin_loss", soft_margin_loss},
     {"aten.normal.Tensor_Tensor", normal},
+    {"aten.normal.float_Tensor", normal_around},
     {"aten.poisson", dense_as_first<2>},
     {"aten._standard_gamma", dense_as_first<2>},
     {"aten._sample_dirichlet", dense_as_first<2>},

@@ -147,7 +147,7 @@ class Builder {
   using Data = dnnl::convolution_backward_data;
   using Weights = dnnl::convolution_backward_weights;
   static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
-  static constexpr std::int64_t kMostAdded = 16384;
+  static constexpr std::int64_t kMostAdded = 1024;
 
   // With the images in channels-last memory, or in what the primitives ask for. False where there
   // is no implementation, or only the plain loops.
