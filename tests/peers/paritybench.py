@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import ast
 import collections.abc
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import random
 import re
+import signal
 import sys
 import time
 import types
@@ -307,6 +309,26 @@ def distance(
     return f"{ours / max(size, 1e-30):.3g} from float64, PyTorch {eager / max(size, 1e-30):.3g}"
 
 
+class TooLong(BaseException):
+    """A program's loops in Python, which nothing else ends."""
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Of the processor. In the main thread."""
+
+    def interrupt(*_: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGPROF, interrupt)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def alike(first: Observed, second: Observed) -> bool:
     return not difference(first, second, None, [])
 
@@ -336,7 +358,10 @@ def compare(door: Door, entry: Any, mode: str) -> None:
         base = 100 * number
         start = time.process_time()
         try:
-            expected = observe(make, forward, mode, base, as_it_is)
+            with interrupted_after(3 * MOST_SECONDS):
+                expected = observe(make, forward, mode, base, as_it_is)
+        except TooLong as error:
+            raise unittest.SkipTest(f"takes PyTorch more than {MOST_SECONDS} s") from error
         except Exception as error:
             raise unittest.SkipTest(f"eager: {type(error).__name__}: {error}") from error
         if expected and isinstance(expected[0][1], Exception):

@@ -134,3 +134,16 @@ def test_a_folder_that_is_no_checkout_is_an_error(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr("sys.argv", ["paritybench_runs", "--checkout", str(tmp_path)])
     assert paritybench_runs.main() == 2
     assert f"found none in {tmp_path}" in capsys.readouterr().err
+
+
+class Endless(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while True:
+            x = x + 1
+
+
+def test_a_program_that_does_not_end_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paritybench, "MOST_SECONDS", 0.1)
+    entry = (Endless, lambda: ([], {}), lambda: ([torch.ones(1)], {}), True)
+    with pytest.raises(unittest.SkipTest, match="more than"):
+        paritybench.compare(FakeDoor(), entry, "inference")
