@@ -12,6 +12,7 @@
 
 #include "core/base/fork.h"
 #include "core/torch/bridge/live_operator.h"
+#include "core/torch/record/attribute.h"
 #include "core/torch/record/shape_rules.h"
 
 namespace backplane::record {
@@ -195,6 +196,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
   for (const c10::Argument& argument : schema.arguments()) {
     const auto position = static_cast<int>(arguments.size());
     arguments.push_back(kind_of(*argument.real_type()));
+    is_number.push_back(is_scalar(argument));
     list_count += arguments.back() == ArgumentKind::kTensorList ||
                   arguments.back() == ArgumentKind::kOptionalTensorList;
     if (argument.name() == "device") device_argument = position;

@@ -50,6 +50,7 @@ struct OperatorInfo {
   std::string name;                   // as the IR writes it: "aten.add.Tensor", "aten.relu"
   const ir::OpInfo* op = nullptr;
   std::vector<ArgumentKind> arguments;
+  std::vector<bool> is_number;  // by argument: of Python's, of any kind
   std::size_t list_count = 0;   // tensor lists among the arguments
   int device_argument = -1;     // position, -1: none
   int generator_argument = -1;  // position, -1: none

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/base/fork.h"
-#include "core/torch/record/attribute.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/kernel_trial.h"
 #include "core/torch/record/shape_rules.h"
@@ -194,7 +193,7 @@ std::optional<std::uint64_t> unusual_dtypes(const OperatorInfo& info,
   bool is_unusual = is_of_integers(info);
   for (std::size_t i = 0; i < info.argument_count(); ++i) {
     const c10::IValue& value = stack[base + i];
-    if (value.isScalar() && is_scalar(info.handle.schema().arguments()[i])) {
+    if (info.is_number[i] && value.isScalar()) {
       constexpr std::uint64_t kNumber = 0x80;
       dtypes = dtypes << 8 | kNumber | static_cast<std::uint64_t>(value.toScalar().type());
       is_unusual = is_unusual || value.isBool();

@@ -217,8 +217,7 @@ void World::note_value(PyObject* value, SourceId source) {
       else
         guards_.guard_distinct(other, source);
     }
-  values_read_.emplace_back(value, source);
-  alive_.push_back(Ref::borrow(value));
+  values_read_.emplace_back(value, source);  // its guard keeps it alive
 }
 
 void World::guard_identity_of_nan(PyObject* key) {
