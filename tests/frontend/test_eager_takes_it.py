@@ -206,8 +206,9 @@ for _ in range(3):
         torch.testing.assert_close(p.to_local(), q.to_local())
 counters = frontend.counters(compiled)
 assert counters["breaks"] or counters["plain_reasons"] or counters["entries"], counters
-dist.barrier()  # threads of gloo that lose the other rank may end the process
-dist.destroy_process_group()
+dist.barrier()
+print("passed", flush=True)
+dist.destroy_process_group()  # a thread of gloo that loses the other rank may end the process
 """
 
 
@@ -224,7 +225,7 @@ def test_fully_shard(tmp_path: Path) -> None:
     try:
         for rank in ranks:
             text, _ = rank.communicate(timeout=120)
-            assert rank.returncode == 0, text[-4000:]
+            assert "passed" in text, text[-4000:]
     finally:
         for rank in ranks:
             rank.kill()
