@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -52,6 +53,7 @@ def compile_frame(
             "BP-0104",
             f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
         )
+    _mend_powers(graph_module)
     if _makes_nested_tensors(graph_module):
         # Their sizes would be symbols of TorchDynamo's that come from nowhere.
         account.note_eager("frame's", _C.StatusError("unsupported", "it makes nested tensors"))
@@ -118,6 +120,18 @@ def _is_in_dual_level() -> bool:
         return True
     torch._C._exit_dual_level(level=level)
     return False
+
+
+def _mend_powers(graph_module: Any) -> None:
+    """FX writes a power of a negative number as ``-2.0 ** x``, which Python reads as ``-(2.0**x)``."""
+    changed = False
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.pow):
+        base = node.args[0]
+        if isinstance(base, (int, float)) and math.copysign(1, base) < 0:
+            node.target = pow
+            changed = True
+    if changed:
+        graph_module.recompile()
 
 
 def _makes_nested_tensors(graph_module: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import compile_for
+from compiling import DOORS, compile_for
 from torch import nn
 
 PLUGINS = ("reference", "cpu_onednn", "opencl")
@@ -131,3 +131,77 @@ def test_strides_of_a_tensor_that_is_written(
     for cut in cuts:
         torch.testing.assert_close(compiled(cut(mine)), program(cut(expected)))
         assert torch.equal(mine, expected)
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return -grad
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 9
+
+
+class FirstRow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return torch.stack([grad * 10, grad * 0])
+
+
+def broken(x: torch.Tensor) -> torch.Tensor:
+    h = x * 2
+    torch._dynamo.graph_break()
+    return Reversed.apply(h)
+
+
+GRADIENTS_OF_THEIR_OWN: dict[str, Callable[[torch.Tensor], Any]] = {
+    "reversed": lambda x: Reversed.apply(x),
+    "scaled": lambda x: Scaled.apply(x),
+    "row": lambda x: FirstRow.apply(x),
+    "of a view": lambda x: Reversed.apply(x.view(3, 2)),
+    "of a value": lambda x: Reversed.apply(x * 2),
+    "beside its value": lambda x: (lambda y: (y, Reversed.apply(y)))(x * 2),
+    "beside another": lambda x: (Scaled.apply(x), x * 2),
+    "thrice": lambda x: Reversed.apply(Reversed.apply(Reversed.apply(x))),
+    "behind a break": broken,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "reference"])
+@pytest.mark.parametrize("name", GRADIENTS_OF_THEIR_OWN)
+def test_a_view_with_a_gradient_of_its_own(name: str, plugin: str, door: str) -> None:
+    program = GRADIENTS_OF_THEIR_OWN[name]
+    torch._dynamo.reset()
+    compiled, gradients = compile_for(plugin, program, door), []
+    for function in (compiled, program, compiled):
+        x = torch.linspace(1, 2, 6).reshape(2, 3).requires_grad_()
+        results = function(x)
+        torch.stack([r.sum() for r in torch.utils._pytree.tree_leaves(results)]).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
+    torch.testing.assert_close(gradients[2], gradients[1])
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_powers_of_a_negative_number(plugin: str) -> None:
+    """FX writes ``-2.0 ** x``."""
+    torch._dynamo.reset()
+    compiled, x = compile_for(plugin, lambda x, k: k**x), torch.tensor([0.5, 2.0, 3.0])
+    for k in (2.5, 3.5, -2.0, -3, -2.0):
+        torch.testing.assert_close(compiled(x, k), k**x, equal_nan=True)

@@ -143,3 +143,29 @@ def test_what_runs_again_draws_the_same_numbers(
         return result, torch.rand(1).item()
 
     assert after(compiled) == after(program)
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn", "opencl"])
+def test_dims_that_nobody_looks_at(plugin: str) -> None:
+    """Without elements ``roll`` takes any dims."""
+    compiled = torch_backplane.compile(torch.roll, backend=f"plugin:{plugin}")
+    for shape in ((0, 2), (0, 0, 2), (0,), (3, 4)):
+        for dim in (0, -1, 1, 5, -9, 2**40):
+            x = torch.ones(shape)
+            try:
+                expected = torch.roll(x, 2, dim)
+            except IndexError:
+                with pytest.raises(IndexError):
+                    compiled(x, 2, dim)
+            else:
+                assert torch.equal(compiled(x, 2, dim), expected)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_celu_without_a_slope(door: str) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("cpu_onednn", torch.nn.functional.celu, door)
+    compiled(torch.ones(2), 1.0)
+    for alpha in (0.0, 0):
+        with pytest.raises(RuntimeError, match="alpha cannot be 0"):
+            compiled(torch.ones(2), alpha)

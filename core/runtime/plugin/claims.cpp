@@ -96,9 +96,29 @@ bool has_empty_images(const ir::Graph& graph, const ir::Node& node) {
                         std::ranges::any_of(node.results, is_empty));
 }
 
+// Dims that no tensor of the node has. PyTorch itself does not look where there are no elements.
+bool names_no_dim(const ir::Graph& graph, const ir::Node& node) {
+  std::int64_t rank = 1;
+  for (const auto* values : {&node.operands, &node.results})
+    for (const ir::ValueId v : *values)
+      if (v != ir::kNone)
+        rank = std::max(rank, static_cast<std::int64_t>(graph.values[v].type.rank()));
+  const auto is_beyond = [rank](ir::Dim dim) {
+    return !dim.is_class() && (dim.number() < -rank || dim.number() >= rank);
+  };
+  for (const ir::Attribute& a : node.attributes) {
+    if (a.name != "dim" && a.name != "dims") continue;
+    if (const auto* one = std::get_if<ir::Dim>(&a.value); one && is_beyond(*one)) return true;
+    if (const auto* list = std::get_if<std::vector<ir::Dim>>(&a.value))
+      if (std::ranges::any_of(*list, is_beyond)) return true;
+  }
+  return false;
+}
+
 std::string host_reason(const ir::Graph& graph, const ir::Node& node) {
   if (!node.host_reason.empty()) return node.host_reason;
   if (may_divide_by_zero(graph, node)) return "integers may be divided by 0, which PyTorch refuses";
+  if (names_no_dim(graph, node)) return "names a dim that its tensors have not";
   if (indexes_nothing(graph, node)) return "indexes a tensor of no elements";
   if (has_empty_images(graph, node)) return "images of no elements";
   return normalizes_nothing(node) ? "a norm of no elements" : std::string();

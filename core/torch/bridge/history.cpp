@@ -1,5 +1,8 @@
 #include "core/torch/bridge/history.h"
 
+#include <torch/csrc/autograd/functions/tensor.h>
+
+#include <algorithm>
 #include <vector>
 
 namespace backplane::bridge {
@@ -26,6 +29,15 @@ bool leads_to(const Node* from, const Node* wanted) { return nodes_behind(from).
 bool leads_to(const at::Tensor& part, const at::Tensor& whole) {
   return part.is_same(whole) ||
          leads_to(part.grad_fn().get(), impl::gradient_edge(whole).function.get());
+}
+
+bool has_own_function_between(const at::Tensor& view, const at::Tensor& base) {
+  const Nodes behind = nodes_behind(impl::gradient_edge(base).function.get());
+  return std::ranges::any_of(nodes_behind(view.grad_fn().get()), [&](const Node* node) {
+    const bool is_pytorchs = dynamic_cast<const torch::autograd::TraceableFunction*>(node) ||
+                             dynamic_cast<const torch::autograd::CopySlices*>(node);
+    return !is_pytorchs && !behind.contains(node);
+  });
 }
 
 at::Tensor root_of(const at::Tensor& tensor) {

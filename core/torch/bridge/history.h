@@ -18,6 +18,10 @@ bool leads_to(const torch::autograd::Node* from, const torch::autograd::Node* wa
 // gradients are off.
 bool leads_to(const at::Tensor& part, const at::Tensor& whole);
 
+// Whether a function of the program's own (torch.autograd.Function) makes the gradient that comes
+// from `view` to `base`: nothing of the kind that views have.
+bool has_own_function_between(const at::Tensor& view, const at::Tensor& base);
+
 // Of a view: what it is one of; of another: itself.
 at::Tensor root_of(const at::Tensor& tensor);
 // Whether a write to one of two that share memory is in the history of the other.

@@ -20,6 +20,10 @@ void check_gelu(Given in) {  // ..., approximate
               "approximate argument must be either none or tanh.");
 }
 
+void check_celu(Given in) {  // self, alpha
+  TORCH_CHECK(in[1].toScalar().toDouble() != 0, "ZeroDivisionError: alpha cannot be 0 for CELU");
+}
+
 // input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
 void check_convolution(Given in) {
   const auto check = [](const c10::IValue& list, std::int64_t least, const char* what) {
@@ -184,6 +188,7 @@ void check_as_strided_scatter(Given in) {
 
 ArgumentCheck find_argument_check(std::string_view name) {
   static const auto& table = *new std::unordered_map<std::string_view, ArgumentCheck>{
+      {"aten.celu", check_celu},
       {"aten.gelu", check_gelu},
       {"aten.gelu_backward", check_gelu},
       {"aten.convolution", check_convolution},

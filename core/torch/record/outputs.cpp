@@ -101,6 +101,10 @@ Status Outputs::add(const c10::IValue& result) {
         !(bridge::leads_to(tensor, whole) && bridge::leads_to(base, whole)))
       return {Code::kEagerOnly,
               "a result is a view of a view that was made where gradients are off"};
+    // AOTAutograd takes such views of arguments, and loses the function in those of results.
+    if (base.requires_grad() && bridge::has_own_function_between(tensor, base))
+      return {info.kind == OutputKind::kViewOfArgument ? Code::kUnsupported : Code::kEagerOnly,
+              "a result shares memory through a function with a gradient of its own"};
   }
   infos_.push_back(std::move(info));
   return {};

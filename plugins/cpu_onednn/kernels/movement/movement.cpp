@@ -260,11 +260,16 @@ MadeKernel roll(const StepContext& context) {
 std::optional<sdk::Refusal> refuse_roll(const sdk::NodeView& node) {
   const bp_attribute* dims = node.attribute("dims");
   if (dims && dims->count > 0) {
-    for (std::size_t i = 0; i < dims->count; ++i)
+    const auto rank = static_cast<std::int64_t>(node.operand(0).rank());
+    const auto dim = [&](std::size_t i) {
+      return wrap_dim(dims->integers[i], node.operand(0).rank());
+    };
+    for (std::size_t i = 0; i < dims->count; ++i) {
+      if (dim(i) < 0 || dim(i) >= rank)
+        return refusal(BP_REFUSED_ATTRIBUTE, "a dim that the tensor has not");
       for (std::size_t j = 0; j < i; ++j)
-        if (wrap_dim(dims->integers[i], node.operand(0).rank()) ==
-            wrap_dim(dims->integers[j], node.operand(0).rank()))
-          return refusal(BP_REFUSED_ATTRIBUTE, "a dim rolled twice");
+        if (dim(i) == dim(j)) return refusal(BP_REFUSED_ATTRIBUTE, "a dim rolled twice");
+    }
     return std::nullopt;
   }
   return node.operand(0).rank() <= 1 ? std::nullopt
