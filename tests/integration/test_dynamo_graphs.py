@@ -170,9 +170,9 @@ def broken(x: torch.Tensor) -> torch.Tensor:
 
 
 GRADIENTS_OF_THEIR_OWN: dict[str, Callable[[torch.Tensor], Any]] = {
-    "reversed": lambda x: Reversed.apply(x),
-    "scaled": lambda x: Scaled.apply(x),
-    "row": lambda x: FirstRow.apply(x),
+    "reversed": lambda x: Reversed.apply(x),  # noqa: PLW0108
+    "scaled": lambda x: Scaled.apply(x),  # noqa: PLW0108
+    "row": lambda x: FirstRow.apply(x),  # noqa: PLW0108
     "of a view": lambda x: Reversed.apply(x.view(3, 2)),
     "of a value": lambda x: Reversed.apply(x * 2),
     "beside its value": lambda x: (lambda y: (y, Reversed.apply(y)))(x * 2),

@@ -1,8 +1,7 @@
 #include "core/torch/bridge/history.h"
 
-#include <torch/csrc/autograd/functions/tensor.h>
-
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace backplane::bridge {
@@ -31,12 +30,20 @@ bool leads_to(const at::Tensor& part, const at::Tensor& whole) {
          leads_to(part.grad_fn().get(), impl::gradient_edge(whole).function.get());
 }
 
+namespace {
+
+// PyTorch's own are "ViewBackward0"; of a class of Python's it is "ReversedBackward".
+bool is_own_function(const Node* node) {
+  const std::string name = node->name();
+  return name.find("CppNode") != std::string::npos || name.ends_with("Backward");
+}
+
+}  // namespace
+
 bool has_own_function_between(const at::Tensor& view, const at::Tensor& base) {
   const Nodes behind = nodes_behind(impl::gradient_edge(base).function.get());
   return std::ranges::any_of(nodes_behind(view.grad_fn().get()), [&](const Node* node) {
-    const bool is_pytorchs = dynamic_cast<const torch::autograd::TraceableFunction*>(node) ||
-                             dynamic_cast<const torch::autograd::CopySlices*>(node);
-    return !is_pytorchs && !behind.contains(node);
+    return !behind.contains(node) && is_own_function(node);
   });
 }
 
