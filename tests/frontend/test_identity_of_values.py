@@ -84,6 +84,17 @@ def test_a_number_that_is_the_same_every_time_is_captured_once() -> None:
     assert torch_backplane.counters(compiled)["entries"] == 2
 
 
+def test_values_that_are_compared_are_one_program() -> None:
+    def program(x: torch.Tensor, mode: str, n: Any) -> torch.Tensor:
+        return x * n if mode == "some text" and n == 1.5 and n != 1000.5 else x
+
+    compiled = torch_backplane.compile(program, backend="plugin:reference")
+    for mode in ("some text", fresh("some text"), "some text"):
+        for n in (1.5, fresh(1.5)):
+            assert compiled(X, mode, n).item() == 1.5
+    assert torch_backplane.counters(compiled)["entries"] == 1
+
+
 def test_defaults_that_the_program_writes() -> None:
     def helper(*, a: int = 0) -> int:
         return a

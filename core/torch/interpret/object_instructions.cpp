@@ -126,8 +126,10 @@ Flow compare(FrameState& state, int argument) {
     if (!guards::compares_by_identity(side) && !state.world.expose(side)) return Flow::kError;
   state.world.note_compared(left.get());
   state.world.note_compared(right.get());
-  // Objects without a comparison of their own are equal where they are one.
-  state.world.guard_identity_of(left.get(), right.get());
+  // Objects without a comparison of their own are equal where they are one. Numbers and texts are
+  // so by their values.
+  if (!is_primitive(left.get()) && !is_primitive(right.get()))
+    state.world.guard_identity_of(left.get(), right.get());
   return push_result(
       state,
       state.world.admit(PyObject_RichCompare(left.get(), right.get(), argument), "a comparison"));
