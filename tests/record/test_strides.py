@@ -106,3 +106,41 @@ def test_strides_are_eagers() -> None:
                     wrong.append(text)
     assert len(seen) > 300
     assert not wrong, "\n".join(wrong)
+
+
+BINARY = (
+    torch.add, torch.sub, torch.mul, torch.div, torch.lt, torch.eq, torch.maximum, torch.pow,
+    torch.atan2, torch.logical_and, torch.fmod, torch.remainder, torch.hypot, torch.xlogy,
+    torch.copysign, torch.rsub,
+)  # fmt: skip
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, torch.bfloat16)
+
+
+def lies_somehow(sizes: list[int], dtype: torch.dtype, draw: random.Random) -> torch.Tensor:
+    made = torch.ones(sizes, dtype=dtype)
+    way = draw.randrange(4)
+    if way == 0:
+        return laid_otherwise(made, draw)
+    if way == 1:
+        return made[[slice(1) if draw.random() < 0.5 else slice(None) for _ in sizes]].expand(sizes)
+    if way == 2:
+        return torch.ones([2 * s for s in sizes], dtype=dtype)[[slice(None, None, 2)] * len(sizes)]
+    return made
+
+
+def test_operands_that_are_converted_first() -> None:
+    """An expanded operand of another type lies densely when the loop looks how its operands lie."""
+    draw, wrong, compared = random.Random(0), [], 0
+    for _ in range(1500):
+        func = draw.choice(BINARY)
+        sizes = [draw.choice((1, 2, 3, 4)) for _ in range(draw.randint(1, 4))]
+        a, b = (lies_somehow(sizes, draw.choice(DTYPES), draw) for _ in range(2))
+        try:
+            func(a, b)
+        except RuntimeError:
+            continue
+        compared += 1
+        if what := difference(func, (a, b), {}):
+            wrong.append(f"{func.__name__} {a.dtype} {a.stride()} {b.dtype} {b.stride()}: {what}")
+    assert compared > 1000
+    assert not wrong

@@ -1,5 +1,6 @@
 #include "core/torch/record/shape.h"
 
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -301,7 +302,45 @@ bool may_leave_nothing(const OperatorInfo& info) {
                                    info.op->op_class == ir::OpClass::kPooling);
 }
 
-ShapeSource find_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
+// Operands of a pointwise operator that its kernel on the CPU converts before it looks how they
+// lie: one with elements that others share, or with gaps, lies densely then. Empty where there are
+// none.
+std::vector<at::Tensor> operands_to_convert(const OperatorInfo& info,
+                                            const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> operands;
+  const bool is_choice = info.name.starts_with("aten.where") || info.name == "aten.rsub.Tensor" ||
+                         info.name.starts_with("aten.masked");
+  if (!info.is_pointwise || !info.gives_new_values || is_choice) return operands;
+  bool is_converted = false, is_dense = true;
+  for (const c10::IValue& argument : std::span(stack).last(info.argument_count())) {
+    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+    operands.push_back(argument.toTensor());
+    const at::ScalarType type = operands.back().scalar_type();
+    is_converted = is_converted || type != operands.front().scalar_type() ||
+                   c10::isIntegralType(type, /*includeBool=*/true);  // perhaps to floats
+    is_dense = is_dense && operands.back().is_non_overlapping_and_dense();
+  }
+  if (!is_converted || is_dense) operands.clear();
+  return operands;
+}
+
+void lay_out_as_converted(std::vector<at::Tensor> operands, c10::IValue& result) {
+  if (operands.empty() || !result.isTensor()) return;
+  const at::ScalarType type = result.toTensor().scalar_type();
+  at::native::ResultTypeState state;
+  for (const at::Tensor& operand : operands)
+    state = at::native::update_result_type_state(operand, state);
+  at::ScalarType common = at::native::result_type(state);
+  if (c10::isIntegralType(common, /*includeBool=*/true) && c10::isFloatingType(type)) common = type;
+  if (std::ranges::all_of(operands, [&](const auto& t) { return t.scalar_type() == common; }))
+    return;
+  for (at::Tensor& operand : operands)
+    if (operand.dim() > 0) operand = operand.to(common);
+  at::Tensor laid = elementwise(operands, type);
+  if (laid.sizes() == result.toTensor().sizes()) result = std::move(laid);
+}
+
+ShapeSource find_unconverted_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (info.gives_new_values && is_of_nothing(info, stack) && try_on_zeros(info, stack))
     return ShapeSource::kRunOnZeros;
   if (info.gives_new_values && !info.depends_on_values && info.schema_name.starts_with("aten::"))
@@ -333,6 +372,16 @@ ShapeSource find_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (info.route == ShapeRoute::kComposite)
     info.composite_failed.store(true, std::memory_order_relaxed);
   return info.meta_is_python ? ShapeSource::kPython : ShapeSource::kCompiled;
+}
+
+ShapeSource find_shape(const OperatorInfo& info, torch::jit::Stack& stack) {
+  std::vector<at::Tensor> operands = operands_to_convert(info, stack);
+  const ShapeSource source = find_unconverted_shape(info, stack);
+  if (!operands.empty() && source != ShapeSource::kRunOnZeros) {
+    const BelowRecording below;
+    lay_out_as_converted(std::move(operands), stack.back());
+  }
+  return source;
 }
 
 }  // namespace
