@@ -150,7 +150,8 @@ def test_a_cell_is_read_as_the_program_left_it() -> None:
 def test_the_class_of_super() -> None:
     class Base:
         def name(self) -> tuple[str, str]:
-            return super().__class__.__name__, getattr(super(), "__class__").__name__  # noqa: B009
+            name = "__class__"
+            return super().__class__.__name__, getattr(super(), name).__name__
 
     compiled = torch_backplane.compile(lambda x, o: (x, o.name()), backend="plugin:reference")
     assert compiled(X, Base())[1] == ("super", "super")

@@ -49,8 +49,8 @@ def given(x: torch.Tensor, state: dict[str, Any]) -> torch.Tensor:
 
 
 def by_name(x: torch.Tensor, state: dict[str, Any]) -> torch.Tensor:
-    thing = Thing()
-    setattr(thing, "__dict__", state)  # noqa: B010
+    thing, name = Thing(), "__dict__"
+    setattr(thing, name, state)
     thing.n += 1
     return x * state["n"]
 

@@ -163,6 +163,18 @@ class FirstRow(torch.autograd.Function):
         return torch.stack([grad * 10, grad * 0])
 
 
+def reverses(x: torch.Tensor) -> Any:
+    return Reversed.apply(x)
+
+
+def scales(x: torch.Tensor) -> Any:
+    return Scaled.apply(x)
+
+
+def takes_a_row(x: torch.Tensor) -> Any:
+    return FirstRow.apply(x)
+
+
 def broken(x: torch.Tensor) -> torch.Tensor:
     h = x * 2
     torch._dynamo.graph_break()
@@ -170,9 +182,9 @@ def broken(x: torch.Tensor) -> torch.Tensor:
 
 
 GRADIENTS_OF_THEIR_OWN: dict[str, Callable[[torch.Tensor], Any]] = {
-    "reversed": lambda x: Reversed.apply(x),  # noqa: PLW0108
-    "scaled": lambda x: Scaled.apply(x),  # noqa: PLW0108
-    "row": lambda x: FirstRow.apply(x),  # noqa: PLW0108
+    "reversed": reverses,
+    "scaled": scales,
+    "row": takes_a_row,
     "of a view": lambda x: Reversed.apply(x.view(3, 2)),
     "of a value": lambda x: Reversed.apply(x * 2),
     "beside its value": lambda x: (lambda y: (y, Reversed.apply(y)))(x * 2),

@@ -57,8 +57,8 @@ class GuardProgram {
   void guard_absence(SourceId dict, PyObject* key);
   // What the class and its bases give for the name; null: nothing.
   void guard_type_attribute(PyTypeObject* type, PyObject* name, PyObject* value);
-  // Special methods of a class that Python code has defined: that one is there, is another or is
-  // not. Nothing where the class is of C.
+  // Special methods of a class that can change: that one is there, is another or is not. Nothing
+  // where nobody can give the class others, as those of C.
   void guard_special_methods(PyTypeObject* type);
   void guard_tensor(SourceId source, const at::Tensor& tensor);
   // Code, globals and the objects that hold defaults.

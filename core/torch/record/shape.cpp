@@ -58,6 +58,14 @@ void call_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
   info.handle.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &stack);
 }
 
+std::vector<at::Tensor> tensor_operands(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> operands;
+  for (const c10::IValue& argument : std::span(stack).last(info.argument_count()))
+    if (argument.isTensor() && argument.toTensor().defined())
+      operands.push_back(argument.toTensor());
+  return operands;
+}
+
 // Python's shape functions give the size and the type of elementwise results; their strides are not
 // always those of the loop over elements that PyTorch runs.
 void call_python_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
@@ -66,10 +74,7 @@ void call_python_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
                               info.gives_new_values && info.handle.schema().returns().size() == 1 &&
                               info.name != "aten.rsub.Tensor";  // takes the second operand first
   std::vector<at::Tensor> operands;
-  if (is_elementwise)
-    for (const c10::IValue& argument : std::span(stack).last(info.argument_count()))
-      if (argument.isTensor() && argument.toTensor().defined())
-        operands.push_back(argument.toTensor());
+  if (is_elementwise) operands = tensor_operands(info, stack);
   call_meta(info, stack);
   if (operands.empty() || !stack.back().isTensor()) return;
   const at::Tensor& result = stack.back().toTensor();
@@ -307,21 +312,22 @@ bool may_leave_nothing(const OperatorInfo& info) {
 // none.
 std::vector<at::Tensor> operands_to_convert(const OperatorInfo& info,
                                             const torch::jit::Stack& stack) {
-  std::vector<at::Tensor> operands;
   const bool is_choice = info.name.starts_with("aten.where") || info.name == "aten.rsub.Tensor" ||
                          info.name.starts_with("aten.masked");
-  if (!info.is_pointwise || !info.gives_new_values || is_choice) return operands;
-  bool is_converted = false, is_dense = true;
-  for (const c10::IValue& argument : std::span(stack).last(info.argument_count())) {
-    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
-    operands.push_back(argument.toTensor());
-    const at::ScalarType type = operands.back().scalar_type();
-    is_converted = is_converted || type != operands.front().scalar_type() ||
-                   c10::isIntegralType(type, /*includeBool=*/true);  // perhaps to floats
-    is_dense = is_dense && operands.back().is_non_overlapping_and_dense();
-  }
-  if (!is_converted || is_dense) operands.clear();
-  return operands;
+  if (!info.is_pointwise || !info.gives_new_values || is_choice) return {};
+  // Nearly all lie densely.
+  const auto lies_densely = [](const c10::IValue& argument) {
+    return !argument.isTensor() || !argument.toTensor().defined() ||
+           argument.toTensor().is_non_overlapping_and_dense();
+  };
+  if (std::ranges::all_of(std::span(stack).last(info.argument_count()), lies_densely)) return {};
+  std::vector<at::Tensor> operands = tensor_operands(info, stack);
+  const bool is_converted = std::ranges::any_of(operands, [&](const at::Tensor& operand) {
+    const at::ScalarType type = operand.scalar_type();
+    return type != operands.front().scalar_type() ||
+           c10::isIntegralType(type, /*includeBool=*/true);  // perhaps to floats
+  });
+  return is_converted ? std::move(operands) : std::vector<at::Tensor>();
 }
 
 void lay_out_as_converted(std::vector<at::Tensor> operands, c10::IValue& result) {
