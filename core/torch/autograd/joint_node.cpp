@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "core/torch/bridge/errors.h"
+#include "core/torch/bridge/generator_state.h"
 
 namespace backplane::autograd {
 
@@ -119,16 +120,10 @@ void separate(variable_list& gradients) {
 
 }  // namespace
 
-at::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
+at::Tensor generator_state() { return bridge::state_of(at::detail::getDefaultCPUGenerator()); }
 
 void set_generator_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
+  bridge::set_state(at::detail::getDefaultCPUGenerator(), state);
 }
 
 std::uint64_t second_differentiations() {

@@ -3,31 +3,25 @@
 
 #include <ATen/core/Generator.h>
 
-#include <mutex>
 #include <utility>
+
+#include "core/torch/bridge/generator_state.h"
 
 namespace backplane::compiler {
 
 // Where a generator stood before.
 class Draws {
  public:
-  explicit Draws(at::Generator generator) : generator_(std::move(generator)), before_(state()) {}
+  explicit Draws(at::Generator generator)
+      : generator_(std::move(generator)), before_(bridge::state_of(generator_)) {}
   void repeat() {
-    after_ = state();
+    after_ = bridge::state_of(generator_);
     go_back();
   }
-  void go_back() { set(before_); }
-  void go_on() { set(after_); }
+  void go_back() { bridge::set_state(generator_, before_); }
+  void go_on() { bridge::set_state(generator_, after_); }
 
  private:
-  at::Tensor state() {
-    const std::lock_guard lock(generator_.mutex());
-    return generator_.get_state();
-  }
-  void set(const at::Tensor& state) {
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(state);
-  }
   at::Generator generator_;
   at::Tensor before_, after_;
 };
