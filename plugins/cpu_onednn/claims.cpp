@@ -1,6 +1,6 @@
 #include "claims.h"
 
-#include <backplane/sdk/groups.hpp>
+#include <backplane/sdk/points.hpp>
 
 #include "kernels/kernel_registry.h"
 #include "kernels/primitives/convolution.h"

@@ -1,6 +1,7 @@
 #include "grouping.h"
 
 #include <backplane/sdk/groups.hpp>
+#include <backplane/sdk/points.hpp>
 
 #include <algorithm>
 

@@ -12,6 +12,10 @@ namespace {
 
 constexpr std::size_t kMostBuilders = 16;
 
+// A product is rounded before something is added to it, as in PyTorch's kernels, where x * x - y *
+// y of equal numbers is 0; what wants both in one step says BP_FMA.
+constexpr const char* kOptions[] = {"--std=c++17", "--fmad=false", "-w"};
+
 std::string source_of(std::span<const std::shared_ptr<CudaProgram>> kernels) {
   std::string source = kernelgen::print_library(kernelgen::Dialect::kCuda, 1);
   for (const auto& kernel : kernels) source += kernel->text();
@@ -34,8 +38,10 @@ Result<std::string> compile(const std::string& source, const std::string& archit
   const std::unique_ptr<ProgramHandle, void (*)(ProgramHandle*)> owner(
       &program, [](ProgramHandle* p) { nvrtc().nvrtcDestroyProgram(p); });
   const std::string target = "--gpu-architecture=" + architecture;
-  const char* options[] = {target.c_str(), "--std=c++17", "-w"};
-  const Code code = n.nvrtcCompileProgram(program, static_cast<int>(std::size(options)), options);
+  std::vector<const char*> options(std::begin(kOptions), std::end(kOptions));
+  options.push_back(target.c_str());
+  const Code code =
+      n.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
   std::size_t size = 0;
   if (code != kSuccess) {
     n.nvrtcGetProgramLogSize(program, &size);
@@ -99,9 +105,10 @@ Result<std::shared_ptr<const Module>> Context::find_or_build(
     std::span<const std::shared_ptr<CudaProgram>> kernels) {
   const Current current(context_);
   const std::string source = source_of(kernels);
-  const std::string key = kernels::sealed_key("cuda", source + '\0' + device_.architecture() +
-                                                          '\0' + std::to_string(nvrtc().major) +
-                                                          "." + std::to_string(nvrtc().minor));
+  std::string built_by = device_.architecture() + '\0' + std::to_string(nvrtc().major) + "." +
+                         std::to_string(nvrtc().minor);
+  for (const char* option : kOptions) built_by.append(1, '\0').append(option);
+  const std::string key = kernels::sealed_key("cuda", source + '\0' + built_by);
   if (const std::string kept = kernels::get_sealed(key); !kept.empty())
     if (auto loaded = load(kept); loaded.ok()) return loaded;
   auto binary = compile(source, device_.architecture(), kernels::labels_of(kernels));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <backplane/sdk/indexing.hpp>
+#include <backplane/sdk/points.hpp>
 #include <backplane/sdk/testing/graph_builder.hpp>
 
 namespace backplane::sdk {

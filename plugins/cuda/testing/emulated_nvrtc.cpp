@@ -13,10 +13,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <mutex>
 #include <regex>
+#include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,8 +40,15 @@ std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+using Options = std::span<const char* const>;
+
+bool contracts(Options options) {
+  return std::ranges::none_of(
+      options, [](const char* option) { return std::string_view(option) == "--fmad=false"; });
+}
+
 // What a real NVRTC says against the program; empty: nothing.
-std::string check_with_real_compiler(const std::string& source) {
+std::string check_with_real_compiler(const std::string& source, Options given) {
   const char* file = std::getenv("BACKPLANE_EMULATED_NVRTC");
   if (file == nullptr || *file == 0) return {};
   static const Nvrtc real = [&] {
@@ -58,8 +68,12 @@ std::string check_with_real_compiler(const std::string& source) {
     ProgramHandle program = nullptr;
     real.nvrtcCreateProgram(&program, source.c_str(), "kernels.cu", 0, nullptr, nullptr);
     const std::string target = "--gpu-architecture=" + architecture;
-    const char* options[] = {target.c_str(), "--std=c++17", "-w", "--ptxas-options=-v"};
-    const Code code = real.nvrtcCompileProgram(program, std::size(options), options);
+    std::vector<const char*> options{target.c_str(), "--ptxas-options=-v"};
+    std::ranges::copy_if(given, std::back_inserter(options), [](std::string_view option) {
+      return !option.starts_with("--gpu-architecture");
+    });
+    const Code code =
+        real.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
     std::size_t size = 0;
     real.nvrtcGetProgramLogSize(program, &size);
     std::string log(size, 0);
@@ -98,13 +112,15 @@ Code nvrtcCreateProgram(ProgramHandle* out, const char* source, const char*, int
   *out = new ProgramObject{source, {}, {}};
   return kSuccess;
 }
-Code nvrtcCompileProgram(ProgramHandle program, int, const char* const*) {
+Code nvrtcCompileProgram(ProgramHandle program, int count_of_options,
+                         const char* const* first_option) {
+  const Options options(first_option, static_cast<std::size_t>(count_of_options));
   constexpr Code kCompilation = 6;
   if (const Code code = planned_failure(__func__); code != kSuccess) {
     program->log = "kernels.cu(1): error: planned";
     return code;
   }
-  program->log = check_with_real_compiler(program->source);
+  program->log = check_with_real_compiler(program->source, options);
   if (!program->log.empty()) return kCompilation;
   static std::atomic<int> count{0};
   const std::string base = scratch_folder() / ("program-" + std::to_string(count++));
@@ -126,11 +142,13 @@ Code nvrtcCompileProgram(ProgramHandle program, int, const char* const*) {
       out << "EMULATED_KERNEL(" << found[i].first << ", " << (meets ? "true" : "false") << ")\n";
     }
   }
-  // Integers wrap around; products and sums are contracted or not, as the device likes.
+  // Integers wrap around; products and sums are contracted where NVIDIA's compiler does.
+  const char* contraction = contracts(options) && __builtin_cpu_supports("fma")
+                                ? "-mfma -fexpensive-optimizations -ffp-contract=fast"
+                                : "-ffp-contract=off";
   const std::string command =
-      std::string(BACKPLANE_EMULATED_COMPILER) +
-      " -std=c++17 -nostdinc++ -O1 -w -fwrapv -ffp-contract=off -fPIC -shared -o " + base + ".so " +
-      base + ".cpp -lm 2>" + base + ".log";
+      std::string(BACKPLANE_EMULATED_COMPILER) + " -std=c++17 -nostdinc++ -O1 -w -fwrapv " +
+      contraction + " -fPIC -shared -o " + base + ".so " + base + ".cpp -lm 2>" + base + ".log";
   Code code = kCompilation;  // not std::system, which changes signal handlers
   if (FILE* compiler = ::popen(command.c_str(), "r"); compiler != nullptr)
     if (::pclose(compiler) == 0) code = kSuccess;

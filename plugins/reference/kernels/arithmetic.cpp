@@ -69,8 +69,10 @@ constexpr auto kFmodInteger = [](auto&, I a, I b) {
   return b == -1 ? I{0} : a % b;
 };
 constexpr auto kPow = [](auto&, double a, double b) { return std::pow(a, b); };
-// PyTorch takes roots for what they are, whose infinities have other signs.
+// PyTorch takes squares and roots for what they are: a square is rounded once, and the infinities
+// of roots have other signs.
 constexpr auto kPowNumber = [](auto&, double a, double b) {
+  if (b == 2) return a * a;
   return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a) : std::pow(a, b);
 };
 constexpr auto kPowInteger = [](auto&, I a, I b) { return power(a, b); };

@@ -2,6 +2,7 @@
 
 #include <backplane/kernels/panels.hpp>
 #include <backplane/sdk/groups.hpp>
+#include <backplane/sdk/points.hpp>
 
 #include <algorithm>
 #include <set>

@@ -1,7 +1,7 @@
 // Groups of pointwise operators and of operators over rows, as one kernel.
 #pragma once
 
-#include <backplane/sdk/groups.hpp>
+#include <backplane/sdk/points.hpp>
 
 #include "builder.hpp"
 

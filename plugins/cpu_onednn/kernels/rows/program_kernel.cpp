@@ -1,6 +1,6 @@
 #include "kernels/rows/program_kernel.h"
 
-#include <backplane/sdk/groups.hpp>
+#include <backplane/sdk/points.hpp>
 
 #include <algorithm>
 #include <map>
