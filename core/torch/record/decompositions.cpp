@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/SDPBackend.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 
@@ -25,6 +26,7 @@ namespace backplane::record {
 
 namespace {
 
+using c10::DispatchKey;
 using OptionalTensor = std::optional<at::Tensor>;
 
 bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
@@ -242,6 +244,23 @@ void expand(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::
   stack->emplace_back(std::move(view));
 }
 
+// One operator a tensor, as PyTorch runs those over lists where a device has no kernel for them.
+void each_alone(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  handle.callBoxedForDispatchKey(DispatchKey::CompositeExplicitAutograd, *stack);
+}
+
+void take_lists_apart(torch::Library& library) {
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!name.name.starts_with("aten::_foreach_") || name.name.ends_with("_out") ||
+        name.overload_name.ends_with("out"))
+      continue;
+    const auto handle = c10::Dispatcher::singleton().findSchema(name);
+    if (handle && handle->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd))
+      library.impl(toString(name).c_str(),
+                   torch::CppFunction::makeFromBoxedFunction<&each_alone>());
+  }
+}
+
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double probability,
@@ -306,6 +325,7 @@ void register_decompositions(torch::Library& library) {
   for (const char* name : {"empty.memory_format", "empty_strided", "empty_like", "new_empty",
                            "new_empty_strided", "empty_permuted"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&allocate>());
+  take_lists_apart(library);
   library.impl("expand", torch::CppFunction::makeFromBoxedFunction<&expand>());
   g_draws_as_memory_lies = draws_as_memory_lies();
 }

@@ -1,6 +1,6 @@
 // Operators taken apart above autograd, so that forward and backward see the parts: those whose
-// only form is private to one CPU library, those that write arguments without saying so, and views
-// through which functionalization cannot write as PyTorch does.
+// only form is private to one CPU library, those that write arguments without saying so, views
+// through which functionalization cannot write as PyTorch does, and operators over lists.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -66,7 +66,8 @@ constexpr std::array<Row, 38> kFunctions{{
      "get_default_dtype _is_torch_function_enabled _is_torch_function_mode_enabled "
      "_len_torch_dispatch_stack _len_torch_function_stack _get_deterministic_algorithms "
      "_log_api_usage_once _are_functorch_transforms_active _is_any_autocast_enabled "
-     "_is_autocast_available _autograd_init _is_key_in_tls",
+     "_is_autocast_available _autograd_init _is_key_in_tls "
+     "_group_tensors_by_device_and_dtype",
      CFunctionKind::kPure},
     {"torch._C", "_has_torch_function _has_torch_function_unary _has_torch_function_variadic",
      CFunctionKind::kOfClass},
