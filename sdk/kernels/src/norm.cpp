@@ -96,10 +96,8 @@ Status batch_norm(Builder& b, bool training, bool functional) {
   if (training) {
     Draft d(b, {c.channels}, c.others);
     Expressions& e = d.e();
-    const Expr scale = e.constant(t, 1.0 / static_cast<double>(c.count));
     const Expr v = e.cast(d.load(x, Channels::at(d.loop(), d.outer()[0])), t);
-    const Expr mu = e.mul(e.reduce(Reduction::kSum, v), scale), delta = e.sub(v, mu);
-    const Expr var = e.mul(e.reduce(Reduction::kSum, e.mul(delta, delta)), scale);
+    const auto [mu, var] = kernelgen::moments(e, v, c.count);
     const Expr inverse = e.unary(Op::kRsqrt, e.add(var, e.constant(t, eps)));
     d.store(mean, d.outer(), mu);
     d.store(rstd, d.outer(), inverse);
