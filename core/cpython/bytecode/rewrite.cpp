@@ -463,6 +463,22 @@ Result<Ref> make_straight_code(const FrameCode& frame, const std::vector<Emitted
   return modified.finish(true);
 }
 
+Result<Ref> take_positions(PyCodeObject* code) {
+  constexpr int kCollects = CO_VARARGS | CO_VARKEYWORDS;
+  const auto same = reinterpret_cast<PyObject*>(code);
+  if (code->co_kwonlyargcount == 0 && (code->co_flags & kCollects) == 0) return Ref::borrow(same);
+  const Ref replace = Ref::steal(PyObject_GetAttrString(same, "replace"));
+  const Ref none = Ref::steal(PyTuple_New(0));
+  const Ref changes = Ref::steal(Py_BuildValue(
+      "{s:i,s:i,s:i,s:i}", "co_argcount", slot_count(code), "co_posonlyargcount", 0,
+      "co_kwonlyargcount", 0, "co_flags", code->co_flags & ~kCollects));
+  Ref made;
+  if (replace && none && changes)
+    made = Ref::steal(PyObject_Call(replace.get(), none.get(), changes.get()));
+  if (!made) return take_python_error("Making code that takes positions");
+  return made;
+}
+
 std::vector<Emitted> call_with_arguments(const OriginalCode& original, const FrameCode& frame,
                                          PyObject* callable) {
   std::vector<Emitted> out;

@@ -97,6 +97,10 @@ Result<Ref> make_broken_code(const OriginalCode& original, const FrameCode& fram
 // `emitted` alone, which ends by returning. Takes all arguments by position.
 Result<Ref> make_straight_code(const FrameCode& frame, const std::vector<Emitted>& emitted);
 
+// The same code, which takes all arguments by position, as frames have them: a tuple for *args. The
+// code itself where it does that anyway.
+Result<Ref> take_positions(PyCodeObject* code);
+
 // A call of a constant with the frame's arguments.
 std::vector<Emitted> call_with_arguments(const OriginalCode& original, const FrameCode& frame,
                                          PyObject* callable);

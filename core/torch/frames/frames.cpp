@@ -563,10 +563,15 @@ PyObject* Frames::run_modified(FrameEntry& entry, PyObject* function, std::vecto
 }
 
 PyObject* Frames::run_plain(const ProgramCode& code, PyObject* function, std::vector<Ref>& values) {
-  const Ref made = function_like(function, code.own.held.get(), code.globals.get());
+  Result<Ref> plain = cpython::take_positions(code.own.object());
+  if (!plain.ok()) {
+    PyErr_SetString(PyExc_RuntimeError, plain.status().message().c_str());
+    return nullptr;
+  }
+  const Ref made = function_like(function, plain->get(), code.globals.get());
   if (!made) return nullptr;
   const std::vector<PyObject*> pointers = borrowed(values);
-  t_starting = {code.own.held.get(), &values};
+  t_starting = {plain->get(), &values};
   PyObject* result = PyObject_Vectorcall(made.get(), pointers.data(), pointers.size() - 1, nullptr);
   t_starting = {};  // where it could not start
   return result;
