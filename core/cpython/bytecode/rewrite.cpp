@@ -469,9 +469,9 @@ Result<Ref> take_positions(PyCodeObject* code) {
   if (code->co_kwonlyargcount == 0 && (code->co_flags & kCollects) == 0) return Ref::borrow(same);
   const Ref replace = Ref::steal(PyObject_GetAttrString(same, "replace"));
   const Ref none = Ref::steal(PyTuple_New(0));
-  const Ref changes = Ref::steal(Py_BuildValue(
-      "{s:i,s:i,s:i,s:i}", "co_argcount", slot_count(code), "co_posonlyargcount", 0,
-      "co_kwonlyargcount", 0, "co_flags", code->co_flags & ~kCollects));
+  const Ref changes = Ref::steal(Py_BuildValue("{s:i,s:i,s:i,s:i}", "co_argcount", slot_count(code),
+                                               "co_posonlyargcount", 0, "co_kwonlyargcount", 0,
+                                               "co_flags", code->co_flags & ~kCollects));
   Ref made;
   if (replace && none && changes)
     made = Ref::steal(PyObject_Call(replace.get(), none.get(), changes.get()));

@@ -1,5 +1,6 @@
 #include "core/torch/record/lower.h"
 
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
@@ -110,27 +111,62 @@ class Lowering {
     return at::kFloat;
   }
 
-  // Whether a tensor without dimensions has elements of a short float beside it that PyTorch rounds
-  // it to.
-  bool is_rounded(const Call& call, const c10::Argument& argument, ValueNumber number) const {
-    const at::Tensor& meta = tape_.values[number].meta;
-    const std::optional<at::ScalarType> beside = tensor_type(call);
-    return call.info->op->op_class == ir::OpClass::kPointwise && meta.dim() == 0 && beside &&
-           c10::isReducedFloatingType(*beside) && !c10::isComplexType(meta.scalar_type()) &&
-           meta.scalar_type() != *beside && bridge::is_rounded(call.info->name, argument.name()) &&
-           std::ranges::all_of(call.operands, [&](ValueNumber operand) {
-             if (operand == kNoValue) return true;
-             const at::Tensor& other = tape_.values[operand].meta;
-             return other.dim() == 0 || other.scalar_type() == *beside;
-           });
+  // What PyTorch computes an operator in that promotes its operands.
+  at::ScalarType common_type(const Call& call) const {
+    at::native::ResultTypeState state;
+    for (const ValueNumber operand : call.operands)
+      if (operand != kNoValue)
+        state = at::native::update_result_type_state(tape_.values[operand].meta, state);
+    return at::native::result_type(state);
   }
 
-  Result<ir::ValueId> rounded_id(const Call& call, ir::ValueId id) {
+  // The type that PyTorch converts a tensor without dimensions to before it computes, where that is
+  // the type of elements beside it and holds less than its own.
+  std::optional<at::ScalarType> narrowed_type(const Call& call, const c10::Argument& argument,
+                                              ValueNumber number) const {
+    const at::Tensor& meta = tape_.values[number].meta;
+    if (call.info->op->op_class != ir::OpClass::kPointwise || meta.dim() != 0) return std::nullopt;
+    if (is_number(meta)) return rounded_type(call, argument, number);
+    const std::string& name = call.info->name;
+    if (!call.info->is_pointwise || name.starts_with("aten.masked_fill") ||
+        name.starts_with("aten.fill") || name.starts_with("aten.copy"))
+      return std::nullopt;
+    const at::ScalarType common = common_type(call);
+    if (c10::promoteTypes(meta.scalar_type(), common) == common) return std::nullopt;
+    return c10::isReducedFloatingType(common) ? rounded_type(call, argument, number) : common;
+  }
+
+  // Short floats take some numbers as they are.
+  std::optional<at::ScalarType> rounded_type(const Call& call, const c10::Argument& argument,
+                                             ValueNumber number) const {
+    const at::Tensor& meta = tape_.values[number].meta;
+    const std::optional<at::ScalarType> beside = tensor_type(call);
+    const bool is_rounded =
+        beside && c10::isReducedFloatingType(*beside) && !c10::isComplexType(meta.scalar_type()) &&
+        meta.scalar_type() != *beside && bridge::is_rounded(call.info->name, argument.name()) &&
+        std::ranges::all_of(call.operands, [&](ValueNumber operand) {
+          if (operand == kNoValue) return true;
+          const at::Tensor& other = tape_.values[operand].meta;
+          return other.dim() == 0 || other.scalar_type() == *beside;
+        });
+    return is_rounded ? beside : std::nullopt;
+  }
+
+  // PyTorch refuses to fill whole numbers with what is none of theirs.
+  bool may_not_fit(const Call& call, const c10::Argument& argument, ValueNumber number) const {
+    if (!call.info->name.starts_with("aten.masked_fill") || argument.name() != "value")
+      return false;
+    const at::ScalarType filled = *first_type(call);
+    return c10::isIntegralType(filled, /*includeBool=*/false) &&
+           c10::promoteTypes(tape_.values[number].meta.scalar_type(), filled) != filled;
+  }
+
+  Result<ir::ValueId> converted_id(ir::ValueId id, at::ScalarType to) {
     ir::TensorType type = out_.graph.values[id].type;
-    type.dtype = *bridge::find_dtype(*tensor_type(call));
+    type.dtype = *bridge::find_dtype(to);
     std::vector<ir::Attribute> attributes{{"dtype", type.dtype}};
     const ir::NodeId node = out_.graph.add_node(
-        ir::find_op("aten._to_copy"), {id}, std::move(attributes), {std::move(type)}, "rounded");
+        ir::find_op("aten._to_copy"), {id}, std::move(attributes), {std::move(type)}, "narrowed");
     return out_.graph.nodes[node].results[0];
   }
 
@@ -140,7 +176,10 @@ class Lowering {
     if (number == kNoValue) return ir::kNone;
     if (!is_number_constant(number)) {
       BP_ASSIGN_OR_RETURN(const ir::ValueId id, value_id(number));
-      return is_rounded(call, argument, number) ? rounded_id(call, id) : id;
+      if (may_not_fit(call, argument, number))
+        out_host_reason = "whether the value fits is for PyTorch to say";
+      const std::optional<at::ScalarType> to = narrowed_type(call, argument, number);
+      return to ? converted_id(id, *to) : id;
     }
     const at::Tensor& constant = tape_.values[number].constant;
     const BelowRecording below;
