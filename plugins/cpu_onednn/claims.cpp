@@ -40,6 +40,8 @@ Answer check_program(const NodeView& node, const ProgramOp& op) {
   const bool float_result = is_float(*type_of(node.result().dtype()));
   if (name == "aten.native_layer_norm" || name.find("softmax") != std::string_view::npos)
     if (!float_result) return refusal(BP_REFUSED_DTYPE, "floating point results only");
+  if (name == "aten.nextafter" && sdk::is_half(node.result().dtype()))
+    return refusal(BP_REFUSED_DTYPE, "steps of 32 and 64-bit floats only");
   if (op.kind == ProgramOp::kRow)
     for (const std::size_t d : row_dims(node))
       if (d >= std::max<std::size_t>(node.operand(0).rank(), 1))

@@ -138,3 +138,53 @@ def test_a_loss_of_operands_of_two_types_is_of_the_first(reduction: int, plugin:
     actual = compile_for(plugin, program)(value, target)
     assert actual.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(actual, expected)
+
+
+WHOLE_STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "add": lambda a: a + 1,
+    "neg": lambda a: -a,
+    "or": lambda a: a | 1,
+    "shift": lambda a: a >> 1,
+    "abs": torch.abs,
+    "clamp": lambda a: a.clamp(min=3),
+    "maximum": lambda a: torch.maximum(a, a // 2),
+    "square": lambda a: a * a,
+}
+FLOAT_READERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "half": lambda v: v * 0.5,
+    "tanh": torch.tanh,
+    "quotient": lambda v: v / 2,
+    "tensor": lambda v: v + torch.ones(1),
+    "above": lambda v: v > 0.5,
+    "double": lambda v: v.double(),
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_whole_numbers_stay_whole_beside_readers_of_floats(dtype: torch.dtype, plugin: str) -> None:
+    """What reads a number as a float leaves it to the others as it is."""
+    largest = torch.iinfo(dtype).max
+    values = torch.tensor(
+        [16777217, largest - 1, -largest, 3, 2**24 + 4, largest // 3], dtype=dtype
+    )
+
+    def program(a: torch.Tensor) -> list[torch.Tensor]:
+        out = []
+        for step in WHOLE_STEPS.values():
+            for read in FLOAT_READERS.values():
+                whole = step(a)
+                out += [read(whole), whole, whole + 1]
+        return out
+
+    def in_place(a: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return a * 0.5
+
+    got, expected = compile_for(plugin, program, "own")(values), program(values)
+    for actual, wanted in zip(got, expected, strict=True):
+        exact = {} if wanted.is_floating_point() else {"rtol": 0, "atol": 0}
+        torch.testing.assert_close(actual, wanted, **exact)
+    ours, eager = values.clone(), values.clone()
+    torch.testing.assert_close(compile_for(plugin, in_place, "own")(ours), in_place(eager))
+    assert torch.equal(ours, eager)

@@ -157,16 +157,15 @@ constexpr auto kNextafter = [](auto& p, double a, double b) {
   if (p.compute == Type::kF32)
     return static_cast<double>(std::nextafterf(static_cast<float>(a), static_cast<float>(b)));
   if (std::isnan(a) || std::isnan(b) || a == b) return std::isnan(a) ? a : b;
-  // A half's neighbour: the smallest step that survives rounding.
-  const double direction = b > a ? 1 : -1;
-  double step = a == 0 ? (p.compute == Type::kF16 ? 0x1p-24 : 0x1p-133)
-                       : std::abs(a) * (p.compute == Type::kF16 ? 0x1p-12 : 0x1p-9);
-  const double floor = p.compute == Type::kF16 ? 0x1p-24 : 0x1p-133;
-  step = std::fmax(step, floor * 0.51);
-  for (double at = a;; step *= 1.1) {
-    at = round_to(p.compute, a + direction * step);
-    if (at != a) return at;
-  }
+  const bool is_f16 = p.compute == Type::kF16;
+  const int digits = is_f16 ? 11 : 8, least = is_f16 ? -14 : -126;
+  if (std::isinf(a)) return std::copysign(is_f16 ? 65504.0 : 0x1.fep127, a);
+  // The distance to the neighbour is half as long below a power of two.
+  int exponent = a == 0 ? least : std::max(std::ilogb(a), least);
+  if (std::abs(a) == std::ldexp(1.0, exponent) && exponent > least && (b < a) == (a > 0))
+    --exponent;
+  const double step = std::ldexp(1.0, exponent - digits + 1);
+  return round_to(p.compute, b > a ? a + step : a - step);
 };
 
 constexpr Names kSelfOther = {"self", "other"};

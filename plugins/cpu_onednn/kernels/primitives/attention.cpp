@@ -116,7 +116,7 @@ class AttentionKernel : public sdk::Kernel {
       mask_.apply(mask_.present ? call.operands[3] : nullptr, b, h, query, key, scores, n);
     alignas(64) float highest[kLanes], sum[kLanes], shift[kLanes];
     maximum({highest, nullptr, {scores}, {1}, n});
-    const float now = std::max(top, highest[0]);
+    const float now = std::isnan(highest[0]) ? highest[0] : std::max(top, highest[0]);
     if (now == -std::numeric_limits<float>::infinity()) {  // all masked so far
       std::fill(scores, scores + n, 0.0F);
       return;

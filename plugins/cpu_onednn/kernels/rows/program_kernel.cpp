@@ -162,13 +162,13 @@ class StepScope : public ProgramScope {
         rounded_(sdk::rounded_values(context.graph(), context.step())) {}
 
   void define(std::uint32_t value, Register r) {
+    made_[value] = r;
     known_[{value, program_.info(r).domain, false}] = r;
   }
+  // As its node made it, whatever it was converted to for those that read it.
   Register produced(std::uint32_t value) const {
-    for (const Domain d : {Domain::kF32, Domain::kF64, Domain::kI64})
-      if (const auto found = known_.find({value, d, false}); found != known_.end())
-        return found->second;
-    return kNoRegister;
+    const auto found = made_.find(value);
+    return found == made_.end() ? kNoRegister : found->second;
   }
 
   Register read(std::uint32_t value, Domain domain) override {
@@ -201,6 +201,7 @@ class StepScope : public ProgramScope {
   RowProgram& program_;
   const RowSpace& space_;
   std::set<std::uint32_t> rounded_;
+  std::map<std::uint32_t, Register> made_;
   std::map<std::tuple<std::uint32_t, Domain, bool>, Register> known_;  // third: rounded
 };
 
