@@ -142,13 +142,14 @@ Code nvrtcCompileProgram(ProgramHandle program, int count_of_options,
       out << "EMULATED_KERNEL(" << found[i].first << ", " << (meets ? "true" : "false") << ")\n";
     }
   }
-  // Integers wrap around; products and sums are contracted where NVIDIA's compiler does.
+  // As NVIDIA's compiler: integers with a sign do not wrap around, products and sums are
+  // contracted.
   const char* contraction = contracts(options) && __builtin_cpu_supports("fma")
                                 ? "-mfma -fexpensive-optimizations -ffp-contract=fast"
                                 : "-ffp-contract=off";
   const std::string command =
-      std::string(BACKPLANE_EMULATED_COMPILER) + " -std=c++17 -nostdinc++ -O1 -w -fwrapv " +
-      contraction + " -fPIC -shared -o " + base + ".so " + base + ".cpp -lm 2>" + base + ".log";
+      std::string(BACKPLANE_EMULATED_COMPILER) + " -std=c++17 -nostdinc++ -O1 -w " + contraction +
+      " -fPIC -shared -o " + base + ".so " + base + ".cpp -lm 2>" + base + ".log";
   Code code = kCompilation;  // not std::system, which changes signal handlers
   if (FILE* compiler = ::popen(command.c_str(), "r"); compiler != nullptr)
     if (::pclose(compiler) == 0) code = kSuccess;

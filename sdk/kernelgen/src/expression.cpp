@@ -81,7 +81,12 @@ Expr Expressions::add_node(const Node& node) {
   const auto key = std::make_tuple(node.op, node.type, node.a, node.b, node.c, node.index,
                                    node.integer, std::bit_cast<std::uint64_t>(node.real));
   const auto [at, fresh] = known_.try_emplace(key, static_cast<Expr>(nodes_.size()));
-  if (fresh) nodes_.push_back(node);
+  if (fresh) {
+    const auto reads = [&](Expr e) { return e != kNoExpr && is_data(e); };
+    is_data_.push_back(node.op == Op::kLoad || node.op == Op::kValue || node.op == Op::kReduce ||
+                       reads(node.a) || reads(node.b) || reads(node.c));
+    nodes_.push_back(node);
+  }
   return at->second;
 }
 

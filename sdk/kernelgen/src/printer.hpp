@@ -74,6 +74,8 @@ class PointPrinter {
   std::string kept_value(Expr e, bool wide) const;
   void keep_value(Expr e, const std::string& value, bool wide);
   std::string text_binary(const Node& n, bool wide);
+  std::string text_whole(const std::string& a, const char* op, const std::string& b, Type type,
+                         bool wide);
   std::string text_unary(const Node& n, bool wide);
   std::string text_load(const Node& n, bool wide);
   std::string text_cast(const std::string& from, Type from_type, Type to, bool wide);

@@ -139,11 +139,25 @@ std::string PointPrinter::call_own(Op op, bool wide, const std::string& argument
   return "bp_" + std::string(own_function_name(op)) + "_" + number(width) + "(" + arguments + ")";
 }
 
+// Whole numbers of tensors wrap around. In OpenCL C and CUDA C those with a sign do not: compilers
+// take a product with itself for positive, and a sum's sign for that of its parts.
+std::string PointPrinter::text_whole(const std::string& a, const char* op, const std::string& b,
+                                     Type type, bool wide) {
+  if (dialect_ == Dialect::kC11) return "(" + a + op + b + ")";
+  const std::string to = type_name(type, wide ? lanes_ : 1);
+  if (wide) return "as_" + to + "(as_u" + to + "(" + a + ")" + op + "as_u" + to + "(" + b + "))";
+  return "(" + to + ")((u" + to + ")(" + a + ")" + op + "(u" + to + ")(" + b + "))";
+}
+
 std::string PointPrinter::text_unary(const Node& n, bool wide) {
   const std::string a = ref(n.a, wide);
+  const auto negative = [&] {
+    if (is_float(n.type) || !e_.is_data(n.a)) return "-" + a;
+    return text_whole(wide ? splat(n.type, "0") : "0", " - ", a, n.type, wide);
+  };
   switch (n.op) {
     case Op::kNeg:
-      return "-" + a;
+      return negative();
     case Op::kNot:
       return wide ? "(1 - " + a + ")" : "!" + a;
     case Op::kBitNot:
@@ -162,8 +176,8 @@ std::string PointPrinter::text_unary(const Node& n, bool wide) {
     }
     case Op::kAbs:
       if (!is_float(n.type))
-        return wide ? "convert_" + type_name(n.type, lanes_) + "(abs(" + a + "))"
-                    : "(" + a + " < 0 ? -" + a + " : " + a + ")";
+        return wide ? "select(" + a + ", " + negative() + ", " + a + " < 0)"
+                    : "(" + a + " < 0 ? " + negative() + " : " + a + ")";
       break;
     case Op::kSigmoid:
       if (n.type == Type::kF64) return "1.0 / (1.0 + exp(-" + a + "))";
@@ -183,13 +197,17 @@ std::string PointPrinter::text_binary(const Node& n, bool wide) {
   const Type of = e_.type(n.a);
   const std::string a = ref(n.a, wide), b = ref(n.b, wide);
   const auto infix = [&](const char* op) { return "(" + a + op + b + ")"; };
+  const auto wrapping = [&](const char* op) {
+    const bool wraps = !is_float(n.type) && (e_.is_data(n.a) || e_.is_data(n.b));
+    return wraps ? text_whole(a, op, b, n.type, wide) : infix(op);
+  };
   switch (n.op) {
     case Op::kAdd:
-      return infix(" + ");
+      return wrapping(" + ");
     case Op::kSub:
-      return infix(" - ");
+      return wrapping(" - ");
     case Op::kMul:
-      return infix(" * ");
+      return wrapping(" * ");
     case Op::kDiv:
     case Op::kMod: {
       const char* op = n.op == Op::kDiv ? " / " : " % ";
@@ -312,9 +330,9 @@ std::string PointPrinter::combine(Reduction how, Type type, const std::string& a
                                   const std::string& b, bool wide) {
   switch (how) {
     case Reduction::kSum:
-      return a + " + " + b;
+      return is_float(type) ? a + " + " + b : text_whole(a, " + ", b, type, wide);
     case Reduction::kProduct:
-      return a + " * " + b;
+      return is_float(type) ? a + " * " + b : text_whole(a, " * ", b, type, wide);
     default:
       break;
   }

@@ -122,6 +122,8 @@ class Expressions {
 
   const Node& node(Expr e) const { return nodes_[static_cast<std::size_t>(e)]; }
   Type type(Expr e) const { return node(e).type; }
+  // Computed from elements of tensors, not from axes and constants alone.
+  bool is_data(Expr e) const { return is_data_[static_cast<std::size_t>(e)]; }
   std::size_t size() const { return nodes_.size(); }
   Type index_type() const { return index_type_; }
   std::span<const std::int64_t> extents() const { return extents_; }
@@ -171,6 +173,7 @@ class Expressions {
   std::vector<std::int64_t> extents_;
   Type index_type_;
   std::vector<Node> nodes_;
+  std::vector<bool> is_data_;  // by node
   std::map<std::tuple<Op, Type, Expr, Expr, Expr, std::int32_t, std::int64_t, std::uint64_t>, Expr>
       known_;
 };
