@@ -8,7 +8,9 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/PyInterpreter.h>
 
+#include <sstream>
 #include <vector>
 
 #include "core/torch/bridge/new_memory.h"
@@ -23,6 +25,20 @@ struct StateRow {
 };
 
 std::string on_off(bool on) { return on ? "on" : "off"; }
+
+std::string text_of(const std::vector<const void*>& classes) {
+  std::ostringstream out;  // by address: a class may be gone
+  for (const void* one : classes) out << one << ' ';
+  return classes.empty() ? "empty" : out.str();
+}
+
+std::vector<const void*> find_function_modes() {
+  std::vector<const void*> classes;
+  for (std::int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); ++i)
+    classes.push_back(
+        Py_TYPE(at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter())));
+  return classes;
+}
 
 std::vector<StateRow> rows(const ThreadState& state) {
   return {
@@ -40,6 +56,8 @@ std::vector<StateRow> rows(const ThreadState& state) {
       {"autocast dtype of the torch device", c10::toString(state.autocast_device_dtype)},
       {"the cache of autocast", on_off(state.autocast_cache)},
       {"a mode or functorch transform", on_off(state.modes)},
+      {"the stack of TorchFunctionModes", text_of(state.function_modes)},
+      {"the number of TorchDispatchModes", std::to_string(state.dispatch_modes)},
       {"default dtype", c10::toString(state.default_dtype)},
   };
 }
@@ -63,8 +81,9 @@ ThreadState ThreadState::current() {
   state.autocast_device = at::autocast::is_autocast_enabled(at::kPrivateUse1);
   state.autocast_device_dtype = at::autocast::get_autocast_dtype(at::kPrivateUse1);
   state.autocast_cache = at::autocast::is_autocast_cache_enabled();
-  state.modes = at::impl::PythonTorchFunctionTLS::stack_len() > 0 ||
-                c10::impl::TorchDispatchModeTLS::any_modes_set() ||
+  state.function_modes = find_function_modes();
+  state.dispatch_modes = c10::impl::TorchDispatchModeTLS::stack_len();
+  state.modes = !state.function_modes.empty() || c10::impl::TorchDispatchModeTLS::any_modes_set() ||
                 c10::impl::tls_local_dispatch_key_set().included_.has(
                     c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
   state.default_dtype = c10::get_default_dtype_as_scalartype();

@@ -3,7 +3,9 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace backplane::guards {
 
@@ -15,6 +17,9 @@ struct ThreadState {
   c10::ScalarType autocast_cpu_dtype{}, autocast_accelerator_dtype{}, autocast_device_dtype{};
   bool modes =
       false;  // a TorchFunctionMode, a TorchDispatchMode or a functorch transform is active
+  // The classes of the TorchFunctionModes, the outermost first, to tell them apart.
+  std::vector<const void*> function_modes;
+  std::int64_t dispatch_modes = 0;
   c10::ScalarType default_dtype{};
 
   static ThreadState current();

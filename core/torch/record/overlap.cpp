@@ -252,8 +252,13 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
 
 SizesOfOuts::SizesOfOuts(const OperatorInfo& info, const torch::jit::Stack& stack)
     : name_(info.name) {
-  if (info.out_count == 0) return;
+  if (!info.writes || info.changes_layout) return;
   const std::vector<Operand> operands = operands_of(info, stack);
+  if (info.out_count == 0) {  // in place: PyTorch refuses what functionalization makes larger
+    for (const Operand& written : operands)
+      if (written.is_written) outs_.push_back({written.tensor, written.tensor.sizes().vec()});
+    return;
+  }
   for (const Operand& written : operands) {
     if (!written.is_written) continue;
     const bool is_read = std::ranges::any_of(operands, [&](const Operand& other) {

@@ -220,9 +220,12 @@ Moments moments(Expressions& e, Expr x, std::int64_t count) {
   const Type t = e.type(x);
   const Expr part = e.constant(t, 1.0 / static_cast<double>(count));
   const auto mean = [&](Expr of) { return e.mul(e.reduce(Reduction::kSum, of), part); };
-  const Expr center = mean(x), d = e.sub(x, center), rest = mean(d);
-  return {e.add(center, rest),
-          e.binary(Op::kMax, e.constant(t, 0), e.sub(mean(e.mul(d, d)), e.mul(rest, rest)))};
+  const Expr center = mean(x), d = e.sub(x, center), squares = mean(e.mul(d, d)),
+             none = e.constant(t, 0);
+  // Beside a small mean the distances are rounded all the same way, by more than is left of it.
+  const Expr is_large = e.binary(Op::kLt, squares, e.mul(center, center)),
+             rest = e.select(is_large, mean(d), none);
+  return {e.add(center, rest), e.binary(Op::kMax, none, e.sub(squares, e.mul(rest, rest)))};
 }
 
 }  // namespace backplane::kernelgen
