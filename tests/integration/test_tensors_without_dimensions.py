@@ -29,6 +29,7 @@ NARROW: dict[str, Binary] = {
     "where": lambda a, b: torch.where(a > 1, a, b),
     "clamp": lambda a, b: (a.clamp(min=b), a.clamp(max=b)),
     "remainder": torch.remainder,
+    "isin": torch.isin,
     "floor_divide": torch.floor_divide,
 }
 WHOLE: dict[str, Binary] = {

@@ -125,10 +125,12 @@ class Lowering {
   std::optional<at::ScalarType> narrowed_type(const Call& call, const c10::Argument& argument,
                                               ValueNumber number) const {
     const at::Tensor& meta = tape_.values[number].meta;
-    if (call.info->op->op_class != ir::OpClass::kPointwise || meta.dim() != 0) return std::nullopt;
-    if (is_number(meta)) return rounded_type(call, argument, number);
     const std::string& name = call.info->name;
-    if (!call.info->is_pointwise || name.starts_with("aten.masked_fill") ||
+    const bool is_member = name.starts_with("aten.isin");
+    if (meta.dim() != 0 || (call.info->op->op_class != ir::OpClass::kPointwise && !is_member))
+      return std::nullopt;
+    if (is_number(meta)) return rounded_type(call, argument, number);
+    if ((!call.info->is_pointwise && !is_member) || name.starts_with("aten.masked_fill") ||
         name.starts_with("aten.fill") || name.starts_with("aten.copy"))
       return std::nullopt;
     const at::ScalarType common = common_type(call);
