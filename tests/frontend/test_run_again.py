@@ -60,15 +60,15 @@ class Way:
 
 
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
-    "star": lambda a, b: by_star(a, b),
+    "star": by_star,
     "name": lambda a, b: by_name(a, b=b),
     "names": lambda a, b: by_names(a, b=b, c=a),
     "all": lambda a, b: by_all(a, a, b=b, c=a),
     "cells": lambda a, b: by_cells(a, b, scale=3.0),
     "method": lambda a, b: Way().method(a, b, scale=2.0),
-    "static": lambda a, b: Way.alone(a, b),
-    "class": lambda a, b: Way.of_class(a, b),
-    "lambda": lambda a, b: (lambda *ids, scale=2.0: found(*ids) * scale)(a, b),
+    "static": Way.alone,
+    "class": Way.of_class,
+    "lambda": lambda *ids, scale=2.0: found(*ids) * scale,
 }
 
 
