@@ -54,6 +54,7 @@ def compile_frame(
             f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
         )
     _mend_powers(graph_module)
+    _mend_one_hot(graph_module)
     if _makes_nested_tensors(graph_module):
         # Their sizes would be symbols of TorchDynamo's that come from nowhere.
         account.note_eager("frame's", _C.StatusError("unsupported", "it makes nested tensors"))
@@ -134,6 +135,36 @@ def _mend_powers(graph_module: Any) -> None:
         graph_module.recompile()
 
 
+def _mend_one_hot(graph_module: Any) -> None:
+    """PyTorch's asks for the least and the greatest class, which a recording cannot."""
+    for module in graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        calls = module.graph.find_nodes(op="call_function", target=torch.nn.functional.one_hot)
+        for node in calls:
+            node.target = _one_hot
+        if calls:
+            module.recompile()
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """As PyTorch's, with its errors, where nothing has to be asked."""
+    if tensor.dtype != torch.int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    if tensor.numel() == 0 and num_classes <= 0:
+        raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    # PyTorch asks the CPU alone, and torch.vmap knows no assertions.
+    is_asked = tensor.device.type == "cpu" and tensor.numel() > 0
+    if num_classes == -1 or not is_asked or torch._C._functorch.maybe_current_level() is not None:
+        return torch.nn.functional.one_hot(tensor, num_classes)
+    torch._assert_async(tensor.min() >= 0, "Class values must be non-negative.")
+    torch._assert_async(
+        tensor.max() < num_classes, "Class values must be smaller than num_classes."
+    )
+    classes = torch.arange(max(num_classes, 0), device=tensor.device)
+    return (tensor.unsqueeze(-1) == classes).to(torch.int64).contiguous()
+
+
 def _makes_nested_tensors(graph_module: Any) -> bool:
     return any(
         isinstance(value, torch.Tensor) and value.is_nested
@@ -184,8 +215,12 @@ def _switches_inference_mode(graph_module: Any) -> bool:
 def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list[Any]) -> Any:
     from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
-    if reason := written_views.find_uneven_write(graph_module, example_inputs):
-        raise _C.StatusError("eager only", reason)
+    seen = written_views.run_without_memory(graph_module, example_inputs)
+    if seen.uneven_write:
+        raise _C.StatusError("eager only", seen.uneven_write)
+    if seen.error and seen.error == account.aot_reason:
+        # The program's own: AOTAutograd may have another one, or none.
+        raise _C.StatusError("eager only", seen.error)
 
     writes = False
 
@@ -197,6 +232,10 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
                 writes = any(info.mutates_data for info in made.input_info)
             if reason := written_views.find_shared_tangent(made.traced_tangents if made else []):
                 raise _C.StatusError("eager only", reason)
+            if role != "backward":
+                effects = written_views.find_effects(traced)
+                if reason := written_views.find_lost_effect(seen, effects):
+                    raise _C.StatusError("eager only", reason)
             if role == "forward" and made is not None and writes:
                 written_views.save_content_before_write(traced, made)
             static = made.static_input_indices if made else []  # weights and buffers

@@ -1,10 +1,10 @@
-"""Writes that AOTAutograd gets wrong: through a view that shows an element of its base twice, or
-whose windows leave some out, gradients of results that are such views, and what a backward reads of
-an input that is written behind the forward."""
+"""What AOTAutograd gets wrong: writes through a view that shows an element of its base twice, or
+whose windows leave some out, gradients of results that are such views, what a backward reads of an
+input that is written behind the forward, draws and assertions that nobody reads."""
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 from typing import Any
 
 import torch
@@ -18,12 +18,40 @@ from torch.utils.weak import WeakTensorKeyDictionary
 UNEVEN = (torch.ops.aten.expand.default, torch.ops.aten.unfold.default)
 
 
+@dataclasses.dataclass
+class Effects:
+    """What operators do beside their results, by their names: ``draws`` in their order."""
+
+    draws: list[str] = dataclasses.field(default_factory=list)
+    assertions: int = 0
+
+    def add(self, func: torch._ops.OpOverload) -> None:
+        name = func.overloadpacket.__name__
+        if name == "_assert_async":
+            self.assertions += 1
+        elif torch.Tag.nondeterministic_seeded in func.tags:
+            name = name.removesuffix("_").removesuffix("_functional")
+            # The one becomes the other where AOTAutograd traces.
+            self.draws.append("bernoulli" if name == "native_dropout" else name)
+
+
+@dataclasses.dataclass
+class Seen:
+    """Of a frame that ran without memory. ``effects``: None where it did not come to its end, for
+    ``error``."""
+
+    uneven_write: str = ""
+    effects: Effects | None = None
+    error: str = ""
+
+
 class _Watch(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
         self.found = ""
+        self.effects = Effects()
         self.uneven = WeakTensorKeyDictionary()  # views without an inverse
 
     def is_uneven(self, tensor: torch.Tensor) -> bool:
@@ -36,6 +64,7 @@ class _Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
             return result
+        self.effects.add(func)
         for position, argument in enumerate(func._schema.arguments):
             if argument.alias_info is None:
                 continue
@@ -80,22 +109,54 @@ class _OnFreshTensors(torch.fx.Interpreter):
         return self.attributes[target]
 
 
-def find_uneven_write(graph_module: Any, examples: list[Any]) -> str:
-    """Why AOTAutograd is not to trace the graph of a frame; empty where nothing is found.
+def run_without_memory(graph_module: Any, examples: list[Any]) -> Seen:
+    """What the graph of a frame does, before AOTAutograd is to trace it.
 
-    Runs it on tensors without memory. A graph that does not run so says nothing, nor one of
-    forward-mode AD: a run that ends early would leave its level behind.
+    A graph that does not run without memory says little, and one of forward-mode AD nothing: a run
+    that ends early would leave its level behind.
     """
     names = [getattr(node.target, "__name__", "") for node in graph_module.graph.nodes]
     if "_enter_dual_level" in names:
-        return ""
-    watch = _Watch()
+        return Seen()
+    watch, seen = _Watch(), Seen()
     mode = detect_fake_mode(examples) or FakeTensorMode(allow_non_fake_inputs=True)
-    with contextlib.suppress(Exception), mode:
-        inputs = [_fresh(example) for example in examples]
-        with torch.no_grad(), watch:
-            _OnFreshTensors(graph_module).run(*inputs)
-    return watch.found
+    try:
+        with mode:
+            inputs = [_fresh(example) for example in examples]
+            with torch.no_grad(), watch:
+                _OnFreshTensors(graph_module).run(*inputs)
+        seen.effects = watch.effects
+    except Exception as error:
+        seen.error = f"{type(error).__name__}: {error}".splitlines()[0]
+    seen.uneven_write = watch.found
+    return seen
+
+
+def find_effects(traced: Any) -> Effects:
+    """Those of a graph that AOTAutograd made."""
+    effects = Effects()
+    for node in traced.graph.nodes:
+        # A draw of a checkpoint is handed to an operator that keeps the generator's state.
+        for operator in (node.target, *node.args[:1]):
+            if isinstance(operator, torch._ops.OpOverload):
+                effects.add(operator)
+    return effects
+
+
+def find_lost_effect(seen: Seen, traced: Effects) -> str:
+    """Why AOTAutograd's forward is not to run for a frame; empty where it does what the frame does.
+    It drops draws and assertions that nobody reads, and draws where the frame need not."""
+    if seen.effects is None:
+        return ""
+    if seen.effects.draws != traced.draws:
+        return f"it draws {_text(seen.effects.draws)}, and AOTAutograd {_text(traced.draws)}"
+    if seen.effects.assertions > traced.assertions:
+        return "AOTAutograd drops an assertion"
+    return ""
+
+
+def _text(draws: list[str]) -> str:
+    return ", ".join(draws) or "nothing"
 
 
 def find_shared_tangent(tangents: list[Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_backplane
 from compiling import DOORS, compile_for
 from torch import nn
 
@@ -217,3 +218,67 @@ def test_powers_of_a_negative_number(plugin: str) -> None:
     compiled, x = compile_for(plugin, lambda x, k: k**x), torch.tensor([0.5, 2.0, 3.0])
     for k in (2.5, 3.5, -2.0, -3, -2.0):
         torch.testing.assert_close(compiled(x, k), k**x, equal_nan=True)
+
+
+CLASSES: dict[str, tuple[torch.Tensor, int]] = {
+    "of a transposed matrix": (torch.arange(6).view(2, 3).t(), 6),
+    "channels last": (
+        (torch.arange(120) % 5).view(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        5,
+    ),
+    "of an expanded vector": (torch.tensor([1]).expand(3, 2), 2),
+    "of a number": (torch.tensor(2), 3),
+    "of nothing": (torch.zeros(0, 3, dtype=torch.long), 4),
+    "below zero": (torch.tensor([-1, 9]), 3),
+    "too large": (torch.tensor([3]), 3),
+    "no classes": (torch.tensor([0]), 0),
+    "no classes of nothing": (torch.zeros(0, dtype=torch.long), 0),
+    "of short integers": (torch.tensor([0], dtype=torch.int32), 3),
+}
+
+
+def outcome(call: Callable[[], torch.Tensor]) -> tuple[Any, ...]:
+    try:
+        result = call()
+    except Exception as error:
+        return type(error), str(error)
+    return result.tolist(), result.dtype, result.stride()
+
+
+@pytest.mark.parametrize("recorder", [True, False])
+@pytest.mark.parametrize("name", CLASSES)
+def test_one_hot_of_a_given_number_of_classes(name: str, recorder: bool) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("cpu_onednn", F.one_hot, options={"recorder": recorder})
+    for _ in range(2):
+        assert outcome(lambda: compiled(*CLASSES[name])) == outcome(
+            lambda: F.one_hot(*CLASSES[name])
+        )
+
+
+def test_one_hot_is_recorded_with_what_stands_beside_it() -> None:
+    def program(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        if x.dim():
+            torch.rand(2)  # moves the generator
+        torch._assert_async(x.sum() > 0)
+        sure = F.scaled_dot_product_attention(x, x, x, dropout_p=1.0)  # draws nothing
+        return F.one_hot(i, 3).sum() + sure
+
+    torch._dynamo.reset()
+    torch_backplane.reset()
+    compiled, drawn = compile_for("cpu_onednn", program), []
+    for function in (compiled, program):
+        torch.manual_seed(0)
+        function(torch.ones(1, 2, 2), torch.tensor([1]))
+        drawn.append(torch.rand(2))
+        with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value"):
+            function(-torch.ones(1, 2, 2), torch.tensor([1]))
+    assert torch.equal(*drawn)
+    stats = torch_backplane.stats()
+    assert stats["aot_graphs"] == stats["eager_graphs"] == 0
+
+
+def test_one_hot_within_vmap() -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("cpu_onednn", torch.vmap(lambda i: F.one_hot(i, 3)))
+    assert compiled(torch.tensor([2, 0])).tolist() == [[0, 0, 1], [1, 0, 0]]

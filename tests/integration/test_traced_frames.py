@@ -257,3 +257,64 @@ def test_sizes_that_nothing_is_known_of() -> None:
         torch._dynamo.reset()
         compiled = torch.compile(lambda x: x * x, backend="plugin:reference")
         assert [compiled(torch.randn(n)).shape[0] for n in (0, 1, 2)] == [0, 1, 2]
+
+
+def drops_a_draw(x: torch.Tensor) -> torch.Tensor:
+    torch.rand(2)
+    return x.sin()
+
+
+def drops_a_dropout(x: torch.Tensor) -> torch.Tensor:
+    nn.functional.dropout(x)
+    return x.sin()
+
+
+def keeps_nothing(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.dropout(x, 1.0)  # draws nothing
+
+
+def asserts(x: torch.Tensor) -> torch.Tensor:
+    torch._assert_async(x.sum() > 0)
+    return x.sin()
+
+
+@pytest.mark.parametrize("needs_gradients", [False, True])
+@pytest.mark.parametrize("program", [drops_a_draw, drops_a_dropout, keeps_nothing, asserts])
+def test_effects_that_tracing_would_lose(program: Any, needs_gradients: bool) -> None:
+    compiled, drawn = compile_traced(program, "plugin:cpu_onednn"), []
+    for function in (compiled, program):
+        torch.manual_seed(0)
+        x = torch.ones(3, requires_grad=needs_gradients)
+        function(x)
+        drawn.append(torch.rand(2))
+        if program is asserts:
+            with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value"):
+                function(-x)
+    assert torch.equal(*drawn)
+    assert torch_backplane.stats()["eager_graphs"] == 1
+
+
+@pytest.mark.parametrize("needs_gradients", [False, True])
+def test_draws_that_tracing_keeps_stay_compiled(needs_gradients: bool) -> None:
+    layers = nn.Sequential(nn.Dropout(0.3), nn.RReLU(), nn.AlphaDropout(), nn.Linear(4, 4))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        noise = torch.empty(4).normal_() + torch.randn(4) + torch.rand_like(x)
+        return layers(x + noise)[torch.randperm(3)]
+
+    compiled, drawn = compile_traced(program, "plugin:cpu_onednn"), []
+    for function in (compiled, program):
+        torch.manual_seed(0)
+        drawn.append((function(torch.ones(3, 4, requires_grad=needs_gradients)), torch.rand(2)))
+    torch.testing.assert_close(*drawn)
+    assert torch_backplane.stats()["eager_graphs"] == 0
+
+
+def test_an_error_of_the_program_is_its_own_where_tracing_has_another() -> None:
+    def program(q: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=1.5)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="plugin:cpu_onednn", options={"report": False})
+    with pytest.raises(RuntimeError, match="dropout probability has to be between 0 and 1"):
+        compiled(torch.ones(1, 2, 2))
