@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch_backplane import _C, higher_order, written_views
 from torch_backplane.account import FrameAccount, setup_logging
 from torch_backplane.errors import BackplaneError
-from torch_backplane.frames import RecordedFrame, TracedFrame, TracedGraph
+from torch_backplane.frames import RecordedFrame, TracedFrame, TracedGraph, shared_memory
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import find_plugin
 
@@ -222,6 +222,8 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
         # The program's own: AOTAutograd may have another one, or none.
         raise _C.StatusError("eager only", seen.error)
 
+    groups = [{who[0] for who in group} for group in shared_memory(example_inputs)]
+    shared_result = written_views.find_shared_result(seen, groups)
     writes = False
 
     def compile_as(role: str) -> Callable[..., Any]:
@@ -230,6 +232,8 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
             made = _metadata() if role != "backward" else None
             if made is not None:
                 writes = any(info.mutates_data for info in made.input_info)
+            if writes and shared_result:
+                raise _C.StatusError("eager only", shared_result)
             if reason := written_views.find_shared_tangent(made.traced_tangents if made else []):
                 raise _C.StatusError("eager only", reason)
             if role != "backward":

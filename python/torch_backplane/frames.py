@@ -17,6 +17,8 @@ from torch_backplane.account import OUT_OF_MEMORY, STATE, raise_error, runs_agai
 from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch_backplane.account import FrameAccount
 
 # Of one graph; what differs further runs with PyTorch.
@@ -271,7 +273,7 @@ class TracedFrame:
                 reason = _C.StatusError("unsupported", f"an argument is {what}")
                 return self.account.call_eagerly(self.graph_module, arguments, reason)
         if self.writes:
-            shared = _shared_memory(arguments)
+            shared = shared_memory(arguments)
             if self.shared is None:
                 self.shared = shared
             elif shared != self.shared:
@@ -299,7 +301,7 @@ class _Refused:
         raise self.refusal
 
 
-def _shared_memory(arguments: tuple[Any, ...]) -> list[Any]:
+def shared_memory(arguments: Sequence[Any]) -> list[Any]:
     """The arguments that lie in one storage with another: which, with whom, and where in it."""
     by_storage: dict[int, list[int]] = {}
     for i, argument in enumerate(arguments):

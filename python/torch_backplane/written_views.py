@@ -37,11 +37,14 @@ class Effects:
 
 @dataclasses.dataclass
 class Seen:
-    """Of a frame that ran without memory. ``effects``: None where it did not come to its end, for
+    """Of a frame that ran without memory: ``shown`` are the arguments whose memory results show,
+    ``written`` those that it writes. They and ``effects`` are None where it did not come to its end, for
     ``error``."""
 
     uneven_write: str = ""
     effects: Effects | None = None
+    shown: set[int] | None = None
+    written: set[int] | None = None
     error: str = ""
 
 
@@ -52,6 +55,7 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.found = ""
         self.effects = Effects()
+        self.written: set[int | None] = set()  # memories
         self.uneven = WeakTensorKeyDictionary()  # views without an inverse
 
     def is_uneven(self, tensor: torch.Tensor) -> bool:
@@ -72,6 +76,7 @@ class _Watch(TorchDispatchMode):
             given = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
             is_uneven = any(map(self.is_uneven, given))
             if argument.alias_info.is_write:
+                self.written.update({*map(_memory_of, given)} - {None})
                 if is_uneven and not self.found:
                     self.found = f"{func} writes through a view that shows an element twice or leaves some out"
             elif is_uneven or func in UNEVEN:
@@ -124,12 +129,20 @@ def run_without_memory(graph_module: Any, examples: list[Any]) -> Seen:
         with mode:
             inputs = [_fresh(example) for example in examples]
             with torch.no_grad(), watch:
-                _OnFreshTensors(graph_module).run(*inputs)
+                results = _OnFreshTensors(graph_module).run(*inputs)
         seen.effects = watch.effects
+        shown = {*map(_memory_of, pytree.tree_leaves(results))} - {None}
+        seen.shown = {i for i, value in enumerate(inputs) if _memory_of(value) in shown}
+        seen.written = {i for i, value in enumerate(inputs) if _memory_of(value) in watch.written}
     except Exception as error:
         seen.error = f"{type(error).__name__}: {error}".splitlines()[0]
     seen.uneven_write = watch.found
     return seen
+
+
+def _memory_of(value: Any) -> int | None:
+    is_strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage()._cdata if is_strided else None
 
 
 def find_effects(traced: Any) -> Effects:
@@ -152,6 +165,19 @@ def find_lost_effect(seen: Seen, traced: Effects) -> str:
         return f"it draws {_text(seen.effects.draws)}, and AOTAutograd {_text(traced.draws)}"
     if seen.effects.assertions > traced.assertions:
         return "AOTAutograd drops an assertion"
+    return ""
+
+
+def find_shared_result(seen: Seen, groups: list[set[int]]) -> str:
+    """Why AOTAutograd is not to run a frame of which these arguments share memory with each other. It
+    makes a result that shows a written one anew, as a view of what all of them are views of, and takes
+    a wrong one."""
+    for group in groups:
+        if any(found is not None and not group & found for found in (seen.shown, seen.written)):
+            continue
+        return (
+            "a result shows an argument that shares memory with others, and one of them is written"
+        )
     return ""
 
 

@@ -318,3 +318,54 @@ def test_an_error_of_the_program_is_its_own_where_tracing_has_another() -> None:
     compiled = torch.compile(program, backend="plugin:cpu_onednn", options={"report": False})
     with pytest.raises(RuntimeError, match="dropout probability has to be between 0 and 1"):
         compiled(torch.ones(1, 2, 2))
+
+
+def shows_a_part(kv: torch.Tensor, k: torch.Tensor, x: torch.Tensor) -> Any:
+    k[0] = x
+    return kv.sum(), k[:1]
+
+
+def shows_another_part(kv: torch.Tensor, k: torch.Tensor, x: torch.Tensor) -> Any:
+    kv[0, 0] = x
+    return kv.sum(), k[1:]
+
+
+def shows_what_is_written(kv: torch.Tensor, k: torch.Tensor, x: torch.Tensor) -> Any:
+    kv.add_(x)
+    return k.mT, kv[1, 2]
+
+
+def shows_its_own_argument(kv: torch.Tensor, k: torch.Tensor, x: torch.Tensor) -> Any:
+    k.add_(x)
+    return kv.sum(), x[:1]
+
+
+@pytest.mark.parametrize("recorder", [True, False])
+@pytest.mark.parametrize(
+    ("program", "is_traced"),
+    [
+        (shows_a_part, False),
+        (shows_another_part, False),
+        (shows_what_is_written, False),
+        (shows_its_own_argument, True),
+    ],
+)
+def test_views_of_a_cache_beside_those_of_its_layers(
+    program: Any, is_traced: bool, recorder: bool
+) -> None:
+    """AOTAutograd raised an error of its own, or gave another view, behind the write."""
+    torch._dynamo.reset()
+    torch_backplane.reset()
+    options = {"recorder": recorder, "report": False}
+    compiled = torch.compile(program, backend="plugin:cpu_onednn", options=options)
+    for _ in range(2):
+        seen = []
+        for function in (compiled, program):
+            kv, x = torch.zeros(2, 3, 4), torch.ones(4)
+            results = function(kv, kv[0], x)
+            offsets = [(r.stride(), r.storage_offset(), r._base is not None) for r in results]
+            for result in results[1:]:
+                result.mul_(2)  # shows in the argument
+            seen.append((results, offsets, kv, x))
+        torch.testing.assert_close(*seen)
+    assert torch_backplane.stats()["eager_graphs"] == (not is_traced)
