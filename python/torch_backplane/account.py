@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+import torch
 import torch_backplane_names
 
 from torch_backplane import _C
@@ -185,7 +186,7 @@ class FrameAccount:
         """
         kind, message = error.args
         raised = kind == "program error"
-        results = graph_module.forward(*arguments) if raised else None
+        results = run_eagerly(graph_module, *arguments) if raised else None
         if self.options.strict or kind == OUT_OF_MEMORY:
             raise_error(_code_of(kind), error)
         with STATE.lock:
@@ -201,7 +202,7 @@ class FrameAccount:
         }
         for listener in list(STATE.listeners):
             listener(report)
-        return results if raised else graph_module.forward(*arguments)
+        return results if raised else run_eagerly(graph_module, *arguments)
 
     def _record(self, function: Any, report: dict[str, Any]) -> None:
         with STATE.lock:
@@ -215,6 +216,19 @@ class FrameAccount:
             listener(report)
         if self.options.report:
             log.info("%s", coverage_line(report))
+
+
+def run_eagerly(graph_module: Any, *arguments: Any) -> Any:
+    """Runs the graph of a frame with PyTorch."""
+    if hasattr(graph_module, "real_recompile"):
+        graph_module.real_recompile()  # else the first call prints what it raises
+    grad = torch.is_grad_enabled()
+    try:
+        return graph_module.forward(*arguments)
+    except BaseException:
+        # The program's `with torch.no_grad()` are two calls in the graph.
+        torch._C._set_grad_enabled(grad)
+        raise
 
 
 def _code_of(kind: str) -> str:

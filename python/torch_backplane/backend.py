@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +13,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from torch_backplane import _C, higher_order, written_views
-from torch_backplane.account import FrameAccount, setup_logging
+from torch_backplane.account import FrameAccount, run_eagerly, setup_logging
 from torch_backplane.errors import BackplaneError
-from torch_backplane.frames import RecordedFrame, TracedFrame, TracedGraph, shared_memory
+from torch_backplane.frames import (
+    RecordedFrame,
+    TracedFrame,
+    TracedGraph,
+    make_eager,
+    shared_memory,
+)
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import find_plugin
 
@@ -47,7 +54,7 @@ def compile_frame(
     if info["is_of_parent"]:
         reason = f"{plugin} was loaded before fork(), and its devices are its parent's"
         account.note_eager("frame's", _C.StatusError("unsupported", reason))
-        return graph_module.forward
+        return functools.partial(run_eagerly, graph_module)
     if not 0 <= parsed.device < len(info["devices"]):
         raise BackplaneError(
             "BP-0104",
@@ -58,7 +65,7 @@ def compile_frame(
     if _makes_nested_tensors(graph_module):
         # Their sizes would be symbols of TorchDynamo's that come from nowhere.
         account.note_eager("frame's", _C.StatusError("unsupported", "it makes nested tensors"))
-        return graph_module.forward
+        return functools.partial(run_eagerly, graph_module)
     parts = higher_order.compile_parts(
         graph_module,
         example_inputs,
@@ -76,11 +83,11 @@ def compile_frame(
         except _C.StatusError as error:
             if error.args[0] == "eager only":  # AOTAutograd would give wrong numbers
                 account.note_eager("frame's", error)
-                return graph_module.forward
+                return functools.partial(run_eagerly, graph_module)
             if _switches_inference_mode(graph_module):
                 # Tracing that fails within would leave this thread in the mode.
                 account.note_eager("frame's", error)
-                return graph_module.forward
+                return functools.partial(run_eagerly, graph_module)
             account.aot_reason = error.args[1]
     try:
         with _transforms_as_they_were():
@@ -90,11 +97,11 @@ def compile_frame(
         raise
     except _C.StatusError as error:
         account.note_eager("frame's", error)
-        return graph_module.forward
+        return functools.partial(run_eagerly, graph_module)
     except Exception as error:  # of PyTorch's tracing: sizes that depend on data, a program's error
         text = f"AOTAutograd does not take it: {type(error).__name__}: {error}".splitlines()[0]
         account.note_eager("frame's", _C.StatusError("unsupported", text))
-        return graph_module.forward
+        return functools.partial(run_eagerly, graph_module)
 
 
 @contextlib.contextmanager
@@ -213,7 +220,7 @@ def _switches_inference_mode(graph_module: Any) -> bool:
 
 
 def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list[Any]) -> Any:
-    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+    from torch._functorch.aot_autograd import aot_module_simplified
 
     seen = written_views.run_without_memory(graph_module, example_inputs)
     if seen.uneven_write:
@@ -225,10 +232,11 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     groups = [{who[0] for who in group} for group in shared_memory(example_inputs)]
     shared_result = written_views.find_shared_result(seen, groups)
     writes = False
+    draws = False
 
     def compile_as(role: str) -> Callable[..., Any]:
         def compile(traced: Any, _inputs: list[Any]) -> Any:
-            nonlocal writes
+            nonlocal writes, draws
             made = _metadata() if role != "backward" else None
             if made is not None:
                 writes = any(info.mutates_data for info in made.input_info)
@@ -238,6 +246,7 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
                 raise _C.StatusError("eager only", reason)
             if role != "backward":
                 effects = written_views.find_effects(traced)
+                draws = bool(effects.draws)
                 if reason := written_views.find_lost_effect(seen, effects):
                     raise _C.StatusError("eager only", reason)
             if role == "forward" and made is not None and writes:
@@ -249,7 +258,7 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
                 if error.args[0] == "eager only":
                     raise
                 account.note_eager(role, error)
-                return make_boxed_func(traced.forward)
+                return make_eager(traced, role)
 
         return compile
 
@@ -265,7 +274,7 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     )
     if account.aot_reason:
         account.note_aot()
-    return TracedFrame(account, graph_module, compiled, writes=writes)
+    return TracedFrame(account, graph_module, compiled, writes=writes, draws=draws)
 
 
 def _partition(joint: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:

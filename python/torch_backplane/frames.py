@@ -4,6 +4,7 @@ their structure is new, else only run."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from torch_backplane.account import OUT_OF_MEMORY, STATE, raise_error, runs_agai
 from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch_backplane.account import FrameAccount
 
@@ -47,6 +48,7 @@ class Recording:
         self.graph_module = graph_module
         self.stages: list[Any] = []
         self.counts: dict[str, int] = {}
+        self.draws = False  # random numbers
         self.role = ""  # of all that is compiled; empty: as the recorder says
         placeholders = graph_module.graph.find_nodes(op="placeholder")
         self.function = _C.RecordedGraph(
@@ -75,6 +77,7 @@ class Recording:
             self._count()
         for role, function, cut, saved_bytes, recompute_seconds in stages:
             self.stages.append(function)
+            self.draws = self.draws or _draws(function.report())
             try:
                 self.account.accept(
                     function,
@@ -135,6 +138,7 @@ class RecordedFrame(Recording):
                 raise
 
     def __call__(self, *arguments: Any) -> Any:
+        drawn = torch.default_generator.get_state() if self.draws else None
         try:
             if self.mode is None:
                 results = self.function(*arguments)
@@ -146,7 +150,13 @@ class RecordedFrame(Recording):
                 # Nothing was changed yet, and PyTorch says better what is wrong with the data.
                 return self.account.call_eagerly(self.graph_module, arguments, error)
             raise_error("BP-0108", error)
-        return self._call_new(arguments) if results is None else results
+        except Exception as error:
+            if not _is_of_an_operator(error):
+                raise
+            refusal = _raised(error)
+        else:
+            return self._call_new(arguments) if results is None else results
+        return _run_again(self.account, self.graph_module, arguments, refusal, drawn)
 
     def _in_mode(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.mode is None else self.mode()
@@ -158,6 +168,51 @@ class RecordedFrame(Recording):
         except _C.StatusError as error:
             return self.account.call_eagerly(self.graph_module, arguments, error)
         return self(*arguments)
+
+
+class _OperatorError(Exception):
+    """Around what an operator of PyTorch raised within a graph that AOTAutograd made."""
+
+
+def _is_of_an_operator(error: BaseException) -> bool:
+    """Whether a graph's call failed before it wrote to arguments. What Python raises below it may be a
+    hook of saved tensors, which comes behind that."""
+    if isinstance(error, (BackplaneError, torch.OutOfMemoryError)):
+        return False
+    trace = error.__traceback__
+    has_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return not has_hooks or trace is None or trace.tb_next is None
+
+
+def _raised(error: BaseException) -> _C.StatusError:
+    return _C.StatusError("program error", f"PyTorch raised an error: {error}")
+
+
+def _run_again(
+    account: FrameAccount, graph_module: Any, arguments: tuple[Any, ...], refusal: Any, drawn: Any
+) -> Any:
+    """PyTorch raises once more, where the program stands then: with what it changed before."""
+    if drawn is not None:
+        torch.default_generator.set_state(drawn)
+    return account.call_eagerly(graph_module, arguments, refusal)
+
+
+def _draws(report: dict[str, Any]) -> bool:
+    names = {node["op"] for node in report["fallback"]}
+    names.update(name for part in report["partitions"] for name, _ in part["operators"])
+    return any(map(_is_draw, names))
+
+
+@functools.cache
+def _is_draw(name: str) -> bool:
+    """Of an operator by its name in a graph: ``aten.bernoulli.p``, ``aten.rand``."""
+    try:
+        found = operator.attrgetter(name)(torch.ops)
+    except AttributeError:
+        return False
+    if isinstance(found, torch._ops.OpOverloadPacket):
+        found = getattr(found, "default", None)
+    return found is not None and torch.Tag.nondeterministic_seeded in found.tags
 
 
 def _with_hints(example: Any) -> Any:
@@ -227,6 +282,10 @@ class TracedGraph(Recording):
                 results = self._call_new(given)
         except _C.StatusError as error:
             raise_error("BP-0108", error)
+        except Exception as error:
+            if self.role == "backward" or not _is_of_an_operator(error):
+                raise
+            raise _OperatorError(_raised(error)) from error
         return list(results)
 
     def _call_new(self, arguments: tuple[Any, ...]) -> Any:
@@ -247,6 +306,23 @@ class TracedGraph(Recording):
 torch._dynamo.decorators.skip_code(TracedGraph.__call__.__code__)
 
 
+def make_eager(graph_module: Any, role: str) -> Callable[[list[Any]], Any]:
+    """A graph that AOTAutograd made, run by PyTorch."""
+
+    def call(arguments: list[Any]) -> Any:
+        given = tuple(arguments)
+        arguments.clear()
+        try:
+            return graph_module.forward(*given)
+        except Exception as error:
+            if role == "backward":
+                raise
+            raise _OperatorError(_raised(error)) from error
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
 class TracedFrame:
     """A captured frame that AOTAutograd traces. Its functions lose the tangents of forward-mode AD
     and read the memory of every tensor: a call that brings dual tensors or tensors without memory
@@ -254,9 +330,10 @@ class TracedFrame:
     first call did, where the frame writes to some: what each write shows in others is traced."""
 
     def __init__(
-        self, account: FrameAccount, graph_module: Any, compiled: Any, *, writes: bool
+        self, account: FrameAccount, graph_module: Any, compiled: Any, *, writes: bool, draws: bool
     ) -> None:
         self.account = account
+        self.draws = draws
         self.graph_module = graph_module
         self.compiled = compiled
         self.writes = writes
@@ -280,15 +357,18 @@ class TracedFrame:
                 what = "arguments share memory in another way than when the frame was traced"
                 reason = _C.StatusError("unsupported", what)
                 return self.account.call_eagerly(self.graph_module, arguments, reason)
+        drawn = torch.default_generator.get_state() if self.draws else None
         try:
             return self.compiled(*arguments)
+        except _OperatorError as error:
+            refusal = error.args[0]
         except (BackplaneDataError, BackplaneDeviceLostError) as error:
             if self.account.options.strict:
                 raise
             is_data = isinstance(error, BackplaneDataError)
             kind = "invalid argument" if is_data else "device lost"
             refusal = _C.StatusError(kind, str(error))
-            return self.account.call_eagerly(self.graph_module, arguments, refusal)
+        return _run_again(self.account, self.graph_module, arguments, refusal, drawn)
 
 
 class _Refused:

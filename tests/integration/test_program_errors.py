@@ -206,3 +206,71 @@ def test_numbers_that_an_operator_refuses(name: str, plugin: str) -> None:
             continue
         torch.manual_seed(0)
         torch.testing.assert_close(compiled(x), expected)
+
+
+OUTSIDE = torch.tensor([0, 7])
+RAISES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "multinomial": lambda cache, x: torch.multinomial(x, 1),
+    "cholesky": lambda cache, x: torch.linalg.cholesky(torch.diag(x)),
+    "integers divided by zero": lambda cache, x: x.long() // (x.long() + 1),
+    "bernoulli": lambda cache, x: torch.bernoulli(x),
+    "poisson": lambda cache, x: torch.poisson(x),
+    "take": lambda cache, x: cache.take(x.long() * 100),
+    "an assertion": lambda cache, x: torch._assert_async(x.sum() > 0),
+    "index_fill_, in part": lambda cache, x: cache.index_fill_(0, OUTSIDE, 3.0),
+}
+
+
+def recorded(cache: torch.Tensor, x: torch.Tensor, raises: Callable[..., Any]) -> Any:
+    noise = torch.rand(2)
+    cache.add_(noise)
+    result = raises(cache, x)
+    cache.mul_(3)
+    return result, noise
+
+
+def without_gradients(cache: torch.Tensor, x: torch.Tensor, raises: Callable[..., Any]) -> Any:
+    cache.add_(1)
+    with torch.no_grad():
+        result = raises(cache, x)
+    return result, torch.rand(2)
+
+
+@pytest.mark.parametrize("recorder", [True, False])
+@pytest.mark.parametrize("program", [recorded, without_gradients])
+@pytest.mark.parametrize("name", RAISES)
+def test_what_a_program_did_before_an_error_stays(
+    name: str, program: Callable[..., Any], recorder: bool
+) -> None:
+    torch._dynamo.reset()
+    options = {"recorder": recorder, "report": False}
+    compiled = torch.compile(program, backend="plugin:cpu_onednn", options=options)
+    seen: list[Any] = []
+    for function in (compiled, program, compiled, program):
+        cache = torch.zeros(2)
+        torch.manual_seed(0)
+        with pytest.raises((RuntimeError, IndexError)) as raised:
+            function(cache, -torch.ones(2), RAISES[name])
+        error = type(raised.value), str(raised.value)
+        seen.append((error, cache.tolist(), torch.rand(2).tolist(), torch.is_grad_enabled()))
+        torch.set_grad_enabled(True)
+    assert seen[0] == seen[1] and seen[2] == seen[3]
+
+
+def test_a_hook_of_saved_tensors_that_raises_is_called_once() -> None:
+    """It comes behind the writes of the graph."""
+
+    def program(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        cache.add_(1)
+        return x.sin().exp()
+
+    def refuse(saved: torch.Tensor) -> torch.Tensor:
+        raise ValueError("kept nowhere")
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="plugin:cpu_onednn", options={"report": False})
+    cache = torch.zeros(2)
+    hooks = torch.autograd.graph.saved_tensors_hooks(refuse, lambda saved: saved)
+    with hooks, pytest.raises(ValueError, match="kept nowhere"):
+        compiled(cache, torch.ones(2, requires_grad=True))
+    assert cache.tolist() == [1, 1]
