@@ -118,7 +118,6 @@ class FrameAccount:
         self.options = options
         self.number = next(_graph_numbers)
         self.aot_reason = ""  # why the recorder does not trace this frame
-        self._told: set[str] = set()
 
     def accept(
         self,
@@ -191,8 +190,7 @@ class FrameAccount:
             raise_error(_code_of(kind), error)
         with STATE.lock:
             STATE.totals.eager_calls += 1
-        if kind != "device lost" or message not in self._told:  # it stays lost: told once
-            self._told.add(message)
+        if kind != "device lost":  # which the runtime tells, once
             log.warning("%s: a call runs with PyTorch itself: %s (%s)", self.plugin, message, kind)
         report = {
             "plugin": self.plugin,

@@ -282,3 +282,69 @@ def test_one_hot_within_vmap() -> None:
     torch._dynamo.reset()
     compiled = compile_for("cpu_onednn", torch.vmap(lambda i: F.one_hot(i, 3)))
     assert compiled(torch.tensor([2, 0])).tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+class Dirty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        x.mul_(2)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 7
+
+
+class Fresh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return -grad
+
+
+def writes_a_view(x: torch.Tensor) -> torch.Tensor:
+    h = x * 1
+    Dirty.apply(h[1:])
+    return h.pow(3)
+
+
+SHARED_WITH_AN_OPERAND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "itself": lambda x: Scaled.apply(x).pow(3),
+    "of a value": lambda x: Scaled.apply(x * 2).pow(3),
+    "a view": lambda x: Reversed.apply(x * 1).pow(3),
+    "twice": lambda x: Reversed.apply(Scaled.apply(x * 1)).pow(3),
+    "written": lambda x: Dirty.apply(x * 1).pow(3),
+    "a view that is written": writes_a_view,
+    "its own": lambda x: Fresh.apply(x).pow(3),
+    "its own, the result": Fresh.apply,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", SHARED_WITH_AN_OPERAND)
+def test_gradients_with_a_history_through_functions_that_share_memory(name: str, door: str) -> None:
+    program = SHARED_WITH_AN_OPERAND[name]
+    torch._dynamo.reset()
+    compiled, gradients = compile_for("cpu_onednn", program, door), []
+    for function in (compiled, program):
+        x = torch.linspace(1, 2, 6).requires_grad_()
+        gradients.append(torch.autograd.grad(function(x).sum(), x, create_graph=True)[0].detach())
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_gradient_within_through_a_function_that_writes(create_graph: bool, door: str) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = x * 1.5
+        y = Dirty.apply(h.clone())
+        (gradient,) = torch.autograd.grad(y.square().sum(), h, create_graph=create_graph)
+        return y, gradient.detach()
+
+    torch._dynamo.reset()
+    x = torch.linspace(1, 2, 6).requires_grad_()
+    torch.testing.assert_close(compile_for("cpu_onednn", program, door)(x), program(x))

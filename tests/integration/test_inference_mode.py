@@ -95,3 +95,55 @@ def test_the_mode_ends_with_the_call(program: Callable[..., Any]) -> None:
             assert one == other
         else:
             torch.testing.assert_close(one[0], other[0])
+
+
+def multiplies(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (w * x).sum()
+
+
+def multiplies_a_view(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (w * x.view(-1)[:2]).sum()
+
+
+def multiplies_a_copy(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (w * x.clone()).sum()
+
+
+def multiplies_a_result(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (w * x.sin()).sum()
+
+
+def adds(w: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return (w.exp() + x).sum()
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("program", "saves"),
+    [
+        (multiplies, True),
+        (multiplies_a_view, True),
+        (multiplies_a_copy, False),
+        (multiplies_a_result, False),
+        (adds, False),
+    ],
+)
+def test_an_inference_tensor_that_autograd_would_save(program: Any, saves: bool, door: str) -> None:
+    torch._dynamo.reset()
+    torch_backplane.reset()
+    compiled = compile_for("cpu_onednn", program, door)
+    with torch.inference_mode():
+        made_within = torch.linspace(1, 2, 2)
+    # First where its structure is known already.
+    for x in (made_within.clone(), made_within):
+        gradients = []
+        for function in (compiled, program):
+            w = torch.ones(2, requires_grad=True)
+            if saves and x is made_within:
+                with pytest.raises(RuntimeError, match="Inference tensors cannot be saved"):
+                    function(w, x)
+            else:
+                function(w, x).backward()
+            gradients.append(w.grad)
+        torch.testing.assert_close(*gradients)
+    assert torch_backplane.stats()["eager_graphs"] == (saves and door == "torch")

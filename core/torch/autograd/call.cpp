@@ -17,6 +17,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
 #include <tuple>
 
 #include "core/runtime/plugin/pack_cache.h"
@@ -24,6 +27,7 @@
 #include "core/torch/autograd/joint_node.h"
 #include "core/torch/autograd/result_node.h"
 #include "core/torch/bridge/borrowed_tensors.h"
+#include "core/torch/bridge/history.h"
 #include "core/torch/bridge/shared_memory.h"
 #include "core/torch/bridge/writable.h"
 #include "core/torch/device/copy.h"
@@ -111,6 +115,15 @@ at::Tensor view_with_own_gradient(const at::Tensor& content) {
   return view;
 }
 
+// Gives a gradient on.
+class TurnNode final : public torch::autograd::Node {
+ public:
+  std::string name() const override { return "BackplaneTurn"; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradient) override {
+    return std::move(gradient);
+  }
+};
+
 class Call {
  public:
   Call(const std::shared_ptr<CutProgram>& program, const std::shared_ptr<const SizeRecord>& sizes,
@@ -181,14 +194,43 @@ class Call {
     return arguments_[signature_.argument_of_input[position]];
   }
 
+  // By gradient. The engine has no order of its own for what one node gives to several leaves.
+  // Where somebody is called for one, each has a node in front of it: of nodes that are ready, the
+  // engine takes the one that was made last.
+  torch::autograd::edge_list edges_of_gradients() const {
+    const std::size_t count = signature_.gradients.size();
+    torch::autograd::edge_list edges(count);
+    bool is_heard = false;
+    for (std::size_t i = 0; i < count; ++i) {
+      const at::Tensor& argument = input(signature_.gradients[i]);
+      edges[i] = impl::gradient_edge(argument);
+      is_heard = is_heard || (argument.is_leaf() && bridge::hears_of_gradient(argument));
+    }
+    if (!is_heard) [[likely]]
+      return edges;
+    std::vector<std::size_t> order(count);
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::stable_sort(order, std::greater<>(),
+                             [&](std::size_t i) { return signature_.turn_of_gradient[i]; });
+    for (const std::size_t i : order) {
+      const at::Tensor& argument = input(signature_.gradients[i]);
+      if (!argument.is_leaf()) continue;
+      const NodePointer node = autograd::make_node<TurnNode>();
+      node->add_input_metadata(argument);
+      node->set_next_edges({std::move(edges[i])});
+      edges[i] = torch::autograd::Edge(node, 0);
+    }
+    return edges;
+  }
+
   void make_nodes(at::Tensor generator) {
     joint_ = std::make_shared<Joint>(program_, sizes_, arguments_, std::move(generator));
+    const torch::autograd::edge_list of_gradients = edges_of_gradients();
     for (std::uint32_t number = 0; number < signature_.node_count; ++number) {
       torch::autograd::edge_list edges;
       edges.reserve(signature_.gradients.size());
       for (std::size_t i = 0; i < signature_.gradients.size(); ++i)
-        if (signature_.node_of_gradient[i] == number)
-          edges.push_back(impl::gradient_edge(input(signature_.gradients[i])));
+        if (signature_.node_of_gradient[i] == number) edges.push_back(of_gradients[i]);
       nodes_.push_back(autograd::make_node<JointNode>(joint_, number));
       nodes_.back()->set_next_edges(std::move(edges));
     }

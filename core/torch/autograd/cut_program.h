@@ -53,6 +53,7 @@ struct Signature {
   std::vector<std::vector<std::uint32_t>> tangents_of_gradient;  // whose outputs it is behind
   std::vector<std::uint32_t>
       gradients;  // inputs of the forward that get one, in the backward's order
+  std::vector<std::uint32_t> turn_of_gradient;  // in what order eager mode's backward has them
   // Parts of the backward that have no tangent and no gradient in common are nodes of their own in
   // autograd's graph, as in eager mode: who differentiates one does not come by the others.
   std::uint32_t node_count = 1;

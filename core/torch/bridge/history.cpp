@@ -1,5 +1,7 @@
 #include "core/torch/bridge/history.h"
 
+#include <torch/csrc/autograd/functions/tensor.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,8 +12,9 @@ namespace impl = torch::autograd::impl;
 using torch::autograd::CreationMeta;
 using torch::autograd::Node;
 
-Nodes nodes_behind(const Node* from) {
-  std::vector<const Node*> pending{from};
+namespace {
+
+Nodes nodes_behind_all(std::vector<const Node*> pending) {
   Nodes seen;
   while (!pending.empty()) {
     const Node* node = pending.back();
@@ -22,6 +25,10 @@ Nodes nodes_behind(const Node* from) {
   }
   return seen;
 }
+
+}  // namespace
+
+Nodes nodes_behind(const Node* from) { return nodes_behind_all({from}); }
 
 bool leads_to(const Node* from, const Node* wanted) { return nodes_behind(from).contains(wanted); }
 
@@ -34,6 +41,9 @@ namespace {
 
 // PyTorch's own are "ViewBackward0"; of a class of Python's it is "ReversedBackward".
 bool is_own_function(const Node* node) {
+  // A write through a view.
+  if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(node))
+    return slices->fn && is_own_function(slices->fn.get());
   const std::string name = node->name();
   return name.find("CppNode") != std::string::npos || name.ends_with("Backward");
 }
@@ -45,6 +55,13 @@ bool has_own_function_between(const at::Tensor& view, const at::Tensor& base) {
   return std::ranges::any_of(nodes_behind(view.grad_fn().get()), [&](const Node* node) {
     return !behind.contains(node) && is_own_function(node);
   });
+}
+
+bool has_own_function_behind(std::span<const at::Tensor> tensors) {
+  std::vector<const Node*> last;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined() && tensor.requires_grad()) last.push_back(tensor.grad_fn().get());
+  return std::ranges::any_of(nodes_behind_all(std::move(last)), is_own_function);
 }
 
 at::Tensor root_of(const at::Tensor& tensor) {
@@ -69,6 +86,14 @@ bool counts_own_writes(const at::Tensor& view, const at::Tensor& base) {
 bool has_hooks(const at::Tensor& tensor) {
   const auto* meta = impl::get_autograd_meta(tensor);
   return meta && !meta->hooks_.empty();
+}
+
+bool hears_of_gradient(const at::Tensor& leaf) {
+  const auto* meta = impl::get_autograd_meta(leaf);
+  if (!meta) return false;
+  if (!meta->hooks_.empty() || meta->post_acc_grad_hooks_) return true;
+  const auto accumulates = impl::try_get_grad_accumulator(leaf);
+  return accumulates && (!accumulates->pre_hooks().empty() || !accumulates->post_hooks().empty());
 }
 
 bool is_made_by(CreationMeta creation, const at::Tensor& tensor) {

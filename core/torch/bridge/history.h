@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <span>
 #include <unordered_set>
 
 namespace backplane::bridge {
@@ -21,6 +22,8 @@ bool leads_to(const at::Tensor& part, const at::Tensor& whole);
 // Whether a function of the program's own (torch.autograd.Function) makes the gradient that comes
 // from `view` to `base`: nothing of the kind that views have.
 bool has_own_function_between(const at::Tensor& view, const at::Tensor& base);
+// Whether there is one in the history of any of these.
+bool has_own_function_behind(std::span<const at::Tensor> tensors);
 
 // Of a view: what it is one of; of another: itself.
 at::Tensor root_of(const at::Tensor& tensor);
@@ -31,6 +34,8 @@ bool share_history(const at::Tensor& a, const at::Tensor& b);
 bool counts_own_writes(const at::Tensor& view, const at::Tensor& base);
 
 bool has_hooks(const at::Tensor& tensor);
+// Whether somebody is called when the gradient of a leaf is there.
+bool hears_of_gradient(const at::Tensor& leaf);
 // It, or what it is a view of.
 bool is_made_by(torch::autograd::CreationMeta creation, const at::Tensor& tensor);
 // Made where gradients are off: it asks for gradients as its base does, and has no history.

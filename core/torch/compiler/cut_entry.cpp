@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -290,6 +291,18 @@ std::string role_name(runtime::Role role) {
   return "invalid";
 }
 
+Status refuse_saved_inference_tensors(const record::Recorded& recorded) {
+  if (recorded.graph.inputs.size() == recorded.border.argument_count ||
+      std::ranges::none_of(recorded.arguments, &record::ArgumentInfo::is_inference))
+    return {};
+  const std::vector<bool> is_saved = read_for_gradients(recorded).arguments;
+  for (std::size_t i = 0; i < recorded.arguments.size(); ++i)
+    if (recorded.arguments[i].is_inference && is_saved[recorded.arguments[i].graph_input])
+      return Status(Code::kEagerOnly, "the gradients need argument " + std::to_string(i) +
+                                          ", an inference tensor, which autograd does not save");
+  return {};
+}
+
 autograd::SizeRecord size_record(const record::Recorded& recorded) {
   autograd::SizeRecord sizes;
   sizes.outputs = recorded.outputs;
@@ -432,6 +445,7 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
   std::ranges::sort(with_gradient, {}, &record::ArgumentInfo::gradient);
   for (const record::ArgumentInfo* info : with_gradient) {
     signature.gradients.push_back(info->graph_input);
+    signature.turn_of_gradient.push_back(info->turn);
     signature.tangents_of_gradient.push_back(info->reached_by);
   }
 

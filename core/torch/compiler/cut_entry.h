@@ -50,6 +50,10 @@ struct ReadForGradients {
   std::vector<bool> arguments;
 };
 
+// Of a graph as it was recorded: eager mode raises where it would save an inference tensor. In a
+// graph that tensor may be copied, or not be read at all.
+Status refuse_saved_inference_tensors(const record::Recorded& recorded);
+
 class CutEntry final : public StagedProgram {
  public:
   using Eager = std::function<std::vector<c10::IValue>(std::span<const at::Tensor>)>;

@@ -28,6 +28,8 @@ class ProgramTape {
   void begin_call(const OperatorInfo& info, const torch::jit::Stack& stack);
   void end_call(const torch::jit::Stack& stack);
   void add_output(const at::Tensor& output, bool is_differentiable);
+  // It says too little of the program.
+  void refuse(std::string reason);
   // Nothing follows: the recording's tensors are let go.
   void finish();
 
@@ -68,7 +70,6 @@ class ProgramTape {
   void note_value(const at::Tensor& tensor, ValueNumber number);
   ValueNumber operand(const at::Tensor& tensor, std::string_view reader);
   ValueNumber result(const at::Tensor& tensor);
-  void refuse(std::string reason);
 
   std::vector<Input> inputs_;
   std::vector<Noted> calls_;

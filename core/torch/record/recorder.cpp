@@ -221,6 +221,16 @@ class Recording {
     return handed.given.requires_grad() && handed.given.grad_fn().get() != handed.edge;
   }
 
+  // In what leads to results and to what the program writes. Where one gives what it is given, or a
+  // view of it, the operators alone give a history as well: another one.
+  bool has_own_function() const {
+    std::vector<at::Tensor> differentiated;
+    for (std::size_t i = 0; i < outputs_.size(); ++i) differentiated.push_back(outputs_.tensor(i));
+    for (const Handed& handed : handed_)
+      if (has_new_history(handed)) differentiated.push_back(handed.given);
+    return bridge::has_own_function_behind(differentiated);
+  }
+
   Status finish_forward() {
     session_->add_argument = nullptr;
     const std::shared_ptr<ProgramTape> program = std::move(session_->program);
@@ -259,6 +269,8 @@ class Recording {
       if (program) program->add_output(outputs_.tensor(last), outputs_.info(last).requires_grad);
     }
     BP_RETURN_IF_ERROR(outputs_.relate(program.get()));
+    if (program && has_own_function())
+      program->refuse("it has a function with a backward of its own");
     if (program) program->finish();
     recorded_.program = program;
     forward_call_count_ = session_->tape.calls.size();
@@ -343,12 +355,18 @@ class Recording {
           add_source(true, i, outputs_.tensor(i));
     }
     session_->in_backward = true;
+    // Autograd comes by a leaf once all that comes to it is there.
+    const auto turns = std::make_shared<std::vector<std::size_t>>();
+    for (const std::size_t h : handed_of_input)
+      handed_[h].leaf.register_hook([turns, h](const at::TensorBase&) { turns->push_back(h); });
     const std::vector<at::Tensor> gradients =
         torch::autograd::grad(outputs, inputs, tangents, std::nullopt, /*create_graph=*/false,
                               /*allow_unused=*/true);
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined())
         gradients_[handed_of_input[i]] = value_of(*session_, gradients[i], "a gradient");
+    turns_.resize(handed_.size());
+    for (std::uint32_t turn = 0; turn < turns->size(); ++turn) turns_[(*turns)[turn]] = turn;
   }
 
   Result<Recorded> finish() {
@@ -386,6 +404,7 @@ class Recording {
       ArgumentInfo& info = infos[h];
       info.graph_input = static_cast<std::uint32_t>(h);
       info.requires_grad = arguments_[handed_[h].first_argument].requires_grad();
+      info.is_inference = arguments_[handed_[h].first_argument].is_inference();
       info.is_mutated = new_values_[h] != kNoValue;
       info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
       // Lists of tensors are written without a word to their versions.
@@ -397,6 +416,7 @@ class Recording {
       if (h < gradients_.size() && gradients_[h] != kNoValue)
         info.gradient = add_output(gradients_[h]);
       if (h < reached_by_.size()) info.reached_by = reached_by_[h];
+      if (h < turns_.size()) info.turn = turns_[h];
     }
     for (const std::size_t handed : handed_of_) recorded_.arguments.push_back(infos[handed]);
 
@@ -461,6 +481,7 @@ class Recording {
   std::vector<ValueNumber> new_values_;                 // by handed
   std::vector<ValueNumber> gradients_;                  // by handed
   std::vector<std::vector<std::uint32_t>> reached_by_;  // by handed
+  std::vector<std::uint32_t> turns_;                    // by handed
   std::vector<std::uint32_t> new_value_tangents_;       // by handed
   std::vector<ValueNumber> tangents_;
   std::size_t forward_call_count_ = 0;

@@ -29,13 +29,15 @@ inline constexpr std::uint32_t kAbsent = 0xffffffffu;
 struct ArgumentInfo {
   std::uint32_t graph_input = kAbsent;  // position in graph.inputs; shared by equal arguments
   bool requires_grad = false;
-  bool is_buffer = false;  // RecordOptions::buffers
+  bool is_inference = false;  // autograd saves it for no backward
+  bool is_buffer = false;     // RecordOptions::buffers
   bool is_mutated = false;
   bool counts_write = false;  // is_mutated: its version moves, as it does not through x.data
   std::uint32_t new_value = kAbsent;  // is_mutated: position in graph.outputs
   bool new_value_requires_grad = false;
   std::uint32_t tangent = kAbsent;   // new_value_requires_grad: position in graph.inputs
   std::uint32_t gradient = kAbsent;  // position in graph.outputs; absent: the gradient is zero
+  std::uint32_t turn = 0;            // gradient: how many others autograd has at hand before it
   // Those of the recording, counted from 0, whose outputs have it in their history. What comes of
   // them may be zeros that no operator of the graph computes from a tangent.
   std::vector<std::uint32_t> reached_by;
