@@ -67,6 +67,13 @@ void CompiledCallable::reset() {
   plain_calls_ = 0;
 }
 
+void CompiledCallable::show_refs(cpython::OwnedRefs& out) const {
+  out.show(target_);
+  out.show(entries_);
+  out.show(frames_);
+  for (PyObject* object : options_.of_programs) out.show_borrowed(object);
+}
+
 PyObject* CompiledCallable::call_plainly(const CallArguments& call, const std::string& reason) {
   ++plain_calls_;
   plain_reasons_.add(reason);

@@ -22,6 +22,7 @@ struct CompiledOptions {
   bool strict = false;
   Dynamic dynamic = Dynamic::kAutomatic;
   std::shared_ptr<Programs> programs;
+  std::vector<PyObject*> of_programs;  // objects of Python that `programs` holds, for the collector
 };
 
 // State of one compiled function. Everything needs the GIL.
@@ -43,6 +44,7 @@ class CompiledCallable {
   std::uint64_t hits() const { return entries_.hits(); }
   std::uint64_t plain_calls() const { return plain_calls_; }
   void reset();
+  void show_refs(cpython::OwnedRefs& out) const;
 
  private:
   // Where nothing can be captured; an error if it must be.

@@ -39,12 +39,15 @@ PyObject* call_compiled(PyObject* self, PyObject* const* values, std::size_t fla
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(as_compiled(self)->dict);
-  if (as_compiled(self)->state) Py_VISIT(as_compiled(self)->state->target());
-  return 0;
+  cpython::OwnedRefs refs(visit, arg);
+  if (as_compiled(self)->state) refs.show(*as_compiled(self)->state);
+  return refs.status();
 }
 
 int clear(PyObject* self) {
   Py_CLEAR(as_compiled(self)->dict);
+  // The target stays, as a method's function does: whoever calls the object meanwhile finds it.
+  if (as_compiled(self)->state) as_compiled(self)->state->reset();
   return 0;
 }
 

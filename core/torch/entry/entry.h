@@ -62,6 +62,10 @@ class Entry {
   // Which compiled program it runs: entries for several sizes may share one.
   const void* program() const { return program_.code.get(); }
   std::uint64_t hits() const { return hits_; }
+  void show_refs(cpython::OwnedRefs& out) const {
+    out.show(captured_->guards);
+    out.show(captured_->recipe);
+  }
 
  private:
   Entry() = default;

@@ -82,6 +82,9 @@ class EntryList {
     return out;
   }
   std::uint64_t hits() const { return hits_; }
+  void show_refs(cpython::OwnedRefs& out) const {
+    for (const auto& kept : entries_) out.show(kept);
+  }
 
   void clear() {
     entries_.clear();

@@ -16,17 +16,21 @@ using cpython::Ref;
 
 class Emitter {
  public:
-  Emitter(PyObject* globals, std::vector<Ref>& state, std::vector<Emitted>& out)
-      : globals_(globals), state_(state), out_(out) {}
+  // `sources`: of the entry's guards; null where no effect follows.
+  Emitter(PyObject* globals, guards::Sources* sources, std::vector<Ref>& state,
+          std::vector<Emitted>& out)
+      : globals_(globals), sources_(sources), state_(state), out_(out) {}
 
   Status emit(const Effect& effect) {
     switch (effect.kind) {
       case EffectKind::kAttribute:
         return attribute(effect);
       case EffectKind::kItem:
+        // Constants of code are out of the garbage collector's sight.
+        if (is_of_program(effect.key)) take(effect.key);
         take(effect.owner);
         if (effect.value) take(effect.value);
-        add(LOAD_CONST, 0, effect.key);
+        if (!is_of_program(effect.key)) add(LOAD_CONST, 0, effect.key);
         add(effect.value ? STORE_SUBSCR : DELETE_SUBSCR);
         return {};
       case EffectKind::kGlobal:
@@ -72,6 +76,7 @@ class Emitter {
 
  private:
   void take(const Ref& value) { state_.push_back(value); }
+  static bool is_of_program(const Ref& key) { return PyObject_IS_GC(key.get()); }
   void add(int opcode, int argument = 0, Ref constant = {}, Ref name = {}) {
     out_.push_back({opcode, argument, std::move(constant), std::move(name)});
   }
@@ -104,35 +109,38 @@ class Emitter {
       add(effect.value ? STORE_GLOBAL : DELETE_GLOBAL, 0, {}, effect.key);
       return {};
     }
-    const Ref owner = effect.owner, key = effect.key;
+    PyObject* const owner = effect.owner.get();
+    sources_->add(guards::SourceKind::kConstant, guards::kNoSource, owner);  // which holds it
+    const Ref key = effect.key;
     const bool is_set = static_cast<bool>(effect.value);
     return call(
         std::string("__set_global_") + PyUnicode_AsUTF8(key.get()),
         [owner, key, is_set](PyObject* const* values, std::size_t) -> PyObject* {
-          const int status = is_set ? PyDict_SetItem(owner.get(), key.get(), values[0])
-                                    : PyDict_DelItem(owner.get(), key.get());
+          const int status = is_set ? PyDict_SetItem(owner, key.get(), values[0])
+                                    : PyDict_DelItem(owner, key.get());
           return status == 0 ? Py_NewRef(Py_None) : nullptr;
         },
         is_set ? 1 : 0);
   }
 
   PyObject* globals_;
+  guards::Sources* sources_;
   std::vector<Ref>& state_;
   std::vector<Emitted>& out_;
 };
 
 }  // namespace
 
-Status emit_effects(const capture::Effects& effects, PyObject* globals, std::vector<Ref>& state,
-                    std::vector<Emitted>& out) {
-  Emitter emitter(globals, state, out);
+Status emit_effects(const capture::Effects& effects, PyObject* globals, guards::Sources& sources,
+                    std::vector<Ref>& state, std::vector<Emitted>& out) {
+  Emitter emitter(globals, &sources, state, out);
   for (const Effect& effect : effects.all()) BP_RETURN_IF_ERROR(emitter.emit(effect));
   return {};
 }
 
 Status emit_autocast(const capture::AutocastState& autocast, std::vector<Emitted>& out) {
   std::vector<Ref> nothing;
-  return Emitter(nullptr, nothing, out)
+  return Emitter(nullptr, nullptr, nothing, out)
       .call(
           "__set_autocast",
           [autocast](PyObject* const*, std::size_t) -> PyObject* {

@@ -7,14 +7,16 @@
 
 #include "core/base/status.h"
 #include "core/cpython/bytecode/rewrite.h"
+#include "core/torch/guards/source.h"
 #include "core/torch/world/autocast.h"
 #include "core/torch/world/effects.h"
 
 namespace backplane::call {
 
 // Appends what the instructions find on the stack, the first on top, and the instructions.
-// `globals`: of the frame.
-Status emit_effects(const capture::Effects& effects, PyObject* globals,
+// `globals`: of the
+// frame; `sources`: of the entry's guards.
+Status emit_effects(const capture::Effects& effects, PyObject* globals, guards::Sources& sources,
                     std::vector<cpython::Ref>& state, std::vector<cpython::Emitted>& out);
 
 // Appends what sets autocast on the thread.

@@ -180,6 +180,12 @@ std::shared_ptr<ProgramCode> Frames::find_code(PyCodeObject* code, PyObject* glo
   return made;
 }
 
+// Each code is in `codes_` and in one of the tables.
+void Frames::show_refs(cpython::OwnedRefs& out) const {
+  for (const auto& code : codes_)
+    if (code.use_count() == 2) out.show(*code);
+}
+
 void Frames::count_plain(const ProgramCode& code, const std::string& reason) {
   ++plain_calls_;
   plain_reasons_.add(code.name + ": " + reason);
@@ -400,9 +406,10 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
                                             cpython::ModifiedPrefix& prefix) {
   std::vector<Ref> state;
   std::vector<cpython::Emitted> emitted;
-  const capture::World& world = interpreter.world();
+  capture::World& world = interpreter.world();
   if (world.autocast_left()) BP_RETURN_IF_ERROR(emit_autocast(*world.autocast_left(), emitted));
-  BP_RETURN_IF_ERROR(emit_effects(world.effects(), code.globals.get(), state, emitted));
+  BP_RETURN_IF_ERROR(
+      emit_effects(world.effects(), code.globals.get(), world.guards().sources(), state, emitted));
   const auto finish = [&] {
     if (state.empty())
       prefix.emitted.push_back({POP_TOP, 0, {}, {}});

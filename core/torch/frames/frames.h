@@ -42,6 +42,13 @@ struct FrameEntry {
   std::unique_ptr<guards::GuardProgram> read_to_break;
   std::uint64_t break_hits = 0;
   std::uint64_t number = 0;  // in the names of what it calls
+
+  // Nothing of the program's may be among the constants of `code`, which the collector cannot see.
+  void show_refs(cpython::OwnedRefs& out) const {
+    out.show(entry);
+    out.show(function);
+    out.show(read_to_break);
+  }
 };
 
 inline Entry& entry_of(FrameEntry& kept) { return *kept.entry; }
@@ -53,6 +60,11 @@ struct ProgramCode {
   cpython::FrameCode own;
   cpython::Ref globals;
   EntryList<FrameEntry> entries;
+
+  void show_refs(cpython::OwnedRefs& out) const {
+    out.show(globals);
+    out.show(entries);
+  }
 };
 
 struct FrameOptions {
@@ -76,6 +88,7 @@ class Frames final : public cpython::Evaluator, public std::enable_shared_from_t
   const ReasonCounts& break_reasons() const { return break_reasons_; }
   std::uint64_t hits() const { return hits_; }
   std::uint64_t plain_calls() const { return plain_calls_; }
+  void show_refs(cpython::OwnedRefs& out) const;
 
  private:
   std::shared_ptr<ProgramCode> find_code(PyCodeObject* code, PyObject* globals);

@@ -432,4 +432,26 @@ std::vector<std::string> GuardProgram::text() const {
   return lines;
 }
 
+void GuardProgram::show_refs(cpython::OwnedRefs& out) const {
+  out.show(sources_);
+  for (const Step& step : steps_) out.show(step.operand);
+  for (const TypeAttributes& of : types_) {
+    out.show(of.type);
+    out.show(of.order);
+    for (const auto& [name, value] : of.values) {
+      out.show(name);
+      out.show(value);
+    }
+    if (of.special) out.show(*of.special);
+  }
+  for (const FunctionParts& parts : functions_)
+    for (const cpython::Ref* part :
+         {&parts.code, &parts.globals, &parts.defaults, &parts.keyword_defaults})
+      out.show(*part);
+  for (const Answer& answer : answers_)
+    for (const cpython::Ref* part : {&answer.function, &answer.arguments, &answer.value})
+      out.show(*part);
+  out.show(keyword_names_);
+}
+
 }  // namespace backplane::guards

@@ -90,6 +90,7 @@ class GuardProgram {
   bool only_fixed_since(std::size_t count) const;
   // The thread's own dispatch keys when the call was made.
   const c10::impl::LocalDispatchKeySet& local_keys() const { return local_; }
+  void show_refs(cpython::OwnedRefs& out) const;
 
  private:
   enum class Kind : std::uint8_t {

@@ -47,6 +47,8 @@ struct Source {
   SourceId parent = kNoSource;
   cpython::Ref key;
   std::int64_t index = 0;
+
+  void show_refs(cpython::OwnedRefs& out) const { out.show(key); }
 };
 
 // All sources of one capture. One source stands for one path.
@@ -59,6 +61,9 @@ class Sources {
   std::size_t size() const { return sources_.size(); }
   // As a Python programmer would write it: `self.layers[0].weight`. Needs the GIL.
   std::string text(SourceId id) const;
+  void show_refs(cpython::OwnedRefs& out) const {
+    for (const Source& source : sources_) out.show(source);
+  }
 
  private:
   // `parent`, `above`: the texts of its parent, and of the parent's.

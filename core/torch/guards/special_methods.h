@@ -17,6 +17,7 @@ class SpecialMethods {
 
   // Whether the class has the same ones still.
   bool are_those_of(PyTypeObject* type) const;
+  void show_refs(cpython::OwnedRefs& out) const { out.show(methods_); }
 
  private:
   std::vector<cpython::Ref> methods_;  // by name; null where there is none

@@ -67,6 +67,8 @@ py::object compile(const py::object& target, const std::string& name, const std:
   const bool has_devices = !cut.devices.empty();
   options.programs = std::make_shared<call::Programs>(std::move(cut), foreign_compiler(foreign));
   if (has_devices) options.programs->accept = accept_by(accept);
+  if (has_devices) options.of_programs.push_back(accept.ptr());
+  if (!foreign.is_none()) options.of_programs.push_back(foreign.ptr());
   PyObject* made = call::make_compiled(target.ptr(), std::move(options));
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);

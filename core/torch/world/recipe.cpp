@@ -75,6 +75,16 @@ Status Recipe::take(World& world, PyObject* returned) {
   return {};
 }
 
+void Recipe::show_refs(cpython::OwnedRefs& out) const {
+  for (const Piece& piece : pieces_) {
+    out.show(piece.object);
+    out.show(piece.keys);
+    out.show(piece.names);
+    out.show(piece.slots);
+  }
+  out.show(held_);
+}
+
 Result<std::uint32_t> Recipe::finish(PyObject* object, Piece piece) {
   const auto index = static_cast<std::uint32_t>(pieces_.size());
   pieces_.push_back(std::move(piece));

@@ -28,6 +28,7 @@ class Recipe {
   const std::vector<SourceId>& sources() const { return sources_; }
   // A new reference, or null with a Python error set. `tensors`: borrowed Python tensors.
   PyObject* make(const guards::Registers& registers, std::span<PyObject* const> tensors) const;
+  void show_refs(cpython::OwnedRefs& out) const;
 
  private:
   enum class Kind : std::uint8_t {
