@@ -9,7 +9,7 @@ import os
 import pathlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -45,13 +45,35 @@ class Totals:
     compile_ns: float = 0.0
 
 
+class Living:
+    """What is alive of all that was added. Without the callbacks of a WeakSet: Python drops what a
+    signal's handler raises in one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # the collector may come in between, and what it calls
+        self._references: list[weakref.ref[Any]] = []
+        self._room = 16
+
+    def add(self, one: Any) -> None:
+        with self._lock:
+            if len(self._references) >= self._room:
+                self._references = [kept for kept in self._references if kept() is not None]
+                self._room = max(16, 2 * len(self._references))
+            self._references.append(weakref.ref(one))
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._lock:
+            references = list(self._references)
+        return (one for kept in references if (one := kept()) is not None)
+
+
 class State:
     """Process-wide bookkeeping; every change under the lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.totals = Totals()
-        self.functions: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.functions = Living()
         self.second_at_reset = 0
         self.verified_at_reset = (0, 0)
         self.refused_at_reset = 0

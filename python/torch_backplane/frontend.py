@@ -13,22 +13,20 @@ import pathlib
 import sys
 import tempfile
 import types
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from torch_backplane import _C
-from torch_backplane.account import FrameAccount, setup_logging
+from torch_backplane.account import FrameAccount, Living, setup_logging
 from torch_backplane.compare import Comparison
 from torch_backplane.errors import BackplaneError
 from torch_backplane.options import Options
 from torch_backplane.rungs import Backend, find_compiler
 
 _numbers = itertools.count()
-_compiled: weakref.WeakSet[Any] = weakref.WeakSet()
-_at_reset: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+_compiled = Living()
 _NOTHING: dict[str, Any] = {
     "entries": 0,
     "hits": 0,
@@ -305,7 +303,7 @@ def forget(compiled: Any) -> None:
     """Drops the entries and what was counted."""
     handle = _handle(compiled)
     _C.frontend.reset(handle)
-    _at_reset.pop(handle, None)
+    vars(handle).pop("_backplane_at_reset", None)
 
 
 def totals() -> dict[str, Any]:
@@ -314,7 +312,7 @@ def totals() -> dict[str, Any]:
     counts = {key: collections.Counter() for key in ("plain_reasons", "breaks", "static_sizes")}
     for one in list(_compiled):
         now = _C.frontend.counters(one)
-        before = _at_reset.get(one, _NOTHING)
+        before = vars(one).get("_backplane_at_reset", _NOTHING)
         out["captured_entries"] += now["entries"]
         # The call that an entry was captured with ran it too.
         for key in ("hits", "entries"):
@@ -330,4 +328,4 @@ def totals() -> dict[str, Any]:
 def reset_totals() -> None:
     """Counts from zero. Entries stay."""
     for one in list(_compiled):
-        _at_reset[one] = _C.frontend.counters(one)
+        one._backplane_at_reset = _C.frontend.counters(one)

@@ -63,12 +63,14 @@ def find_compiler(backend: Backend, isolation: str = "") -> Compiler:
 def _graph_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
     """``(name, run, examples)`` to a callable of tensors: the graph as FX, given to ``function``."""
 
+    from torch_backplane import _C
+
     def compile_graph(name: str, run: Callable[..., Any], examples: list[torch.Tensor]) -> Any:
         # It runs once on the call's tensors, which it does not write; its draws must not count.
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             module = make_fx(lambda *inputs: run(list(inputs)))(*examples)
         module._name = name
-        compiled = function(module, examples)
+        compiled = _C.frontend.call_back_end(function, module, examples)
         if not callable(compiled):
             raise TypeError(f"the back end gave a {type(compiled).__name__}, which is not callable")
         return torch._dynamo.disable(compiled)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/flag_scope.h"
+#include "core/cpython/frame/held_signals.h"
 #include "core/torch/capture/capture.h"
 #include "core/torch/entry/entry.h"
 
@@ -51,16 +52,14 @@ class EntryList {
 
   // What `make` captures, as the first entry. The list is closed meanwhile.
   Result<std::shared_ptr<Kept>> add(auto&& make) {
-    const FlagScope capturing(capturing_);
-    Result<std::shared_ptr<Kept>> made = make();
+    Result<std::shared_ptr<Kept>> made = guarded(make);
     if (made.ok()) entries_.insert(entries_.begin(), *made);
     return made;
   }
 
   // What `make` captures, in the place of `old`.
   Result<std::shared_ptr<Kept>> replace(const Kept& old, auto&& make) {
-    const FlagScope capturing(capturing_);
-    Result<std::shared_ptr<Kept>> made = make();
+    Result<std::shared_ptr<Kept>> made = guarded(make);
     if (!made.ok()) return made;
     const auto place =
         std::ranges::find_if(entries_, [&](const auto& kept) { return kept.get() == &old; });
@@ -94,6 +93,12 @@ class EntryList {
   }
 
  private:
+  Result<std::shared_ptr<Kept>> guarded(auto&& make) {
+    const FlagScope capturing(capturing_);
+    const cpython::HeldSignals held;
+    return make();
+  }
+
   std::vector<std::shared_ptr<Kept>> entries_;  // the one used last comes first
   std::string given_up_;                        // no more captures, and why
   std::size_t failures_ = 0;

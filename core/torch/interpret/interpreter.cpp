@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/cpython/bytecode/class_dict.h"
+#include "core/cpython/frame/held_signals.h"
 #include "core/cpython/frame/watched.h"
 #include "core/torch/interpret/frame_state.h"
 #include "core/torch/record/session.h"
@@ -378,7 +379,7 @@ void Interpreter::close_generators() {
 
 int Interpreter::run_signal_handlers() {
   const cpython::HookPause pause;  // they are none of the program
-  if (PyErr_CheckSignals() == 0) return 0;
+  if (cpython::run_held_signals()) return 0;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cpython/frame/held_signals.h"
 #include "core/torch/compiler/cut_entry.h"
 #include "core/torch/python/program_call.h"
 #include "core/torch/record/replay.h"
@@ -74,14 +75,15 @@ Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
   };
   try {
     py::object callable = compile(name, run, list_of(examples));
+    // The back end may have taken it for an error of its own.
+    if (cpython::PassedSignals::raise_again()) return Status(Code::kCancelled, "interrupted");
     auto program = std::make_shared<ForeignProgram>(hold_object(std::move(callable)));
     program->signature = signature;
     return std::shared_ptr<compiler::StagedProgram>(std::move(program));
   } catch (py::error_already_set& error) {
-    if (!error.matches(PyExc_Exception)) {
-      error.restore();
+    if (!error.matches(PyExc_Exception)) error.restore();
+    if (cpython::PassedSignals::raise_again() || PyErr_Occurred())
       return Status(Code::kCancelled, "interrupted");
-    }
     return Status(Code::kInternal, std::string("the back end failed: ") + error.what());
   }
 }
@@ -94,6 +96,12 @@ compiler::ProgramStore::Foreign foreign_compiler(const py::object& compile) {
                                        const std::vector<at::Tensor>& examples) {
     return make_foreign_program(std::move(recorded), examples, *held);
   };
+}
+
+py::object call_back_end(const py::object& function, const py::object& module,
+                         const py::object& examples) {
+  const cpython::PassedSignals passed;
+  return function(module, examples);
 }
 
 bool is_foreign(const autograd::CutProgram& program) {

@@ -11,6 +11,11 @@ namespace backplane::python {
 // them. Takes the GIL. Empty for None.
 compiler::ProgramStore::Foreign foreign_compiler(const pybind11::object& compile);
 
+// For `compile`: calls the back end itself. It may take long, so that handlers of signals run
+// meanwhile; PyTorch's tracing, which no exception may tear, is not in it.
+pybind11::object call_back_end(const pybind11::object& function, const pybind11::object& module,
+                               const pybind11::object& examples);
+
 bool is_foreign(const autograd::CutProgram& program);
 
 }  // namespace backplane::python

@@ -268,6 +268,7 @@ void register_frontend(py::module_& module) {
           py::arg("device"), py::arg("strict"), py::arg("entry_limit"), py::arg("dynamic"),
           py::arg("memory_budget"), py::arg("verify"), py::arg("pack_inference"),
           py::arg("pack_training"), py::arg("accept"), py::arg("foreign"), py::arg("dump_folder"));
+  own.def("call_back_end", call_back_end);
   own.def("entries", entries);
   own.def("counters", counters);
   own.def("reset", [](const py::object& compiled) { state_of(compiled).reset(); });
