@@ -79,13 +79,19 @@ class State:
         self.refused_at_reset = 0
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.searched = False
+        self.searching = threading.RLock()
 
     def search_plugins(self) -> None:
-        """Adds the package's own plugin folder and those of installed wheels, once."""
-        with self.lock:
-            if self.searched:
-                return
-            self.searched = True
+        """Adds the package's own plugin folder and those of installed wheels, once. Who comes meanwhile
+        waits; a search that is interrupted starts anew."""
+        if self.searched:
+            return
+        with self.searching:
+            if not self.searched:
+                self._search()
+                self.searched = True
+
+    def _search(self) -> None:
         folder = pathlib.Path(_C.__file__).absolute().parent / "plugins"
         if folder.is_dir():
             _C.add_plugin_path(str(folder), "package")
@@ -97,6 +103,14 @@ class State:
 
 
 STATE = State()
+
+
+def _renew_locks() -> None:
+    STATE.lock = threading.Lock()
+    STATE.searching = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)  # the threads that held them are not in the child
 
 
 _CLASSES: dict[str, type[BackplaneError]] = {

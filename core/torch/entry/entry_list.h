@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/flag_scope.h"
-#include "core/cpython/frame/held_signals.h"
+#include "core/torch/bridge/held_signals.h"
 #include "core/torch/capture/capture.h"
 #include "core/torch/entry/entry.h"
 
@@ -95,7 +95,7 @@ class EntryList {
  private:
   Result<std::shared_ptr<Kept>> guarded(auto&& make) {
     const FlagScope capturing(capturing_);
-    const cpython::HeldSignals held;
+    const bridge::HeldSignals held;
     return make();
   }
 

@@ -9,8 +9,8 @@
 
 #include "core/base/flag_scope.h"
 #include "core/base/log.h"
-#include "core/cpython/frame/held_signals.h"
 #include "core/cpython/frame/running_frame.h"
+#include "core/torch/bridge/held_signals.h"
 #include "core/torch/frames/asked_gradients.h"
 #include "core/torch/frames/frame_callable.h"
 #include "core/torch/frames/frame_effects.h"
@@ -97,7 +97,7 @@ void hide_from_torchdynamo(PyObject* code) {
 enum class FileKind { kProgram, kLibrary, kDynamo };
 
 std::string folder_of(const char* module_name) {
-  const cpython::HeldSignals held;
+  const bridge::HeldSignals held;
   const Ref module = Ref::steal(PyImport_ImportModule(module_name));
   const Ref file = module ? Ref::steal(PyObject_GetAttrString(module.get(), "__file__")) : Ref();
   const char* text = file ? PyUnicode_AsUTF8(file.get()) : nullptr;

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "core/cpython/bytecode/class_dict.h"
-#include "core/cpython/frame/held_signals.h"
 #include "core/cpython/frame/watched.h"
+#include "core/torch/bridge/held_signals.h"
 #include "core/torch/interpret/frame_state.h"
 #include "core/torch/record/session.h"
 #include "core/torch/record/value_tensor.h"
@@ -379,7 +379,7 @@ void Interpreter::close_generators() {
 
 int Interpreter::run_signal_handlers() {
   const cpython::HookPause pause;  // they are none of the program
-  if (cpython::run_held_signals()) return 0;
+  if (bridge::run_held_signals()) return 0;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/cpython/frame/held_signals.h"
+#include "core/torch/bridge/held_signals.h"
 #include "core/torch/compiler/cut_entry.h"
 #include "core/torch/python/program_call.h"
 #include "core/torch/record/replay.h"
@@ -76,13 +76,13 @@ Result<std::shared_ptr<compiler::StagedProgram>> make_foreign_program(
   try {
     py::object callable = compile(name, run, list_of(examples));
     // The back end may have taken it for an error of its own.
-    if (cpython::PassedSignals::raise_again()) return Status(Code::kCancelled, "interrupted");
+    if (bridge::PassedSignals::raise_again()) return Status(Code::kCancelled, "interrupted");
     auto program = std::make_shared<ForeignProgram>(hold_object(std::move(callable)));
     program->signature = signature;
     return std::shared_ptr<compiler::StagedProgram>(std::move(program));
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_Exception)) error.restore();
-    if (cpython::PassedSignals::raise_again() || PyErr_Occurred())
+    if (bridge::PassedSignals::raise_again() || PyErr_Occurred())
       return Status(Code::kCancelled, "interrupted");
     return Status(Code::kInternal, std::string("the back end failed: ") + error.what());
   }
@@ -100,7 +100,7 @@ compiler::ProgramStore::Foreign foreign_compiler(const py::object& compile) {
 
 py::object call_back_end(const py::object& function, const py::object& module,
                          const py::object& examples) {
-  const cpython::PassedSignals passed;
+  const bridge::PassedSignals passed;
   return function(module, examples);
 }
 

@@ -15,6 +15,7 @@
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/registry.h"
 #include "core/runtime/plugin/trace.h"
+#include "core/torch/bridge/held_signals.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/python/device_bindings.h"
 #include "core/torch/python/devices.h"
@@ -158,11 +159,13 @@ py::dict report(const compiler::CompiledFunction& function) {
 PYBIND11_MODULE(_C, m) {
   using namespace backplane;          // NOLINT(google-build-using-namespace)
   using namespace backplane::python;  // NOLINT(google-build-using-namespace)
+  // An import that is torn cannot be made again: types are registered once.
+  const bridge::HeldSignals held;
   runtime::set_thread_hooks({torch_thread_count, torch_parallel_for});
   // With the error of the signal's handler set, which is raised when the call that asks has ended.
   runtime::set_interrupt_check([] {
     const py::gil_scoped_acquire gil;
-    return PyErr_CheckSignals() != 0;
+    return !bridge::run_held_signals();
   });
   runtime::start_trace_from_environment();
 

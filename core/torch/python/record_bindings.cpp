@@ -1,5 +1,5 @@
 #include "core/torch/python/record_bindings.h"
-#include "core/cpython/frame/held_signals.h"
+#include "core/torch/bridge/held_signals.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -64,7 +64,7 @@ std::unique_ptr<Recording> record_program(const py::object& callable, const py::
   const record::Program program = [&](const std::vector<at::Tensor>& given) {
     return call_python(callable, std::vector<c10::IValue>(given.begin(), given.end()));
   };
-  const cpython::HeldSignals held;
+  const bridge::HeldSignals held;
   {
     const py::gil_scoped_release no_gil;
     made->result = record::record(program, tensors, options);

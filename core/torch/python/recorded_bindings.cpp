@@ -1,5 +1,5 @@
 #include "core/torch/python/recorded_bindings.h"
-#include "core/cpython/frame/held_signals.h"
+#include "core/torch/bridge/held_signals.h"
 
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -71,7 +71,7 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
   if (status.ok()) status = to_arguments(graph, items, arguments);
   if (!status.ok()) raise(status);
   std::vector<compiler::Stage> stages;
-  const cpython::HeldSignals held;
+  const bridge::HeldSignals held;
   {
     const py::gil_scoped_release no_gil;
     status = graph.function->add(arguments, [&](compiler::Stage stage) -> Status {

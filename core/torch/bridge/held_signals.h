@@ -5,7 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-namespace backplane::cpython {
+namespace backplane::bridge {
 
 // While one lives on the main thread, handlers that signal.signal() has set wait: for
 // run_held_signals(), and at last for the program's next instruction behind it. Other threads run
@@ -40,4 +40,4 @@ class PassedSignals {
 // Runs the handlers of all signals that have come. False with an error set where one raises.
 bool run_held_signals();
 
-}  // namespace backplane::cpython
+}  // namespace backplane::bridge

@@ -1,4 +1,4 @@
-#include "core/cpython/frame/held_signals.h"
+#include "core/torch/bridge/held_signals.h"
 
 #include <csignal>
 #include <deque>
@@ -7,9 +7,11 @@
 
 #include "core/cpython/bytecode/py_ref.h"
 
-namespace backplane::cpython {
+namespace backplane::bridge {
 
 namespace {
+
+using cpython::Ref;
 
 struct Handler {
   int number = 0;
@@ -187,4 +189,4 @@ bool run_held_signals() {
   return true;
 }
 
-}  // namespace backplane::cpython
+}  // namespace backplane::bridge
