@@ -80,6 +80,8 @@ class State:
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
         self.searched = False
         self.searching = threading.RLock()
+        self.is_child = False  # of fork()
+        self.told_of_parent: set[str] = set()  # plugins
 
     def search_plugins(self) -> None:
         """Adds the package's own plugin folder and those of installed wheels, once. Who comes meanwhile
@@ -105,12 +107,13 @@ class State:
 STATE = State()
 
 
-def _renew_locks() -> None:
+def _begin_child() -> None:
     STATE.lock = threading.Lock()
     STATE.searching = threading.RLock()
+    STATE.is_child, STATE.told_of_parent = True, set()
 
 
-os.register_at_fork(after_in_child=_renew_locks)  # the threads that held them are not in the child
+os.register_at_fork(after_in_child=_begin_child)  # the threads that held them are not in the child
 
 
 _CLASSES: dict[str, type[BackplaneError]] = {
@@ -184,20 +187,21 @@ class FrameAccount:
             f"{self.plugin!r}:" + "".join(lines),
         )
 
-    def note_eager(self, role: str, error: Any) -> None:
+    def note_eager(self, role: str, error: Any, is_told: bool = False) -> None:
         """Counts a graph that PyTorch itself runs, in each call; ``strict`` raises."""
         kind, message = error.args
         if self.options.strict or kind == OUT_OF_MEMORY:
             raise_error(_code_of(kind), error)
         with STATE.lock:
             STATE.totals.eager_graphs += 1
-        log.warning(
-            "%s: a whole %s graph runs with PyTorch itself: %s (%s)",
-            self.plugin,
-            role,
-            message,
-            kind,
-        )
+        if not is_told:
+            log.warning(
+                "%s: a whole %s graph runs with PyTorch itself: %s (%s)",
+                self.plugin,
+                role,
+                message,
+                kind,
+            )
         report = {
             "plugin": self.plugin,
             "role": role,
@@ -206,6 +210,14 @@ class FrameAccount:
         }
         for listener in list(STATE.listeners):
             listener(report)
+
+    def note_of_parent(self, role: str) -> None:
+        """As ``note_eager``, in a child of fork(); told once."""
+        reason = f"{self.plugin} was loaded before fork(), and its devices are its parent's"
+        with STATE.lock:
+            is_told = self.plugin in STATE.told_of_parent
+            STATE.told_of_parent.add(self.plugin)
+        self.note_eager(role, _C.StatusError("unsupported", reason), is_told)
 
     def note_aot(self) -> None:
         """Counts a graph that PyTorch's AOTAutograd traces, because the recorder refused it."""

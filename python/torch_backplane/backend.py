@@ -52,8 +52,7 @@ def compile_frame(
     info = find_plugin(plugin, parsed.isolation)
     account = FrameAccount(plugin, parsed)
     if info["is_of_parent"]:
-        reason = f"{plugin} was loaded before fork(), and its devices are its parent's"
-        account.note_eager("frame's", _C.StatusError("unsupported", reason))
+        account.note_of_parent("frame's")
         return functools.partial(run_eagerly, graph_module)
     if not 0 <= parsed.device < len(info["devices"]):
         raise BackplaneError(

@@ -69,10 +69,13 @@ def _compile_callable(
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
     compiler = find_compiler(backend, options.isolation)
+    account = FrameAccount(compiler.plugin, options)
+    if compiler.is_of_parent:
+        account.note_of_parent("function's")
     compiled = _C.frontend.compile(
         target,
         f"__compiled_fn_{next(_numbers)}_{name}",
-        compiler.plugin,
+        "" if compiler.is_of_parent else compiler.plugin,
         options.device,
         options.strict,
         limit,
@@ -81,7 +84,7 @@ def _compile_callable(
         float(options.verify),
         options.pack_weights is not False,
         options.pack_weights is True,
-        FrameAccount(compiler.plugin, options).accept,
+        account.accept,
         compiler.foreign,
         dump,
     )

@@ -66,6 +66,46 @@ assert in_child(calls) == 0
 assert torch.equal(other(torch.ones(2)), torch.ones(2).sin() * 2)
 """
 
+NEW = """
+compiled(lambda x: x - 1)(torch.ones(2))
+def calls():
+    before = plain_calls()
+    for factor in (3, 5):
+        run = compiled(lambda x: (x * factor).relu())
+        for rows in (2, 2, 4):
+            x = torch.ones(rows, requires_grad=True)
+            run(x).sum().backward()
+            assert torch.equal(x.grad, torch.full((rows,), float(factor)))
+    assert plain_calls() > before
+def refused():
+    try:
+        compiled(lambda x: x * 7, strict=True)(torch.ones(2))
+    except Exception as error:
+        assert "BP-0105" in str(error) and "fork()" in str(error), error
+    else:
+        raise AssertionError("no error")
+assert in_child(calls) == 0
+assert in_child(refused) == 0
+"""
+
+BACKWARD = """
+def program(x, w):
+    return torch.nn.functional.dropout((x @ w).relu(), 0.5).sum()
+w = torch.ones(8, 8, requires_grad=True)
+x = torch.linspace(1, 2, 64).reshape(8, 8)
+torch.manual_seed(1)
+program(x, w).backward()
+expected, w.grad = w.grad, None
+run = compiled(program)
+torch.manual_seed(1)
+loss = run(x.clone(), w)
+def backward():
+    loss.backward()
+    assert torch.allclose(w.grad, expected), (w.grad, expected)
+assert in_child(backward) == 0
+backward()  # the parent's own is as it was
+"""
+
 STRICT = """
 run = compiled(lambda x: x.sin() * 2, strict=True)
 run(torch.ones(2))
@@ -118,6 +158,17 @@ def test_workers_of_a_data_loader_run_them_with_pytorch(door: str, plugin: str) 
 @pytest.mark.parametrize("door", DOORS)
 def test_gradients_other_sizes_and_first_calls(door: str) -> None:
     succeeds(CALLS, door, "cpu_onednn")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_functions_that_a_child_compiles(door: str) -> None:
+    said = succeeds(NEW, door, "cpu_onednn")
+    assert said.count("fork()") == 1
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_the_backward_of_a_forward_of_the_parent(door: str) -> None:
+    succeeds(BACKWARD, door, "cpu_onednn")
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -102,6 +102,8 @@ class CutProgram {
     return {std::vector<bool>(signature.saved.size(), true),
             std::vector<bool>(signature.saved.size(), false)};
   }
+  // Its devices are those of the process that this one was forked from: PyTorch differentiates it.
+  virtual bool is_of_parent() const { return false; }
   // The program run by PyTorch, whose autograd then knows its history. Where it is repeatable.
   virtual std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) = 0;
 

@@ -33,9 +33,8 @@ std::uint32_t version_of(const at::Tensor& tensor) {
 }
 
 constexpr const char* kWho =
-    "backplane: gradients of gradients, between results, and of a batch of tangents (vmap), run "
-    "the "
-    "program again by PyTorch";
+    "backplane: gradients of gradients, between results, of a batch of tangents (vmap), and of a "
+    "program of the parent in a child of fork(), run the program again by PyTorch";
 
 // Of a transformation such as vmap: it has no memory, and only PyTorch's own operators know it.
 bool is_transformed(const at::Tensor& tensor) {
@@ -276,7 +275,7 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
     const bool was_written = check_watched(tangents);
     const std::vector<bool> is_read = saved_read(is_given);
     runs_again = was_written || !apart.empty() || at::GradMode::is_enabled() ||
-                 std::ranges::any_of(tangents, is_transformed);
+                 std::ranges::any_of(tangents, is_transformed) || program_->is_of_parent();
     refuse_twice(is_given);
     if (releases) note_given(is_given);
     inputs.reserve(saved_.size() + tangents.size());

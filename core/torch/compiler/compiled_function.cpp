@@ -462,6 +462,8 @@ Status check_process(std::span<runtime::Device* const> devices) {
   return {};
 }
 
+bool CompiledFunction::is_of_parent() const { return !check_process(devices_).ok(); }
+
 // A device that has no memory left is the plugin's failure, wherever in the call it was asked.
 Result<std::vector<at::Tensor>> CompiledFunction::call(std::span<Argument> arguments,
                                                        std::span<const std::int64_t> sizes) {

@@ -61,6 +61,8 @@ class CompiledFunction {
   Result<std::vector<at::Tensor>> call(std::span<Argument> arguments,
                                        std::span<const std::int64_t> sizes);
 
+  // Compiled by the process that this one was forked from: a call fails. Tells it once.
+  bool is_of_parent() const;
   runtime::CompiledGraph& graph() { return *graph_; }
   const runtime::CompiledGraph& graph() const { return *graph_; }
   // Where inputs and outputs are, by position in the graph's; none: all on the host.

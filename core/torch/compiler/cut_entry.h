@@ -67,6 +67,9 @@ class CutEntry final : public StagedProgram {
   Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
                                            const autograd::SizeRecord& sizes) override;
   autograd::SavedUses saved_uses(const std::vector<bool>& absent) override;
+  bool is_of_parent() const override {
+    return !options_.verify.strict && backward_ && backward_->is_of_parent();
+  }
   std::vector<c10::IValue> run_eagerly(std::span<const at::Tensor> arguments) override {
     return eager_(arguments);
   }
