@@ -190,11 +190,46 @@ def compile(
     given = Options.parse({"strict": strict, "device": device, **(options or {})})
     folder = _dump_folder(os.environ.get("BACKPLANE_DUMP", "") if dump is None else dump)
     compiled = _compile_callable(target, backend, entry_limit, dynamic, folder, given)
+    compiled._backplane_again = again
     if debug:
         compiled = _compared(target, compiled)
     if isinstance(target, torch.nn.Module):
         return _compile_module(target, compiled, again)
     return compiled
+
+
+def copied(compiled: Any) -> Any:
+    """``copy.copy`` of a compiled object: as of what was compiled, which is itself for a function."""
+    target = compiled.target
+    if isinstance(target, types.MethodType):
+        return compiled
+    made = copy.copy(target)
+    return compiled if made is target else compiled._backplane_again(made)
+
+
+def copied_deep(compiled: Any, memo: dict[int, Any]) -> Any:
+    made = copy.deepcopy(compiled.target, memo)
+    if made is compiled.target:
+        return compiled
+    # The object of a method may hold the compiled method.
+    return memo.get(id(compiled)) or compiled._backplane_again(made)
+
+
+def reduced(compiled: Any, _protocol: int) -> Any:
+    """For pickle: the name where that leads to the compiled object, as for a function; else what was
+    compiled, to be compiled anew."""
+    name = getattr(compiled, "__qualname__", "")
+    found: Any = sys.modules.get(getattr(compiled, "__module__", None) or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is compiled:
+        return name
+    again = compiled._backplane_again
+    return _compile_again, (compiled.target, again.keywords)
+
+
+def _compile_again(target: Any, how: dict[str, Any]) -> Any:
+    return compile(target, **how)
 
 
 def _dump_folder(given: str | os.PathLike[str]) -> str:

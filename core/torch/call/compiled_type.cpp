@@ -84,6 +84,25 @@ PyObject* get_attribute(PyObject* self, PyObject* name) {
   return PyObject_GetAttr(target, name);
 }
 
+// Copying and pickling are Python's.
+template <const char* kName>
+PyObject* by_python(PyObject* self, PyObject* argument) {
+  const cpython::Ref module =
+      cpython::Ref::steal(PyImport_ImportModule("torch_backplane.frontend"));
+  const cpython::Ref function =
+      module ? cpython::Ref::steal(PyObject_GetAttrString(module.get(), kName)) : cpython::Ref();
+  return function ? PyObject_CallFunctionObjArgs(function.get(), self, argument, nullptr) : nullptr;
+}
+
+constexpr char kCopied[] = "copied", kCopiedDeep[] = "copied_deep", kReduced[] = "reduced";
+
+PyMethodDef methods[] = {
+    {"__copy__", by_python<kCopied>, METH_NOARGS, nullptr},
+    {"__deepcopy__", by_python<kCopiedDeep>, METH_O, nullptr},
+    {"__reduce_ex__", by_python<kReduced>, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledObject, vectorcall), READONLY, nullptr},
     {"__dictoffset__", T_PYSSIZET, offsetof(CompiledObject, dict), READONLY, nullptr},
@@ -113,6 +132,7 @@ PyTypeObject* compiled_type() {
         {Py_tp_getattro, slot(get_attribute)},
         {Py_tp_repr, slot(represent)},
         {Py_tp_members, members},
+        {Py_tp_methods, methods},
         {Py_tp_getset, properties},
         {0, nullptr},
     };
