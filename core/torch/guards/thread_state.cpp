@@ -24,12 +24,14 @@ struct StateRow {
   std::string value;
 };
 
+constexpr const char* kNone = "none";
+
 std::string on_off(bool on) { return on ? "on" : "off"; }
 
 std::string text_of(const std::vector<const void*>& classes) {
   std::ostringstream out;  // by address: a class may be gone
   for (const void* one : classes) out << one << ' ';
-  return classes.empty() ? "empty" : out.str();
+  return classes.empty() ? kNone : out.str();
 }
 
 std::vector<const void*> find_function_modes() {
@@ -57,7 +59,8 @@ std::vector<StateRow> rows(const ThreadState& state) {
       {"the cache of autocast", on_off(state.autocast_cache)},
       {"a mode or functorch transform", on_off(state.modes)},
       {"the stack of TorchFunctionModes", text_of(state.function_modes)},
-      {"the number of TorchDispatchModes", std::to_string(state.dispatch_modes)},
+      {"the number of TorchDispatchModes",
+       state.dispatch_modes == 0 ? kNone : std::to_string(state.dispatch_modes)},
       {"default dtype", c10::toString(state.default_dtype)},
   };
 }
@@ -102,7 +105,8 @@ std::string ThreadState::explain(const ThreadState& now) const {
 std::string ThreadState::text() const {
   std::string out;
   for (const StateRow& row : rows(*this))
-    out += (out.empty() ? "" : ", ") + std::string(row.name) + ": " + row.value;
+    if (row.value != kNone)
+      out += (out.empty() ? "" : ", ") + std::string(row.name) + ": " + row.value;
   return out;
 }
 
