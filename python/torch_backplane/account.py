@@ -81,7 +81,7 @@ class State:
         self.searched = False
         self.searching = threading.RLock()
         self.is_child = False  # of fork()
-        self.told_of_parent: set[str] = set()  # plugins
+        self.told_absent: set[str] = set()  # why plugins are
 
     def search_plugins(self) -> None:
         """Adds the package's own plugin folder and those of installed wheels, once. Who comes meanwhile
@@ -110,7 +110,7 @@ STATE = State()
 def _begin_child() -> None:
     STATE.lock = threading.Lock()
     STATE.searching = threading.RLock()
-    STATE.is_child, STATE.told_of_parent = True, set()
+    STATE.is_child, STATE.told_absent = True, set()
 
 
 os.register_at_fork(after_in_child=_begin_child)  # the threads that held them are not in the child
@@ -211,12 +211,11 @@ class FrameAccount:
         for listener in list(STATE.listeners):
             listener(report)
 
-    def note_of_parent(self, role: str) -> None:
-        """As ``note_eager``, in a child of fork(); told once."""
-        reason = f"{self.plugin} was loaded before fork(), and its devices are its parent's"
+    def note_absent(self, role: str, reason: str) -> None:
+        """As ``note_eager``, where no graph can run on the plugin in this process; told once."""
         with STATE.lock:
-            is_told = self.plugin in STATE.told_of_parent
-            STATE.told_of_parent.add(self.plugin)
+            is_told = reason in STATE.told_absent
+            STATE.told_absent.add(reason)
         self.note_eager(role, _C.StatusError("unsupported", reason), is_told)
 
     def note_aot(self) -> None:

@@ -49,10 +49,10 @@ def compile_frame(
         names = ", ".join(repr(n) for n in ([*unknown, "mode"] if mode is not None else unknown))
         raise BackplaneError("BP-0101", f"{names}: plugin back ends take options={{...}} only")
     parsed = Options.parse(options)
-    info = find_plugin(plugin, parsed.isolation)
+    info = find_plugin(plugin, parsed.isolation, may_be_absent=True)
     account = FrameAccount(plugin, parsed)
-    if info["is_of_parent"]:
-        account.note_of_parent("frame's")
+    if info["absent"]:
+        account.note_absent("frame's", info["absent"])
         return functools.partial(run_eagerly, graph_module)
     if not 0 <= parsed.device < len(info["devices"]):
         raise BackplaneError(

@@ -70,12 +70,12 @@ def _compile_callable(
     name = getattr(target, "__qualname__", type(target).__name__)
     compiler = find_compiler(backend, options.isolation)
     account = FrameAccount(compiler.plugin, options)
-    if compiler.is_of_parent:
-        account.note_of_parent("function's")
+    if compiler.absent:
+        account.note_absent("function's", compiler.absent)
     compiled = _C.frontend.compile(
         target,
         f"__compiled_fn_{next(_numbers)}_{name}",
-        "" if compiler.is_of_parent else compiler.plugin,
+        "" if compiler.absent else compiler.plugin,
         options.device,
         options.strict,
         limit,

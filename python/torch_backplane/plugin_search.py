@@ -17,17 +17,23 @@ def plugins() -> list[dict[str, Any]]:
     return _C.plugin_entries()
 
 
-def find_plugin(plugin: str, isolation: str = "") -> dict[str, Any]:
-    """Loads a plugin, with isolation ``"process"`` in a process of its own. Raises BP-0103 with what was
-    found, what was refused and the nearest name."""
+def find_plugin(plugin: str, isolation: str = "", *, may_be_absent: bool = False) -> dict[str, Any]:
+    """Loads a plugin, with isolation ``"process"`` in a process of its own. ``absent``: why this process
+    cannot use it now, though it is there; empty else, as where it may not be. Raises BP-0103 with what was found, what was
+    refused and the nearest name."""
     from torch_backplane import _C, account
 
     account.STATE.search_plugins()
     try:
         if isolation:
             _C.isolate_plugin(plugin)
-        return _C.plugin_info(plugin)
+        info = _C.plugin_info(plugin)
+        of_parent = f"{plugin} was loaded before fork(), and its devices are its parent's"
+        return {**info, "absent": of_parent if info["is_of_parent"] else ""}
     except _C.StatusError as error:
+        is_there = any(e["name"] == plugin and not e["error"] for e in plugins())
+        if may_be_absent and is_there and _C.are_plugins_shut_down():
+            return {"absent": f"the process ends, and {plugin} was shut down"}
         if all(entry["name"] != plugin for entry in plugins()):
             raise BackplaneError("BP-0103", f"{error.args[1]}{describe_choice()}") from None
         account.raise_error("BP-0103", error)

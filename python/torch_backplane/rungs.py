@@ -26,7 +26,7 @@ class Compiler:
 
     name: str
     plugin: str = ""
-    is_of_parent: bool = False  # the plugin's devices are those of the process that was forked
+    absent: str = ""  # why this process cannot use the plugin now
     foreign: Callable[..., Any] | None = None  # a TorchDynamo back end
 
     def describe(self) -> str:
@@ -57,8 +57,8 @@ def find_compiler(backend: Backend, isolation: str = "") -> Compiler:
             f"no rung ({', '.join(RUNGS)}) and no back end of TorchDynamo ({', '.join(known)})"
             f"{describe_choice()}",
         )
-    info = find_plugin(plugin, isolation)
-    return Compiler(backend, plugin=plugin, is_of_parent=info["is_of_parent"])
+    info = find_plugin(plugin, isolation, may_be_absent=True)
+    return Compiler(backend, plugin=plugin, absent=info["absent"])
 
 
 def _graph_compiler(function: Callable[..., Any]) -> Callable[..., Any]:

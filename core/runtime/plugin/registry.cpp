@@ -235,10 +235,10 @@ Result<Plugin*> Registry::find(std::string_view name) {
   State::Slot* slot = nullptr;
   {
     std::unique_lock lock(state_->mutex);
-    if (state_->is_shut_down) {
+    slot = state_->find_usable(name);
+    if (state_->is_shut_down && (slot == nullptr || slot->plugin == nullptr)) {
       return Status(Code::kInvalidArgument, "Plugins were shut down; none can be used any more.");
     }
-    slot = state_->find_usable(name);
     if (slot == nullptr) {
       for (const State::Slot& refused : state_->slots) {
         if (refused.entry.name == name) return refused.refusal;
@@ -295,6 +295,11 @@ void Registry::shutdown() {
     });
   }
   while (!plugins.empty()) plugins.pop_back();
+}
+
+bool Registry::is_shut_down() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->is_shut_down;
 }
 
 }  // namespace backplane::runtime

@@ -190,6 +190,7 @@ void register_plugins(py::module_& m) {
       raise(status);
   });
   m.def("plugin_entries", plugin_entries);
+  m.def("are_plugins_shut_down", [] { return runtime::Registry::instance().is_shut_down(); });
   m.def("load_policy", load_policy);
   m.def("plugin_info", plugin_info);
   m.def("isolate_plugin", isolate_plugin);

@@ -55,6 +55,8 @@ py::tuple to_python(std::vector<c10::IValue> values) {
 py::object call(const RecordedGraph& graph, const py::args& items) {
   std::vector<c10::IValue> arguments;
   if (!to_arguments(graph, items, arguments).ok()) return py::none();
+  for (const py::handle item : items)  // to_argument lets fake tensors pass, which have no memory
+    if (THPVariable_Check(item.ptr()) && !THPVariable_CheckExact(item.ptr())) return py::none();
   std::optional<Result<std::vector<c10::IValue>>> results;
   {
     const py::gil_scoped_release no_gil;
