@@ -117,6 +117,7 @@ def first(number, frame):
     calls.append("first")
 signal.signal(signal.SIGALRM, first)
 signal.siginterrupt(signal.SIGALRM, False)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs behind it
 def program(x):
     signal.raise_signal(signal.SIGALRM)
     return x + len(calls)

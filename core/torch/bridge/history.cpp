@@ -61,7 +61,10 @@ bool has_own_function_behind(std::span<const at::Tensor> tensors) {
   std::vector<const Node*> last;
   for (const at::Tensor& tensor : tensors)
     if (tensor.defined() && tensor.requires_grad()) last.push_back(tensor.grad_fn().get());
-  return std::ranges::any_of(nodes_behind_all(std::move(last)), is_own_function);
+  // A registered operator (torch.library) has its gradient whoever calls it.
+  return std::ranges::any_of(nodes_behind_all(std::move(last)), [](const Node* node) {
+    return is_own_function(node) && !node->name().starts_with("GeneratedBackwardFor");
+  });
 }
 
 at::Tensor root_of(const at::Tensor& tensor) {

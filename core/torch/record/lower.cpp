@@ -129,20 +129,21 @@ class Lowering {
     const bool is_member = name.starts_with("aten.isin");
     if (meta.dim() != 0 || (call.info->op->op_class != ir::OpClass::kPointwise && !is_member))
       return std::nullopt;
-    if (is_number(meta)) return rounded_type(call, argument, number);
+    if (is_number(meta)) return rounded_type(call, argument, number, tensor_type(call));
     if ((!call.info->is_pointwise && !is_member) || name.starts_with("aten.masked_fill") ||
         name.starts_with("aten.fill") || name.starts_with("aten.copy"))
       return std::nullopt;
     const at::ScalarType common = common_type(call);
+    if (c10::isReducedFloatingType(common)) return rounded_type(call, argument, number, common);
     if (c10::promoteTypes(meta.scalar_type(), common) == common) return std::nullopt;
-    return c10::isReducedFloatingType(common) ? rounded_type(call, argument, number) : common;
+    return common;
   }
 
   // Short floats take some numbers as they are.
   std::optional<at::ScalarType> rounded_type(const Call& call, const c10::Argument& argument,
-                                             ValueNumber number) const {
+                                             ValueNumber number,
+                                             std::optional<at::ScalarType> beside) const {
     const at::Tensor& meta = tape_.values[number].meta;
-    const std::optional<at::ScalarType> beside = tensor_type(call);
     const bool is_rounded =
         beside && c10::isReducedFloatingType(*beside) && !c10::isComplexType(meta.scalar_type()) &&
         meta.scalar_type() != *beside && bridge::is_rounded(call.info->name, argument.name()) &&
