@@ -18,9 +18,9 @@ def plugins() -> list[dict[str, Any]]:
 
 
 def find_plugin(plugin: str, isolation: str = "", *, may_be_absent: bool = False) -> dict[str, Any]:
-    """Loads a plugin, with isolation ``"process"`` in a process of its own. ``absent``: why this process
-    cannot use it now, though it is there; empty else, as where it may not be. Raises BP-0103 with what was found, what was
-    refused and the nearest name."""
+    """Loads a plugin, with isolation ``"process"`` in a process of its own. ``absent`` says why this process
+    cannot use it now, though it is there; else it is empty. Raises BP-0103 with what was found, what was
+    refused and the nearest name, also of one that was shut down unless it ``may_be_absent``."""
     from torch_backplane import _C, account
 
     account.STATE.search_plugins()

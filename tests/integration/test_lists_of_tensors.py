@@ -32,11 +32,11 @@ HARNESS = (
 )  # what samples say to PyTorch's own tests
 
 
-def copied(value: Any, leaves: list[torch.Tensor]) -> Any:
+def copied(value: Any, given: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        leaves.append(value.detach().clone().requires_grad_(value.is_floating_point()))
-        return leaves[-1]
-    return type(value)(copied(v, leaves) for v in value) if isinstance(value, list) else value
+        given.append(value.detach().clone())
+        return given[-1]
+    return type(value)(copied(v, given) for v in value) if isinstance(value, list) else value
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
@@ -49,26 +49,34 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
 def test_as_eager(operator: Any, door: str) -> None:
     samples = list(operator.sample_inputs("cpu", torch.float32, requires_grad=False))
+    compared = 0
     for sample in samples[:: max(1, len(samples) // 3)]:
         options = {k: v for k, v in sample.kwargs.items() if k not in HARNESS}
 
-        def outcome(run: Callable[..., Any], sample: Any = sample) -> Any:
-            leaves: list[torch.Tensor] = []
-            results = tensors_of(run(*copied([sample.input, *sample.args], leaves)))
+        def outcome(run: Callable[..., Any], with_gradients: bool, sample: Any = sample) -> Any:
+            given: list[torch.Tensor] = []
+            arguments = copied([sample.input, *sample.args], given)
+            if with_gradients:
+                for tensor in given:
+                    tensor.requires_grad_(tensor.is_floating_point())
+            results = tensors_of(run(*arguments))
             differentiable = [r.nan_to_num(0, 0, 0).sum() for r in results if r.requires_grad]
             if differentiable:
                 torch.stack(differentiable).sum().backward()
-            return results, [leaf.grad for leaf in leaves]
+            return results, [t.grad if with_gradients else t for t in given]
 
         def program(*arguments: Any, options: Any = options) -> Any:
             return operator.method_variant(*arguments, **options)
 
-        try:
-            expected = outcome(program)
-        except (RuntimeError, IndexError):
-            continue
-        got = outcome(compile_for("cpu_onednn", program, door))
-        torch.testing.assert_close(got, expected, equal_nan=True, check_stride=True)
+        for with_gradients in (True, False):
+            try:
+                expected = outcome(program, with_gradients)
+            except (RuntimeError, IndexError):  # of leaves that are written, and of empty tensors
+                continue
+            got = outcome(compile_for("cpu_onednn", program, door), with_gradients)
+            torch.testing.assert_close(got, expected, equal_nan=True, check_stride=True)
+            compared += 1
+    assert compared
 
 
 @pytest.mark.parametrize("clip", [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_])

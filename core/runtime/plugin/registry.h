@@ -42,8 +42,8 @@ class Registry {
   Result<Plugin*> find(std::string_view name);
   std::vector<PluginEntry> entries();
   // Closes the devices of plugins of which no object is alive, and shuts those down, last loaded
-  // first; the others stay until the process has ended. Afterwards find answers with an
-  // error for all but those.
+  // first; the others stay until the process has ended. Afterwards find answers with an error for
+  // all but those.
   void shutdown();
   bool is_shut_down();
 

@@ -42,8 +42,8 @@ Result<Program> ProgramStore::add(record::Recorded recorded, const SizeChoice& s
                                   const std::vector<at::Tensor>& examples,
                                   const CutEntry::Eager& eager, const Accept& accept) {
   BP_RETURN_IF_ERROR(check_process(options_.devices));
-  BP_RETURN_IF_ERROR(
-      refuse_saved_inference_tensors(recorded));  // a structure is shared with others
+  // Before a known structure serves it, whose own arguments were others.
+  BP_RETURN_IF_ERROR(refuse_saved_inference_tensors(recorded));
   if (adding_.load(std::memory_order_relaxed) == std::this_thread::get_id())
     return Status(Code::kUnsupported, "called while its program is being compiled");
   BP_ASSIGN_OR_RETURN(const LongMutex::Lock lock,

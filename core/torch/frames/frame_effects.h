@@ -14,8 +14,7 @@
 namespace backplane::call {
 
 // Appends what the instructions find on the stack, the first on top, and the instructions.
-// `globals`: of the
-// frame; `sources`: of the entry's guards.
+// `globals`: of the frame; `sources`: of the entry's guards.
 Status emit_effects(const capture::Effects& effects, PyObject* globals, guards::Sources& sources,
                     std::vector<cpython::Ref>& state, std::vector<cpython::Emitted>& out);
 
