@@ -129,6 +129,87 @@ def replaced_in_a_dict(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
     return x + 1
 
 
+def finalizer_of_what_a_break_made(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing: Any = Counted()
+    thing = None
+    return x + Counted.alive
+
+
+def result_that_nobody_takes(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    Counted()
+    return x * 2 + Counted.alive
+
+
+def callback_of_a_weak_reference(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing: Any = Plain()
+    watch = weakref.ref(thing, lambda _: out.append("gone"))
+    thing = None
+    return x + len(out) + (watch() is None)
+
+
+def finalize(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    thing = Plain()
+    weakref.finalize(thing, out.append, "gone")
+    del thing
+    return x + len(out)
+
+
+def value_of_a_weak_dict(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    held: Any = weakref.WeakValueDictionary()
+    thing: Any = Plain()
+    held[1] = thing
+    before = len(held)
+    thing = None
+    return x + before * 10 + len(held)
+
+
+def with_cleaning_up(x: torch.Tensor, out: list[Any]) -> Any:
+    try:
+        yield x
+        yield x + 1
+    finally:
+        out.append("closed")
+        x.add_(1)
+
+
+def generator_let_go(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    x = x + 1
+    values = with_cleaning_up(x, out)
+    y = next(values) * 2
+    del values
+    return y + x + len(out)
+
+
+def generator_of_a_loop(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    x = x + 1
+    for y in with_cleaning_up(x, out):
+        x = y * 3
+        break
+    return y + x + len(out)
+
+
+def generator_of_one_call(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    x = x + 1
+    y = next(with_cleaning_up(x, out)) * 2
+    return y + x + len(out)
+
+
+def generator_that_is_held(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
+    x = x + 1
+    values = with_cleaning_up(x, out)
+    held = [values]
+    y = next(values) * 2
+    del values
+    seen(out, len(held))
+    y = y + x + len(out)
+    held.clear()
+    return y + x + len(out)
+
+
+class Plain:
+    pass
+
+
 HELD: dict[str, Any] = {}
 
 
@@ -152,16 +233,25 @@ class Sequence(Counted):
         iterator_that_is_done,
         method_of_c_over_a_break,
         replaced_in_a_dict,
+        finalizer_of_what_a_break_made,
+        result_that_nobody_takes,
+        callback_of_a_weak_reference,
+        finalize,
+        value_of_a_weak_dict,
+        generator_let_go,
+        generator_of_a_loop,
+        generator_of_one_call,
+        generator_that_is_held,
     ],
 )
 def test_objects_end_as_in_plain_python(program: Any) -> None:
     Counted.alive = 0
     plain: list[Any] = []
-    program(torch.ones(2), plain)
+    expected = program(torch.ones(2), plain)
     compiled = torch_backplane.compile(program, backend="eager")
     for _ in range(3):
         captured: list[Any] = []
-        compiled(torch.ones(2), captured)
+        assert compiled(torch.ones(2), captured).equal(expected)
         assert captured == plain
     assert counters(compiled)["programs"] > 0
     assert Counted.alive == 0

@@ -245,7 +245,8 @@ PyObject* Interpreter::evaluate(PyThreadState* thread, _PyInterpreterFrame* fram
       PyObject* generator = cpython::evaluate_by_default(thread, unrun.hand_on(), throwing);
       if (generator) {
         world_.own(generator);
-        generators_.push_back(Ref::borrow(generator));
+        generators_.push_back({Ref::borrow(generator), 0});
+        generators_.back().held_here = Py_REFCNT(generator) - 1;
       }
       return generator;
     }
@@ -337,10 +338,12 @@ bool is_implicit([[maybe_unused]] const cpython::Instruction& handler) {
 
 }  // namespace
 
-bool Interpreter::finish_generators() {
+bool Interpreter::finish_generators(bool all) {
   // Those that are made meanwhile come behind.
   for (std::size_t i = 0; i < generators_.size(); ++i) {
-    const Ref generator = generators_[i];
+    const Ref generator = generators_[i].object;
+    const Py_ssize_t held_here = generators_[i].held_here + 1;
+    if (!all && Py_REFCNT(generator.get()) > held_here) continue;
     if (!is_suspended(generator.get())) continue;
     const Ref frame = Ref::steal(PyObject_GetAttrString(generator.get(), "gi_frame"));
     const Ref last = frame ? Ref::steal(PyObject_GetAttrString(frame.get(), "f_lasti")) : Ref();
@@ -369,9 +372,9 @@ void Interpreter::close_generators() {
   has_ended_ = true;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  for (const Ref& generator : generators_) {
-    if (!is_suspended(generator.get())) continue;
-    const Ref closed = Ref::steal(PyObject_CallMethod(generator.get(), "close", nullptr));
+  for (const MadeGenerator& made : generators_) {
+    if (!is_suspended(made.object.get())) continue;
+    const Ref closed = Ref::steal(PyObject_CallMethod(made.object.get(), "close", nullptr));
     PyErr_Clear();
   }
   PyErr_Restore(type, value, traceback);
@@ -470,7 +473,13 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
                   std::to_string(it.opcode));
       continue;
     }
-    if (flow != Flow::kError && flow != Flow::kReraise) is_passed_on_ = false;
+    if (flow != Flow::kError && flow != Flow::kReraise) {
+      is_passed_on_ = false;
+      if (!generators_.empty() && !finish_generators(false)) {
+        failed = true;
+        continue;
+      }
+    }
     switch (flow) {
       case Flow::kNext:
         ++state.at;

@@ -108,9 +108,10 @@ class Interpreter final : public cpython::Evaluator {
 
   PyObject* evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, int throwing) override;
 
-  // Ends generators that the program leaves inside of a `try` or `with`, as it would when they go.
-  // False where the capture has stopped.
-  bool finish_generators();
+  // Ends generators that the program leaves inside of a `try` or `with`, as it would when they go:
+  // those that it no longer holds, or all where it is at its end. False where the capture has
+  // stopped.
+  bool finish_generators(bool all = true);
   // Ends generators that are left, without their handlers. Within the region.
   void close_generators();
 
@@ -250,7 +251,11 @@ class Interpreter final : public cpython::Evaluator {
   bool root_seen_ = false, has_broken_ = false, has_checkpointed_ = false;
   RootState root_;
   std::vector<cpython::Ref> root_arguments_;  // all locals when the frame starts
-  std::vector<cpython::Ref> generators_;      // that the program has made
+  struct MadeGenerator {
+    cpython::Ref object;
+    Py_ssize_t held_here = 0;  // references that are none of the program
+  };
+  std::vector<MadeGenerator> generators_;  // that the program has made
   bool has_ended_ = false;
   std::unordered_map<PyObject*, int> variable_sets_;  // of context variables, less their resets
 

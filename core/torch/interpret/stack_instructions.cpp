@@ -122,6 +122,7 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
     case RESUME:
       return Flow::kNext;
     case POP_TOP:
+      if (!state.world.let_go(state.peek(1))) return Flow::kError;
       Py_XDECREF(state.pop());
       return Flow::kNext;
     case PUSH_NULL:
@@ -141,13 +142,14 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
     case LOAD_CLOSURE:
       return load_local(state, argument);
     case STORE_FAST:
-      state.world.let_go(state.locals[argument]);
+      if (!state.world.let_go(state.locals[argument])) return Flow::kError;
       Py_XSETREF(state.locals[argument], state.pop());
       return Flow::kNext;
     case DELETE_FAST:
       if (!state.locals[argument]) return unbound(state, argument, false);
-      if (state.depth() == 0 || state.peek(1) != state.locals[argument])
-        state.world.let_go(state.locals[argument]);
+      if ((state.depth() == 0 || state.peek(1) != state.locals[argument]) &&
+          !state.world.let_go(state.locals[argument]))
+        return Flow::kError;
       Py_CLEAR(state.locals[argument]);
       return Flow::kNext;
     case MAKE_CELL: {

@@ -151,6 +151,43 @@ bool World::ends_silently(PyTypeObject* type) {
   return true;
 }
 
+namespace {
+
+// TorchDynamo, once used, watches every module. Needs the GIL.
+bool is_of_torch(PyObject* callback) {
+  if (!PyFunction_Check(callback)) return false;
+  PyObject* module = PyFunction_GET_MODULE(callback);
+  return module && PyUnicode_Check(module) &&
+         std::string_view(PyUnicode_AsUTF8(module)).starts_with("torch.");
+}
+
+// By a finalizer, a weak reference's callback, or what a generator still has to clean up.
+bool ends_visibly(PyObject* object) {
+  if (has_finalizer(Py_TYPE(object))) return true;
+  if (PyGen_CheckExact(object)) return true;
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return false;
+  auto* reference = reinterpret_cast<PyWeakReference*>(
+      *reinterpret_cast<PyObject**>(PyObject_GET_WEAKREFS_LISTPTR(object)));
+  for (; reference; reference = reference->wr_next)
+    if (reference->wr_callback && !is_of_torch(reference->wr_callback)) return true;
+  return false;
+}
+
+}  // namespace
+
+bool World::let_go(PyObject* object) {
+  if (!object || (!is_outside(object) && !is_input_tensor(object))) return true;
+  let_go_.insert(object);
+  const SourceId source = source_of(object);
+  if (source == kNoSource) return true;
+  const SourceKind kind = guards_.sources()[source].kind;
+  const bool is_held_by_frame = kind == SourceKind::kPositional || kind == SourceKind::kKeyword;
+  if (!is_held_by_frame || !ends_visibly(object)) return true;
+  stop(std::string("the program lets go of a ") + Py_TYPE(object)->tp_name +
+       ", whose end it may see");
+  return false;
+}
+
 bool World::is_own(PyObject* object) const {
   const auto found = known_.find(object);
   return found != known_.end() && found->second.source == kNoSource;

@@ -98,10 +98,9 @@ class World {
   // Whether instances that the capture makes may end with it: the class has no __del__. Guarded;
   // stops otherwise.
   bool ends_silently(PyTypeObject* type);
-  // A frame of the program no longer holds the object, though the capture does.
-  void let_go(PyObject* object) {
-    if (object && is_outside(object)) let_go_.insert(object);
-  }
+  // A frame of the program no longer holds the object, though the capture does. False: it has
+  // stopped, as the program might see the object end.
+  bool let_go(PyObject* object);
   bool has_let_go(PyObject* object) const { return let_go_.contains(object); }
   // The program asks whether `object` is among others, by its address: all such stay distinct.
   void note_identity(PyObject* object);
