@@ -13,7 +13,8 @@ std::uint64_t host_ns() { return sdk::host().clock_ns(sdk::host().host); }
 
 }  // namespace
 
-// The device's clock is read where a marker is enqueued; the narrowest of a few looks counts.
+// The device's clock is read where a marker is enqueued, or, by drivers that tell only when it was
+// done, until it was waited for; the narrowest of a few looks counts.
 Result<Profile::Moment> Profile::look_at_clocks(cl_command_queue queue) {
   Moment best;
   for (int i = 0; i < kLooks; ++i) {
@@ -21,16 +22,22 @@ Result<Profile::Moment> Profile::look_at_clocks(cl_command_queue queue) {
     const std::uint64_t before = host_ns();
     BP_CL_RETURN_IF_ERROR("clEnqueueMarkerWithWaitList",
                           clEnqueueMarkerWithWaitList(queue, 0, nullptr, &event));
-    const std::uint64_t after = host_ns();
-    cl_ulong queued = 0;
+    std::uint64_t after = host_ns();
+    cl_ulong at = 0;
     cl_int code = clWaitForEvents(1, &event);
-    if (code == CL_SUCCESS)
-      code = clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued,
-                                     nullptr);
+    const std::uint64_t done = host_ns();
+    const auto read = [&](cl_profiling_info moment) {
+      if (code == CL_SUCCESS) code = clGetEventProfilingInfo(event, moment, sizeof at, &at, nullptr);
+    };
+    read(CL_PROFILING_COMMAND_QUEUED);
+    if (at == 0) {
+      read(CL_PROFILING_COMMAND_END);
+      after = done;
+    }
     clReleaseEvent(event);
     BP_CL_RETURN_IF_ERROR("clGetEventProfilingInfo", code);
     const std::uint64_t half = (after - before) / 2;
-    if (half < best.uncertainty_ns) best = {before + half, queued, half};
+    if (half < best.uncertainty_ns) best = {before + half, at, half};
   }
   return best;
 }

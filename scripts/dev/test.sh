@@ -57,7 +57,9 @@ test_opencl() {
     run_pytest "$@"
   else
     run_pytest tests/integration/test_opencl.py tests/integration/test_opencl_math.py \
-      tests/integration/test_opencl_profile.py
+      tests/integration/test_opencl_profile.py tests/integration/test_opencl_products.py \
+      tests/integration/test_opencl_movement.py tests/integration/test_opencl_convolutions.py \
+      tests/integration/test_whole_numbers_wrap.py tests/integration/test_reductions.py
     "$PYTHON" -m torch_backplane.cli opinfo --plugin opencl || test_status=1
   fi
 }

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch_backplane
+from compiling import compile_for
 
 INDEX = torch.ones(1, 7, dtype=torch.long)
 ROW = torch.ones(1, 7)
@@ -53,6 +55,46 @@ def test_a_refused_call_raises_pytorchs_error(name: str, door: str, plugin: str)
         assert type(found.value) is type(expected.value)
         assert str(found.value).startswith(str(expected.value))  # TorchDynamo may add a place
     torch.testing.assert_close(compiled(rows), program(rows))
+
+
+def out(*of: torch.dtype) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.empty(0, dtype=dtype) for dtype in of)
+
+
+# Of three floats: PyTorch has no kernel for the dtypes, or casts no result into such an out=.
+REFUSED_DTYPES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "cumsum": lambda x: torch.cumsum(x, 0, out=torch.empty(3, dtype=torch.bool)),
+    "max_pool1d": lambda x: F.max_pool1d(x.long().reshape(1, 1, 3), 2),
+    "interpolate": lambda x: F.interpolate(x.long().reshape(1, 1, 3), scale_factor=2),
+    "sort": lambda x: torch.sort(x, out=out(torch.float64, torch.int64)),
+    "mode": lambda x: torch.mode(x, out=out(torch.float64, torch.int64)),
+    "cummax": lambda x: torch.cummax(x, 0, out=out(torch.float64, torch.int64)),
+    "kthvalue": lambda x: torch.kthvalue(x, 1, out=out(torch.float64, torch.int64)),
+    "matmul": lambda x: torch.matmul(x, x, out=torch.empty((), dtype=torch.float64)),
+    "index_select": lambda x: torch.index_select(x, 0, ONE, out=out(torch.float64)[0]),
+    "tril": lambda x: torch.tril(x[None], out=torch.empty(1, 3, dtype=torch.float64)),
+    "any": lambda x: torch.any(x, 0, out=torch.empty((), dtype=torch.float32)),
+    "take": lambda x: torch.take(x, ONE, out=torch.empty(1, dtype=torch.float64)),
+    "mask of more rows": lambda x: F.scaled_dot_product_attention(
+        x.view(1, 1, 3, 1), x.view(1, 1, 3, 1), x.view(1, 1, 3, 1), torch.zeros(2, 1, 3, 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+@pytest.mark.parametrize("door", ["own", "torch"])
+@pytest.mark.parametrize("name", REFUSED_DTYPES)
+def test_what_kernels_of_pytorch_refuse_is_refused(name: str, door: str, plugin: str) -> None:
+    program = REFUSED_DTYPES[name]
+    compiled = compile_for(plugin, program, door)
+    x = torch.tensor([3.0, 1.0, 2.0])
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as expected:
+            program(x)
+        with pytest.raises(RuntimeError) as found:
+            compiled(x)
+        assert type(found.value) is type(expected.value)
+        assert str(found.value).startswith(str(expected.value))
 
 
 def test_a_frame_whose_first_call_failed_is_recorded_at_the_next() -> None:

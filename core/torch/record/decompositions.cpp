@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/torch/bridge/new_memory.h"
+#include "core/torch/record/session.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/program_tape.h"
 #include "core/torch/record/value_tensor.h"
@@ -142,13 +143,34 @@ void allocate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   stack->back() = at::fill(made, content_of_new_memory(made.scalar_type()));
 }
 
+// The mask is added in place of the weights.
+void check_mask(const at::Tensor& query, const at::Tensor& key, const at::Tensor& mask) {
+  if (query.dim() < 2 || key.dim() < 2) return;
+  std::vector<std::int64_t> weights =
+      at::infer_size(query.sizes().slice(0, query.dim() - 2), key.sizes().slice(0, key.dim() - 2));
+  weights.insert(weights.end(), {query.size(-2), key.size(-2)});
+  if (at::infer_size(weights, mask.sizes()) != weights)
+    Session::current()->refuse("an attention mask has more dims or rows than the weights",
+                               Code::kProgramError);
+}
+
+// PyTorch has a kernel of its own where no gradient is wanted, and it takes fewer dtypes.
+void max_pool1d(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
+                torch::jit::Stack* stack) {
+  const c10::IValue& input = (*stack)[stack->size() - handle.schema().arguments().size()];
+  if (input.isTensor() && at::isIntegralType(input.toTensor().scalar_type(), /*includeBool=*/true))
+    Session::current()->refuse("max_pool1d takes no whole numbers", Code::kProgramError);
+  note_call(handle, keys, stack);
+}
+
 void attention(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                torch::jit::Stack* stack) {
   const std::size_t base = stack->size() - handle.schema().arguments().size();
   const auto at = [&](std::size_t i) -> const c10::IValue& { return (*stack)[base + i]; };
   const at::Tensor query = at(0).toTensor(), key = at(1).toTensor(), value = at(2).toTensor();
-  if (!is_of_pytorch(query.device())) return note_call(handle, keys, stack);
   const OptionalTensor mask = at(3).toOptional<at::Tensor>();
+  if (is_given(mask) && !at(7).toBool()) check_mask(query, key, *mask);
+  if (!is_of_pytorch(query.device())) return note_call(handle, keys, stack);
   const double dropout = at(4).toDouble();
   const bool is_causal = at(5).toBool(), grouped = at(7).toBool();
   const auto scale = at(6).toOptional<double>();
@@ -319,6 +341,7 @@ void register_decompositions(torch::Library& library) {
   for (const char* name : {"batch_norm", "lstm.input", "lstm.data", "gru.input", "gru.data",
                            "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&without_library>());
+  library.impl("max_pool1d", torch::CppFunction::makeFromBoxedFunction<&max_pool1d>());
   library.impl("linalg_eigvalsh", TORCH_FN(eigenvalues));
   library.impl("linalg_eigvals", TORCH_FN(general_eigenvalues));
   library.impl("linalg_svdvals", TORCH_FN(singular_values));

@@ -200,6 +200,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
     list_count += arguments.back() == ArgumentKind::kTensorList ||
                   arguments.back() == ArgumentKind::kOptionalTensorList;
     if (argument.name() == "device") device_argument = position;
+    if (argument.name() == "dtype") dtype_argument = position;
     if (argument.name() == "generator") generator_argument = position;
     out_count += argument.is_out();
     writes = writes || (argument.alias_info() && argument.alias_info()->isWrite());

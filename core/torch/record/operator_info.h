@@ -53,6 +53,7 @@ struct OperatorInfo {
   std::vector<bool> is_number;  // by argument: of Python's, of any kind
   std::size_t list_count = 0;   // tensor lists among the arguments
   int device_argument = -1;     // position, -1: none
+  int dtype_argument = -1;      // position, -1: none
   int generator_argument = -1;  // position, -1: none
   std::size_t out_count = 0;    // arguments that are written as results of an out= overload
   bool writes = false;          // an argument is written

@@ -26,7 +26,7 @@ void check_dtype_written(Session& session, const OperatorInfo& info, std::size_t
   for (std::size_t i = call_count; i < calls.size(); ++i) {
     if (calls[i].info->name != "aten._to_copy") continue;
     if (info.out_count > 0 && i + 1 == calls.size())
-      session.refuse("the dtype of out= is not that of the result");
+      session.refuse("the dtype of out= is not that of the result", Code::kEagerOnly);
     const TapeValue& result = session.tape.values[calls[i].operands[0]];
     if (result.origin != ValueOrigin::kResult || result.producer < call_count) continue;
     const at::ScalarType from = result.meta.scalar_type();

@@ -205,6 +205,12 @@ std::optional<std::uint64_t> unusual_dtypes(const OperatorInfo& info,
       is_unusual = is_unusual || value.isBool();
       continue;
     }
+    if (static_cast<int>(i) == info.dtype_argument && value.isInt()) {
+      const auto asked = static_cast<at::ScalarType>(value.toInt());
+      dtypes = dtypes << 8 | (static_cast<std::uint64_t>(asked) + 1);
+      is_unusual = is_unusual || (asked != at::kFloat && asked != at::kDouble);
+      continue;
+    }
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     const at::Tensor& tensor = value.toTensor();
     if (tensor.numel() == 0) return std::nullopt;
@@ -267,6 +273,8 @@ void check_by_kernel(const OperatorInfo& info, const torch::jit::Stack& stack) {
     if (error) try {
         std::rethrow_exception(error);
       } catch (const c10::LinAlgError&) {  // of the values
+      } catch (const c10::NotImplementedError&) {  // PyTorch's own kernel is missing, not ours
+        Session::current()->refuse(text_of(error), Code::kProgramError);
       }
   };
   if (info.asks_for_shapes)

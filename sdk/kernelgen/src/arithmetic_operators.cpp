@@ -209,6 +209,9 @@ Results sign(Expressions& e, OperatorSource& s) {
   const Type t = m.type();
   if (t == Type::kBool) return {m.in(0, t)};
   const Expr x = m.in(0, t), zero = e.constant(t, 0);
+  // Some compilers take the difference of both comparisons for that of values that never wrapped.
+  if (!is_float(t))
+    return {e.binary(Op::kMin, e.binary(Op::kMax, x, e.constant(t, -1)), e.constant(t, 1))};
   return {e.sub(e.cast(e.binary(Op::kLt, zero, x), t), e.cast(e.binary(Op::kLt, x, zero), t))};
 }
 Results signbit(Expressions& e, OperatorSource& s) { return {e.unary(Op::kSignbit, s.operand(0))}; }

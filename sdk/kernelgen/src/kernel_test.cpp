@@ -182,6 +182,21 @@ TEST(Kernel, PrintsTheSameTextEveryTime) {
   EXPECT_NE(text().find("BP_LOAD_F32_16"), std::string::npos);  // along the row
 }
 
+// A vector is no number to cast: half of one is taken for a vector without signs.
+TEST(Kernel, LanesOfWholeNumbersWrapAsVectors) {
+  for (const Reduction how : {Reduction::kSum, Reduction::kProduct}) {
+    Kernel k = two_axes(4, 64, 1);
+    Expressions& e = k.expressions;
+    const Expr at = e.offset(std::array{e.axis(0), e.axis(1)}, std::array<std::int64_t, 2>{64, 1});
+    k.tensors = {Storage::kI32, Storage::kI32};
+    k.stores = {{1, Storage::kI32, e.axis(0), e.reduce(how, e.load(0, Storage::kI32, at))}};
+    const std::string text = print(k, Dialect::kOpenCL, {}).text;
+    for (const char* half : {"8 = (as_", "as_uint8(q", "as_uint4(q", "as_uint2(q", "(uint)(q"})
+      EXPECT_NE(text.find(half), std::string::npos) << half << text;
+    EXPECT_EQ(text.find("(uint)(q2.lo"), std::string::npos) << text;
+  }
+}
+
 TEST(Kernel, LargeResultsGoPastTheCaches) {
   Kernel k = two_axes(8, 1024, 2);
   Expressions& e = k.expressions;

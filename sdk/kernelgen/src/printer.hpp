@@ -75,7 +75,7 @@ class PointPrinter {
   void keep_value(Expr e, const std::string& value, bool wide);
   std::string text_binary(const Node& n, bool wide);
   std::string text_whole(const std::string& a, const char* op, const std::string& b, Type type,
-                         bool wide);
+                         std::int64_t width);
   std::string text_unary(const Node& n, bool wide);
   std::string text_load(const Node& n, bool wide);
   std::string text_cast(const std::string& from, Type from_type, Type to, bool wide);
@@ -83,6 +83,8 @@ class PointPrinter {
   std::string literal(const Node& n) const;
   std::string splat(Type type, const std::string& value) const;
   std::string truth(const std::string& comparison, Type of, bool wide) const;
+  std::string fold(Reduction how, Type type, const std::string& a, const std::string& b,
+                   std::int64_t width);
   std::string combine(Reduction how, Type type, const std::string& a, const std::string& b,
                       bool wide);
   std::string join(Reduction how, Type type, const std::string& a, const std::string& b,

@@ -142,10 +142,10 @@ std::string PointPrinter::call_own(Op op, bool wide, const std::string& argument
 // Whole numbers of tensors wrap around. In OpenCL C and CUDA C those with a sign do not: compilers
 // take a product with itself for positive, and a sum's sign for that of its parts.
 std::string PointPrinter::text_whole(const std::string& a, const char* op, const std::string& b,
-                                     Type type, bool wide) {
+                                     Type type, std::int64_t width) {
   if (dialect_ == Dialect::kC11) return "(" + a + op + b + ")";
-  const std::string to = type_name(type, wide ? lanes_ : 1);
-  if (wide) return "as_" + to + "(as_u" + to + "(" + a + ")" + op + "as_u" + to + "(" + b + "))";
+  const std::string to = type_name(type, width);
+  if (width > 1) return "as_" + to + "(as_u" + to + "(" + a + ")" + op + "as_u" + to + "(" + b + "))";
   return "(" + to + ")((u" + to + ")(" + a + ")" + op + "(u" + to + ")(" + b + "))";
 }
 
@@ -153,7 +153,7 @@ std::string PointPrinter::text_unary(const Node& n, bool wide) {
   const std::string a = ref(n.a, wide);
   const auto negative = [&] {
     if (is_float(n.type) || !e_.is_data(n.a)) return "-" + a;
-    return text_whole(wide ? splat(n.type, "0") : "0", " - ", a, n.type, wide);
+    return text_whole(wide ? splat(n.type, "0") : "0", " - ", a, n.type, wide ? lanes_ : 1);
   };
   switch (n.op) {
     case Op::kNeg:
@@ -199,7 +199,7 @@ std::string PointPrinter::text_binary(const Node& n, bool wide) {
   const auto infix = [&](const char* op) { return "(" + a + op + b + ")"; };
   const auto wrapping = [&](const char* op) {
     const bool wraps = !is_float(n.type) && (e_.is_data(n.a) || e_.is_data(n.b));
-    return wraps ? text_whole(a, op, b, n.type, wide) : infix(op);
+    return wraps ? text_whole(a, op, b, n.type, wide ? lanes_ : 1) : infix(op);
   };
   switch (n.op) {
     case Op::kAdd:
@@ -317,8 +317,9 @@ std::string PointPrinter::initial(Reduction how, Type type) const {
 // combine() at widths that have no functions of their own.
 std::string PointPrinter::join(Reduction how, Type type, const std::string& a, const std::string& b,
                                std::int64_t width) {
-  if (how == Reduction::kSum || how == Reduction::kProduct || width == 1)
-    return "(" + combine(how, type, a, b, false) + ")";
+  if (how == Reduction::kSum || how == Reduction::kProduct)
+    return "(" + fold(how, type, a, b, width) + ")";
+  if (width == 1) return "(" + combine(how, type, a, b, false) + ")";
   const bool largest = how != Reduction::kMin;
   if (!is_float(type)) return (largest ? "max(" : "min(") + a + ", " + b + ")";
   const std::string better = a + (largest ? " > " : " < ") + b;
@@ -326,16 +327,16 @@ std::string PointPrinter::join(Reduction how, Type type, const std::string& a, c
          (how == Reduction::kTop ? better : "(" + better + ") | (" + a + " != " + a + ")") + ")";
 }
 
+std::string PointPrinter::fold(Reduction how, Type type, const std::string& a, const std::string& b,
+                               std::int64_t width) {
+  const char* op = how == Reduction::kSum ? " + " : " * ";
+  return is_float(type) ? a + op + b : text_whole(a, op, b, type, width);
+}
+
 std::string PointPrinter::combine(Reduction how, Type type, const std::string& a,
                                   const std::string& b, bool wide) {
-  switch (how) {
-    case Reduction::kSum:
-      return is_float(type) ? a + " + " + b : text_whole(a, " + ", b, type, wide);
-    case Reduction::kProduct:
-      return is_float(type) ? a + " * " + b : text_whole(a, " * ", b, type, wide);
-    default:
-      break;
-  }
+  if (how == Reduction::kSum || how == Reduction::kProduct)
+    return fold(how, type, a, b, wide ? lanes_ : 1);
   const bool largest = how != Reduction::kMin && how != Reduction::kArgMin;
   if (how == Reduction::kTop && is_float(type))
     return wide ? "select(" + b + ", " + a + ", " + a + " > " + b + ")"
