@@ -204,6 +204,8 @@ class Call {
     for (std::size_t i = 0; i < count; ++i) {
       const at::Tensor& argument = input(signature_.gradients[i]);
       edges[i] = impl::gradient_edge(argument);
+      if (argument.is_leaf())
+        joint_->lead_to(signature_.argument_of_input[signature_.gradients[i]], edges[i].function);
       is_heard = is_heard || (argument.is_leaf() && bridge::hears_of_gradient(argument));
     }
     if (!is_heard) [[likely]]

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -129,15 +130,25 @@ std::uint64_t second_differentiations() {
   return g_second_differentiations.load(std::memory_order_relaxed);
 }
 
+at::Tensor Joint::Argument::lock() const {
+  if (!accumulator) return at::Tensor(tensor.lock());
+  return dynamic_cast<const torch::autograd::AccumulateGrad&>(*accumulator).variable;
+}
+
+void Joint::lead_to(std::uint32_t argument, NodePointer accumulator) {
+  if (!dynamic_cast<const torch::autograd::AccumulateGrad*>(accumulator.get())) return;
+  arguments_[argument].tensor.reset();
+  arguments_[argument].accumulator = std::move(accumulator);
+}
+
 Joint::Joint(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
              std::span<const at::Tensor> arguments, at::Tensor generator)
     : program_(std::move(program)), sizes_(std::move(sizes)), generator_(std::move(generator)) {
   saved_.reserve(program_->signature.saved.size());
   arguments_.reserve(arguments.size());
-  for (const at::Tensor& argument : arguments) {
-    arguments_.emplace_back(argument.getIntrusivePtr());
-    versions_.push_back(version_of(argument));
-  }
+  for (const at::Tensor& argument : arguments)
+    arguments_.push_back(
+        {decltype(Argument::tensor)(argument.getIntrusivePtr()), nullptr, version_of(argument)});
   const Signature& signature = program_->signature;
   for (std::uint32_t i = 0; i < signature.needs_content.size(); ++i) {
     const at::Tensor& argument = arguments[signature.argument_of_input[i]];
@@ -312,16 +323,17 @@ std::vector<at::Tensor> Joint::inputs_again() const {
   std::vector<at::Tensor> inputs;
   for (std::size_t i = 0; i < signature.argument_of_input.size(); ++i) {
     const std::uint32_t a = signature.argument_of_input[i];
-    at::Tensor argument(arguments_[a].lock());
+    at::Tensor argument = arguments_[a].lock();
     const bool is_needed = i >= signature.needs_content.size() || signature.needs_content[i];
     const bool writes = is_written(static_cast<std::uint32_t>(i));
     if (writes) argument = before_writes(static_cast<std::uint32_t>(i));
     TORCH_CHECK(argument.defined() || !is_needed, kWho, ", but argument ", a,
                 " is gone. Keep it alive until that backward has run.");
-    TORCH_CHECK(writes || !is_needed || version_of(argument) == versions_[a], kWho,
+    TORCH_CHECK(writes || !is_needed || version_of(argument) == arguments_[a].version, kWho,
                 ", but argument ", a,
                 " was modified by an inplace operation since (it is at version ",
-                argument.defined() ? version_of(argument) : 0, "; expected version ", versions_[a],
+                argument.defined() ? version_of(argument) : 0, "; expected version ",
+                arguments_[a].version,
                 " instead).");
     if (!argument.defined()) argument = sizes_->program->stand_in(i);
     // One tensor may be two arguments, and each has its gradient.

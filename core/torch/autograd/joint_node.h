@@ -21,12 +21,18 @@
 
 namespace backplane::autograd {
 
+// A shared or an intrusive pointer, by release of PyTorch.
+using NodePointer = decltype(torch::autograd::Edge::function);
+
 // The backward of one call, which its nodes share.
 class Joint {
  public:
   // `generator`: the state that the program drew from; undefined where it draws nothing.
   Joint(std::shared_ptr<CutProgram> program, std::shared_ptr<const SizeRecord> sizes,
         std::span<const at::Tensor> arguments, at::Tensor generator);
+
+  // Where the gradient of an argument comes to that is a leaf.
+  void lead_to(std::uint32_t argument, NodePointer accumulator);
 
   // Every saved value once, in order, after the outputs have their history.
   void save(const at::Tensor& value, bool is_output) { saved_.emplace_back(value, is_output); }
@@ -94,8 +100,15 @@ class Joint {
   // was in them before, by input of the forward.
   std::vector<at::Tensor> held_;
   std::unordered_map<std::uint32_t, at::Tensor> before_;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> arguments_;
-  std::vector<std::uint32_t> versions_;
+  // A leaf is found by where its gradient comes to: what is held weakly cannot be swapped.
+  struct Argument {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    NodePointer accumulator;
+    std::uint32_t version = 0;
+
+    at::Tensor lock() const;
+  };
+  std::vector<Argument> arguments_;
   at::Tensor generator_;
   bool was_given(std::uint32_t tangent) const {
     return is_spent_ || (!was_given_.empty() && was_given_[tangent]);
@@ -140,7 +153,6 @@ void set_generator_state(const at::Tensor& state);
 std::uint64_t second_differentiations();
 
 // Nodes are held by one pointer type up to torch 2.12 and by another from 2.13 on.
-using NodePointer = decltype(torch::autograd::Edge::function);
 template <class Made, class Pointer = NodePointer, class... Arguments>
 Pointer make_node(Arguments&&... arguments) {
   if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>)

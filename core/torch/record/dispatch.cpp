@@ -24,13 +24,17 @@ const DispatchKeySet kRecordingKeys{kRecordKey, kDecomposeKey, DispatchKey::Func
 
 DispatchKeySet keys_above_kernels() {
   return c10::autograd_dispatch_keyset_with_ADInplaceOrView | kRecordingKeys |
-         DispatchKeySet({DispatchKey::Python, DispatchKey::PythonTLSSnapshot});
+         DispatchKeySet({DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
+                         DispatchKey::FuncTorchDynamicLayerFrontMode,
+                         DispatchKey::FuncTorchDynamicLayerBackMode, DispatchKey::FuncTorchVmapMode,
+                         DispatchKey::VmapMode});
 }
 
 Status do_register() {
   // At run time and not as a static initializer: a second fallback for a key throws, which from an
   // initializer would end the process.
   try {
+    const BelowRecording below;  // what is tried meanwhile: the first call may be inside of a vmap
     static auto& fallbacks =
         *new torch::Library(torch::Library::IMPL, "_", kRecordKey, __FILE__, __LINE__);
     fallbacks.fallback(torch::CppFunction::makeFromBoxedFunction<&record_call>());

@@ -100,6 +100,9 @@ Status check_environment() {
   if (c10::impl::tls_local_dispatch_key_set().included_.has(
           c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
     return unsupported("a functorch transform is active");
+  // Its results have no history, and the program may ask for the mode.
+  if (c10::InferenceMode::is_enabled() && at::GradMode::is_enabled())
+    return Status(Code::kEagerOnly, "gradients are switched on in inference mode");
   return {};
 }
 
