@@ -91,6 +91,7 @@ std::int64_t product(std::span<const std::int64_t> dims) {
 }
 
 Shape broadcast_strides(const sdk::TensorSpec& spec, const Shape& dims) {
+  if (spec.rank() > dims.size()) throw std::logic_error("a tensor of more dims than it is read by");
   Shape out(dims.size(), 0);
   const std::size_t lead = dims.size() - spec.rank();
   for (std::size_t d = 0; d < spec.rank(); ++d)
@@ -99,6 +100,8 @@ Shape broadcast_strides(const sdk::TensorSpec& spec, const Shape& dims) {
 }
 
 Walk::Walk(Shape over, std::vector<Shape> of) : dims(std::move(over)), strides(std::move(of)) {
+  for (const Shape& s : strides)
+    if (s.size() != dims.size()) throw std::logic_error("a walk by strides of other dims");
   // Dims of size 1 carry nothing.
   for (std::size_t d = dims.size(); d-- > 0;) {
     if (dims[d] != 1) continue;

@@ -27,7 +27,8 @@ Result<Profile::Moment> Profile::look_at_clocks(cl_command_queue queue) {
     cl_int code = clWaitForEvents(1, &event);
     const std::uint64_t done = host_ns();
     const auto read = [&](cl_profiling_info moment) {
-      if (code == CL_SUCCESS) code = clGetEventProfilingInfo(event, moment, sizeof at, &at, nullptr);
+      if (code == CL_SUCCESS)
+        code = clGetEventProfilingInfo(event, moment, sizeof at, &at, nullptr);
     };
     read(CL_PROFILING_COMMAND_QUEUED);
     if (at == 0) {

@@ -20,6 +20,7 @@ from torch_backplane.frames import (
     TracedFrame,
     TracedGraph,
     make_eager,
+    out_of_inference_mode,
     shared_memory,
 )
 from torch_backplane.options import Options
@@ -61,9 +62,8 @@ def compile_frame(
         )
     _mend_powers(graph_module)
     _mend_one_hot(graph_module)
-    if _makes_nested_tensors(graph_module):
-        # Their sizes would be symbols of TorchDynamo's that come from nowhere.
-        account.note_eager("frame's", _C.StatusError("unsupported", "it makes nested tensors"))
+    if reason := _has_no_graph_of_operators(graph_module):
+        account.note_eager("frame's", _C.StatusError("eager only", reason))
         return functools.partial(run_eagerly, graph_module)
     parts = higher_order.compile_parts(
         graph_module,
@@ -169,6 +169,46 @@ def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     )
     classes = torch.arange(max(num_classes, 0), device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).to(torch.int64).contiguous()
+
+
+def _has_no_graph_of_operators(graph_module: Any) -> str:
+    """Why what a frame does cannot be said by operators on tensors; empty where it can."""
+    if _makes_nested_tensors(graph_module):
+        return "it makes nested tensors"  # whose sizes would be symbols that come from nowhere
+    if setter := _sets_global_state(graph_module):
+        return f"it calls {setter}, whose effect lasts"
+    if any(str(n.target) == "prims._tensor_version.default" for n in graph_module.graph.nodes):
+        return "it asks how often a tensor was written"
+    if _shows_inference_tensors(graph_module):
+        return "a result is an inference tensor, and others are none"
+    return ""
+
+
+def _sets_global_state(graph_module: Any) -> str:
+    for node in graph_module.graph.nodes:
+        name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+        if not name.startswith(("set_", "_set_")) or name == "_set_grad_enabled":
+            continue
+        if any(getattr(owner, name, None) is node.target for owner in (torch, torch._C)):
+            return name.removeprefix("_")
+    return ""
+
+
+def _shows_inference_tensors(graph_module: Any) -> bool:
+    """Not where all of the graph lies in the mode: then it runs in it."""
+    if not _switches_inference_mode(graph_module) or out_of_inference_mode(graph_module):
+        return False
+    modes: list[bool] = []
+    inside = set()
+    for node in graph_module.graph.nodes:
+        if node.target is torch.autograd.grad_mode._enter_inference_mode:
+            modes.append(node.args == (True,))
+        elif node.target is torch.autograd.grad_mode._exit_inference_mode:
+            modes.pop()
+        elif modes and modes[-1]:
+            inside.add(node)
+    (output,) = graph_module.graph.find_nodes(op="output")
+    return not inside.isdisjoint(output.all_input_nodes)
 
 
 def _makes_nested_tensors(graph_module: Any) -> bool:

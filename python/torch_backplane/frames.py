@@ -115,7 +115,7 @@ class RecordedFrame(Recording):
     def __init__(self, account: FrameAccount, graph_module: Any, examples: list[Any]) -> None:
         placeholders = graph_module.graph.find_nodes(op="placeholder")
         # A recording is made, and run, in the mode that it is called in.
-        within = _out_of_inference_mode(graph_module)
+        within = out_of_inference_mode(graph_module)
         static = [i for i, node in enumerate(placeholders) if _is_static(node, examples[i])]
         self.mode = torch.inference_mode if within is not None else None
         super().__init__(
@@ -232,7 +232,7 @@ def _with_hints(example: Any) -> Any:
     return made.requires_grad_(example.requires_grad)
 
 
-def _out_of_inference_mode(graph_module: Any) -> Any:
+def out_of_inference_mode(graph_module: Any) -> Any:
     """The graph without the mode, where all of it lies in it; else None."""
     enter = torch.autograd.grad_mode._enter_inference_mode
     leave = torch.autograd.grad_mode._exit_inference_mode
@@ -340,6 +340,10 @@ class TracedFrame:
         self.compiled = compiled
         self.writes = writes
         self.shared: list[Any] | None = None  # of the first call
+        self.switches_gradients_on = any(
+            node.target is torch._C._set_grad_enabled and node.args == (True,)
+            for node in graph_module.graph.nodes
+        )
 
     def __call__(self, *arguments: Any) -> Any:
         may_be_dual = forward_ad._current_level >= 0
@@ -351,6 +355,10 @@ class TracedFrame:
                 what = "a tensor of zeros without memory or a dual tensor of forward-mode AD"
                 reason = _C.StatusError("unsupported", f"an argument is {what}")
                 return self.account.call_eagerly(self.graph_module, arguments, reason)
+        if self.switches_gradients_on and torch.is_inference_mode_enabled():
+            what = "gradients are switched on in inference mode"  # which makes no history
+            reason = _C.StatusError("unsupported", what)
+            return self.account.call_eagerly(self.graph_module, arguments, reason)
         if self.writes:
             shared = shared_memory(arguments)
             if self.shared is None:

@@ -106,6 +106,44 @@ def _compile_module(
     ``__dict__``. A copy is compiled with ``again``; pickled is the module itself.
     """
     kind = type(module)
+    find = object.__getattribute__  # past a class's own
+
+    def compiled_of(self: Any) -> Any:
+        """None where somebody made another object of the wrapper's class."""
+        try:
+            return find(self, "_backplane_compiled")
+        except AttributeError:
+            return None
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            own = find(self, "_backplane_compiled")
+        except AttributeError:
+            own = functools.partial(kind.__call__, self)
+        return own(*args, **kwargs)
+
+    def copied(self: Any, state: dict[str, Any]) -> Any:
+        made = base.__new__(type(self))
+        made.__dict__.update(state)
+        return made
+
+    def copy_of(self: Any) -> Any:
+        return again(copy.copy(module)) if compiled_of(self) else copied(self, self.__dict__)
+
+    def deep_copy_of(self: Any, memo: dict[int, Any]) -> Any:
+        if compiled_of(self):
+            return again(copy.deepcopy(module, memo))
+        return copied(self, copy.deepcopy(self.__dict__, memo))
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        # pickle wants what it makes anew to be of the object's own class; this makes nothing.
+        if compiled_of(self):
+            return operator.itemgetter(0), ((module,),)
+        return kind.__reduce_ex__(self, protocol)
+
+    # As its base written in C does: the class's own __new__ may want arguments, or make another.
+    heap_type = 1 << 9
+    base = next(one for one in kind.__mro__ if not one.__flags__ & heap_type)
     wrapper_kind = type(
         kind.__name__,
         (kind,),
@@ -113,16 +151,12 @@ def _compile_module(
             "__slots__": ("_backplane_compiled",),
             "__module__": kind.__module__,
             "__qualname__": kind.__qualname__,
-            "__call__": lambda self, *args, **kwargs: self._backplane_compiled(*args, **kwargs),
-            "__copy__": lambda self: again(copy.copy(module)),
-            "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
-            # pickle wants what it makes anew to be of the object's own class; this makes nothing.
-            "__reduce_ex__": lambda self, protocol: (operator.itemgetter(0), ((module,),)),
+            "__call__": call,
+            "__copy__": copy_of,
+            "__deepcopy__": deep_copy_of,
+            "__reduce_ex__": reduced,
         },
     )
-    # As its base written in C does: the class's own __new__ may want arguments, or make another.
-    heap_type = 1 << 9
-    base = next(one for one in kind.__mro__ if not one.__flags__ & heap_type)
     wrapper = base.__new__(wrapper_kind)
     object.__setattr__(wrapper, "__dict__", module.__dict__)
     object.__setattr__(wrapper, "_backplane_compiled", compiled)

@@ -11,7 +11,7 @@ import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils.weak import WeakTensorKeyDictionary
 
 # The inverse of expand is a sum, which rounds; that of unfold leaves out what lies between windows.
@@ -88,13 +88,14 @@ class _Watch(TorchDispatchMode):
 
 def _fresh(value: Any) -> Any:
     """A tensor that lies as this one does, in the memory of the mode that is active."""
-    if not isinstance(value, torch.Tensor) or type(value) not in (
-        torch.Tensor,
-        torch.nn.Parameter,
-        torch.nn.Buffer,
-        FakeTensor,
-    ):
+    if not isinstance(value, torch.Tensor):
         return value
+    if is_traceable_wrapper_subclass(value):
+        parts, context = value.__tensor_flatten__()
+        fresh = {part: _fresh(getattr(value, part)) for part in parts}
+        return type(value).__tensor_unflatten__(fresh, context, value.size(), value.stride())
+    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor):
+        raise TypeError(f"a {type(value).__name__} would be written")
     return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
 
 
@@ -107,10 +108,7 @@ class _OnFreshTensors(torch.fx.Interpreter):
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target not in self.attributes:
-            value = super().get_attr(target, args, kwargs)
-            self.attributes[target] = _fresh(value)
-            if isinstance(value, torch.Tensor) and self.attributes[target] is value:
-                raise TypeError(f"a {type(value).__name__} would be written")
+            self.attributes[target] = _fresh(super().get_attr(target, args, kwargs))
         return self.attributes[target]
 
 

@@ -159,3 +159,57 @@ def test_nothing_of_a_checkpoint_is_saved(plugin, reentrant):
     compiled = torch_backplane.compile(program, backend=plugin)
     for _ in range(2):
         torch.testing.assert_close(once(compiled), once(program))
+
+
+def fills(x: torch.Tensor, noise: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    noise.data.fill_(value)
+    return (x * noise).sum()
+
+
+def scales(x: torch.Tensor, noise: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    noise.data.mul_(value)
+    return (x.view(1, -1) * noise.view(1, -1)).sum()
+
+
+def draws(x: torch.Tensor, noise: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    noise.data.normal_()
+    return (x * noise).sum() * value
+
+
+def fills_twice(x: torch.Tensor, noise: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(())
+    for _ in range(2):
+        noise.data.fill_(value)
+        total = total + (x * noise).sum()
+        print(end="")
+        value = value + 1
+    return total
+
+
+@pytest.mark.parametrize("program", [fills, scales, draws, fills_twice])
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("plugin", ["reference", "cpu_onednn"])
+def test_writes_through_data_are_read_by_what_was_saved(program, plugin, door) -> None:
+    """As layers with noise do: several forwards, then one backward."""
+    compiled = compile_for(plugin, program, door)
+    for _ in range(2):
+        gradients = []
+        for run in (program, compiled):
+            torch.manual_seed(0)
+            x, noise = torch.ones(3, requires_grad=True), torch.ones(3)
+            total = run(x, noise, torch.tensor(2.0)) + run(x, noise, torch.tensor(3.0))
+            noise.data.add_(0.5)
+            total.backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_parameters_are_swapped_beside_results(door: str) -> None:
+    one, other = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.zeros(3))
+    compiled = compile_for("reference", lambda: one * 2, door)
+    result = compiled()
+    torch.utils.swap_tensors(one, other)
+    assert one.shape == (3,)
+    with pytest.raises(RuntimeError, match="poisoned by swap_tensors"):
+        result.sum().backward()

@@ -119,3 +119,32 @@ def test_what_plain_pickle_refuses() -> None:
     function = compiled_with(lambda x: x)
     with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
         pickle.dumps(function)
+
+
+def of_its_class(compiled: nn.Module) -> nn.Module:
+    return type(compiled)(4, 3)
+
+
+def with_its_state(compiled: nn.Module) -> nn.Module:
+    made = type(compiled).__new__(type(compiled))
+    made.__dict__.update(compiled.__dict__)
+    return made
+
+
+def of_a_class_below(compiled: nn.Module) -> nn.Module:
+    class Below(type(compiled)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            nn.Module.__init__(self)
+            self.weight, self.bias = compiled.weight, compiled.bias
+
+    return Below()
+
+
+@pytest.mark.parametrize("make", [of_its_class, with_its_state, of_a_class_below])
+def test_other_objects_of_a_compiled_modules_class_are_plain(make: Any) -> None:
+    compiled = compiled_with(nn.Linear(4, 3))
+    made = make(compiled)
+    for one in (made, copy.copy(made), copy.deepcopy(made)):
+        close(one(X), nn.functional.linear(X, made.weight, made.bias))
+    assert copy.copy(made).weight is made.weight
+    assert copy.deepcopy(made).weight is not made.weight

@@ -131,8 +131,9 @@ def replaced_in_a_dict(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
 
 def finalizer_of_what_a_break_made(x: torch.Tensor, out: list[Any]) -> torch.Tensor:
     thing: Any = Counted()
+    before = thing is not None
     thing = None
-    return x + Counted.alive
+    return x + before + Counted.alive
 
 
 def result_that_nobody_takes(x: torch.Tensor, out: list[Any]) -> torch.Tensor:

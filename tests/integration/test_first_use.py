@@ -71,3 +71,22 @@ def test_threads_at_once() -> None:
 def test_an_interrupted_one_is_made_anew() -> None:
     done = run_python(INTERRUPTED, QUIET)
     assert done.returncode == 0, done.stderr
+
+
+WITHIN_A_TRANSFORM = """
+import torch, torch_backplane
+from torch.func import vmap
+
+within = torch_backplane.compile(lambda w: (w * 2).relu(), backend="plugin:reference")
+vmap(within)(torch.randn(4, 3, requires_grad=True))
+for compile in (torch_backplane.compile, torch.compile):
+    before = torch_backplane.stats()["plugin_nodes"]
+    model = compile(torch.nn.Linear(2, 2), backend="plugin:reference")
+    model(torch.ones(1, 2)).sum().backward()
+    assert torch_backplane.stats()["plugin_nodes"] > before, torch_backplane.stats()
+"""
+
+
+def test_within_a_transform_it_forbids_nothing_later() -> None:
+    done = run_python(WITHIN_A_TRANSFORM, QUIET)
+    assert done.returncode == 0, done.stderr

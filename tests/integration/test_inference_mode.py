@@ -147,3 +147,52 @@ def test_an_inference_tensor_that_autograd_would_save(program: Any, saves: bool,
             gradients.append(w.grad)
         torch.testing.assert_close(*gradients)
     assert torch_backplane.stats()["eager_graphs"] == (saves and door == "torch")
+
+
+def doubles(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def switches_gradients_on(x: torch.Tensor) -> tuple[bool, torch.Tensor]:
+    with torch.set_grad_enabled(True):
+        return torch.is_grad_enabled(), x * 2
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_gradients_that_are_on_in_inference_mode_stay_on(door: str) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("cpu_onednn", doubles, door)
+    with torch.inference_mode(), torch.enable_grad():
+        for _ in range(2):
+            assert compiled(torch.ones(1)).equal(torch.tensor([2.0]))
+            assert torch.is_grad_enabled()
+    compiled = compile_for("cpu_onednn", switches_gradients_on, door)
+    with torch.inference_mode():
+        for _ in range(2):
+            is_on, result = compiled(torch.ones(1))
+            assert is_on and result.is_inference()
+        assert not torch.is_grad_enabled()
+
+
+def shows_what_the_mode_made(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.inference_mode():
+        within = x + 1
+    return x * 2, within
+
+
+def reads_what_the_mode_made(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.inference_mode():
+        within = x + 1
+    return x * 2, within.clone()
+
+
+@pytest.mark.parametrize("program", [shows_what_the_mode_made, reads_what_the_mode_made])
+@pytest.mark.parametrize("door", DOORS)
+def test_results_of_a_part_in_the_mode(program: Any, door: str) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("cpu_onednn", program, door)
+    for _ in range(2):
+        x = torch.ones(2, requires_grad=True)
+        for got, wanted in zip(compiled(x), program(x), strict=True):
+            assert got.equal(wanted) and got.is_inference() == wanted.is_inference()
+            assert got.requires_grad == wanted.requires_grad

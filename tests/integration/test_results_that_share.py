@@ -335,3 +335,62 @@ def test_views_that_come_several_at_a_time_are_refused_where_eager_mode_refuses_
     expected = _outcome(program)
     for _ in range(2):
         assert _outcome(compiled) == expected
+
+
+PARTS_OF_CONSTANTS = {
+    "part and whole": lambda t: (t[:-1], t),
+    "two parts": lambda t: (t[:-1], t[1:]),
+    "part and its rows": lambda t: (t[:-1], t.view(3, 1)),
+    "whole and part": lambda t: (t, t[:-1]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS_OF_CONSTANTS)
+@pytest.mark.parametrize("door", DOORS)
+def test_results_that_show_one_constant(name: str, door: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return PARTS_OF_CONSTANTS[name](torch.tensor([1.0, 2.0, 3.0]))
+
+    compiled = compile_for("reference", program, door)
+    for _ in range(2):  # a new one each time
+        expected, got = program(torch.ones(1)), compiled(torch.ones(1))
+        for results in (expected, got):
+            results[1].mul_(5)
+        for one, other in zip(expected, got, strict=True):
+            assert torch.equal(one, other)
+
+
+def whole_turned(a: torch.Tensor) -> torch.Tensor:
+    part = a[1:]
+    a.t_()
+    return (part * part)[0]
+
+
+def whole_turned_and_returned(a: torch.Tensor) -> torch.Tensor:
+    part = a[1:]
+    a.squeeze_().swapaxes_(0, 1)
+    a.mul_(2)
+    return (part * part).sum() + a[0]
+
+
+def part_turned_and_written(a: torch.Tensor) -> torch.Tensor:
+    part = a[1:]
+    part.swapaxes_(0, 1)
+    part.mul_(2)
+    return (a * a)[0] + part.sum()
+
+
+@pytest.mark.parametrize(
+    "program", [whole_turned, whole_turned_and_returned, part_turned_and_written]
+)
+@pytest.mark.parametrize("door", DOORS)
+def test_gradients_of_what_is_turned_beside_its_views(program: Any, door: str) -> None:
+    compiled = compile_for("reference", lambda x: program(x * 1), door)
+    for _ in range(2):
+        gradients = []
+        for run in (compiled, lambda x: program(x * 1)):
+            x = torch.arange(1.0, 10.0).reshape(3, 3).requires_grad_()
+            y = run(x)
+            (y * torch.arange(y.numel()).view_as(y)).sum().backward()
+            gradients.append((y, x.grad))
+        torch.testing.assert_close(*gradients)

@@ -115,3 +115,25 @@ def test_what_does_not_fit_is_refused(plugin: str) -> None:
     assert torch.equal(compiled(x, torch.tensor(7)), fill(x, torch.tensor(7)))
     with pytest.raises(RuntimeError, match="without overflow"):
         compiled(x, torch.tensor(300))
+
+
+# With indices of two dims that are none: PyTorch asks for no equal dims then.
+BY_NO_INDEX: dict[str, Binary] = {
+    "gather": lambda x, i: torch.gather(x, -1, i),
+    "scatter": lambda x, i: x.scatter(0, i, torch.zeros(i.shape)),
+    "scatter of a number": lambda x, i: x.scatter(0, i, 2.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, torch.zeros(i.shape)),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i, torch.zeros(i.shape), "sum"),
+    "take": torch.take,
+    "put": lambda x, i: x.put(i, torch.zeros(i.shape)),
+}
+
+
+@pytest.mark.parametrize("name", BY_NO_INDEX)
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_no_index_into_a_tensor_without_dimensions(name: str, plugin: str) -> None:
+    program = BY_NO_INDEX[name]
+    compiled = compile_for(plugin, program, "own")
+    for columns in (4, 1, 4, 7):
+        x, index = torch.tensor(3.0), torch.zeros(0, columns, dtype=torch.long)
+        assert torch.equal(compiled(x, index), program(x, index))

@@ -10,6 +10,8 @@ import torch
 import torch_backplane
 from models import zoo
 from torch import nn
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 BACKENDS = ["plugin:reference", "plugin:cpu_onednn"]
@@ -369,3 +371,86 @@ def test_views_of_a_cache_beside_those_of_its_layers(
             seen.append((results, offsets, kv, x))
         torch.testing.assert_close(*seen)
     assert torch_backplane.stats()["eager_graphs"] == (not is_traced)
+
+
+class Pair(torch.Tensor):
+    """Two tensors that go the same ways."""
+
+    @staticmethod
+    def __new__(cls, one: torch.Tensor, other: torch.Tensor) -> Pair:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, one.shape, strides=one.stride(), dtype=one.dtype
+        )
+
+    def __init__(self, one: torch.Tensor, other: torch.Tensor) -> None:
+        self.one, self.other = one, other
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["one", "other"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts: Any, _context: None, _size: Any, _stride: Any) -> Pair:
+        return Pair(parts["one"], parts["other"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        def part(name: str) -> Any:
+            return func(*tree_map_only(Pair, lambda t: getattr(t, name), args), **(kwargs or {}))
+
+        made = Pair(part("one"), part("other"))
+        return return_and_correct_aliasing(func, args, kwargs or {}, made)
+
+
+def test_tensors_of_a_class_with_parts_are_written_once() -> None:
+    compiled = compile_traced(lambda x: x.mul_(2), "plugin:reference")
+    x = Pair(torch.ones(1), torch.full((1,), 3.0))
+    for times in (2, 4):
+        compiled(x)
+        assert (x.one.item(), x.other.item()) == (times, 3 * times)
+
+
+def sets_the_default_dtype(x: torch.Tensor) -> Any:
+    torch.set_default_dtype(torch.float64)
+    return x + 1
+
+
+def asks_for_determinism(x: torch.Tensor) -> Any:
+    x = x + 1
+    torch.use_deterministic_algorithms(True)
+    return x
+
+
+def switches_gradients_of_a_written_argument_on(x: torch.Tensor) -> Any:
+    x -= 1
+    x.requires_grad_()
+    return x.detach().cos()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [sets_the_default_dtype, asks_for_determinism, switches_gradients_of_a_written_argument_on],
+)
+@pytest.mark.parametrize("recorder", [True, False])
+def test_what_a_frame_sets_stays_set(program: Any, recorder: bool) -> None:
+    if program is switches_gradients_of_a_written_argument_on and not recorder:
+        pytest.skip("AOTAutograd's own")
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        program, backend="plugin:reference", options={"recorder": recorder, "report": False}
+    )
+    seen = []
+    for run in (program, compiled, compiled):
+        x = torch.ones(2)
+        try:
+            run(x)
+            seen.append(
+                (
+                    torch.get_default_dtype(),
+                    torch.are_deterministic_algorithms_enabled(),
+                    x.requires_grad,
+                )
+            )
+        finally:
+            torch.set_default_dtype(torch.float32)
+            torch.use_deterministic_algorithms(False)
+    assert seen[0] == seen[1] == seen[2]

@@ -109,3 +109,17 @@ def test_a_gradient_that_nobody_asked_for(plugin: str) -> None:
         (gradient,) = torch.autograd.grad(run(x, weight, bias).sum(), bias)
         gradients.append(gradient)
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("door", ["own", "torch"])
+def test_masked_scatter_of_too_few_elements(door: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        y.masked_scatter_(y > 0, torch.ones(1))
+        return x + 1
+
+    compiled = compile_for("cpu_onednn", program, door)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Number of elements of source"):
+            compiled(torch.ones(3))
+        assert torch.equal(compiled(torch.tensor([-1.0, 1.0])), torch.tensor([0.0, 2.0]))

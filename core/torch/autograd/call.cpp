@@ -285,6 +285,7 @@ class Call {
         }
         if (info.pending) outputs_[i] = with_pending(outputs_[i], info.pending);
         outputs_[i] = laid_as_recorded(std::move(outputs_[i]), info);
+        if (info.version > 0) count_writes(outputs_[i], info.version);
         if (joint_ && info.is_one_of_many && info.tangent != kAbsent)
           outputs_[i] = view_with_own_gradient(outputs_[i]);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
@@ -351,14 +352,20 @@ class Call {
         }
         impl::bump_version(target);
         impl::rebase_history(target, *edge++);
-      } else if (info.counts_write) {
+      } else if (info.counted_writes > 0) {
         target.copy_(value);
       } else {
         target.variable_data().copy_(value);
         const void* const storage = target.storage().unsafeGetStorageImpl();
         runtime::PackCache::instance().forget({&storage, 1});
       }
+      if (info.counted_writes > 1) count_writes(target, info.counted_writes - 1);
     }
+  }
+
+  static void count_writes(const at::Tensor& tensor, std::uint32_t count) {
+    if (tensor.is_inference()) return;
+    for (std::uint32_t i = 0; i < count; ++i) impl::bump_version(tensor);
   }
 
   void take_arguments() {

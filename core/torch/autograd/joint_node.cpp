@@ -333,8 +333,7 @@ std::vector<at::Tensor> Joint::inputs_again() const {
                 ", but argument ", a,
                 " was modified by an inplace operation since (it is at version ",
                 argument.defined() ? version_of(argument) : 0, "; expected version ",
-                arguments_[a].version,
-                " instead).");
+                arguments_[a].version, " instead).");
     if (!argument.defined()) argument = sizes_->program->stand_in(i);
     // One tensor may be two arguments, and each has its gradient.
     if (argument.requires_grad()) argument = at::alias(argument);

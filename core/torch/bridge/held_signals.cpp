@@ -5,13 +5,16 @@
 #include <utility>
 #include <vector>
 
-#include "core/cpython/bytecode/py_ref.h"
+#include "core/cpython/bytecode/py_error.h"
 
 namespace backplane::bridge {
 
 namespace {
 
 using cpython::Ref;
+using cpython::SavedError;
+using cpython::set_exception;
+using cpython::take_exception;
 
 struct Handler {
   int number = 0;
@@ -30,33 +33,6 @@ struct State {
 State& state() {
   static auto* const made = new State;  // never ends: handlers may run while the interpreter does
   return *made;
-}
-
-// An error that is set, apart.
-class SavedError {
- public:
-  SavedError() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~SavedError() { PyErr_Restore(type_, value_, traceback_); }
-  SavedError(const SavedError&) = delete;
-  SavedError& operator=(const SavedError&) = delete;
-
- private:
-  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
-};
-
-// The exception that is set, with its traceback.
-Ref take_exception() {
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (traceback) PyException_SetTraceback(value, traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return Ref::steal(value);
-}
-
-void set_exception(const Ref& exception) {
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.get())), exception.get());
 }
 
 bool call_handler(const Handler& handler) {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/cpython/bytecode/py_error.h"
 #include "core/cpython/frame/hook.h"
 #include "core/cpython/frame/watched.h"
 #include "core/torch/interpret/interpreter.h"
@@ -286,11 +287,9 @@ class Run {
       throw std::runtime_error(stop_reason_);
     }
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-      PyObject *type, *value, *traceback;
-      PyErr_Fetch(&type, &value, &traceback);
-      PyErr_NormalizeException(&type, &value, &traceback);
-      interrupted_ = !interpreter.has_raised(value);
-      PyErr_Restore(type, value, traceback);
+      const cpython::Ref interruption = cpython::take_exception();
+      interrupted_ = !interpreter.has_raised(interruption.get());
+      cpython::set_exception(interruption);
       if (interrupted_) throw std::runtime_error("interrupted");  // the error stays set
     }
     // The recording's own refusals come through Python as RuntimeError; record() knows them.

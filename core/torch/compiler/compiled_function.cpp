@@ -610,14 +610,16 @@ void CompiledFunction::bind_outputs_on_device(const FunctionPlan& plan, Scratch&
 }
 
 std::vector<at::Tensor> CompiledFunction::results(const FunctionPlan& plan,
-                                                  const Scratch& scratch) const {
+                                                  Scratch& scratch) const {
   const ir::Graph& graph = graph_->graph();
   std::vector<at::Tensor> results;
   results.reserve(plan.outputs.size());
   for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
     const View& view = plan.outputs[i];
-    const bool constant = graph.values[view.root].kind == ir::ValueKind::kConstant;
-    at::Tensor made = view.of(constant ? constants_[view.root].clone() : *scratch.roots[view.root]);
+    Root& root = scratch.roots[view.root];
+    if (graph.values[view.root].kind == ir::ValueKind::kConstant && !root->defined())
+      root = Root::owned(constants_[view.root].clone());  // one for all results that show it
+    at::Tensor made = view.of(*root);
     const bool on_device = torch_device_ != nullptr && outputs_on_device_[i];
     if (on_device && !device::is_resident(made))
       made = bring_back(made);

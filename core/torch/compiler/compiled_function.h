@@ -107,7 +107,7 @@ class CompiledFunction {
   std::unique_ptr<Scratch> make_scratch() const;
   void bind_inputs(const FunctionPlan& plan, std::span<Argument> arguments, Scratch& scratch);
   void bind_outputs_on_device(const FunctionPlan& plan, Scratch& scratch);
-  std::vector<at::Tensor> results(const FunctionPlan& plan, const Scratch& scratch) const;
+  std::vector<at::Tensor> results(const FunctionPlan& plan, Scratch& scratch) const;
   // The device of inputs and outputs, null when all are on the host.
   device::TorchDevice* torch_device_ = nullptr;
   std::vector<bool> inputs_on_device_, outputs_on_device_;  // by position in the graph's

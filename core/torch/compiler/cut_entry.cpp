@@ -518,6 +518,31 @@ void CutEntry::watch(const record::Recorded& recorded, const ReadForGradients& e
     add(signature.arguments[signature.argument_of_input[input]].new_value, true, input);
 }
 
+// The input whose new value it is, where eager mode saves that, and that alone of what is computed
+// of it: whoever writes it through .data, as the program does, changes what was saved.
+std::optional<std::uint32_t> CutEntry::written_uncounted(
+    const record::Recorded& recorded, const partition::JointCut& cut,
+    const partition::SavedValue& saved, const std::vector<std::vector<std::uint32_t>>& by_eager,
+    const std::vector<std::vector<std::uint32_t>>& read) const {
+  const ir::Graph &joint = recorded.graph, &forward = forward_->graph().graph();
+  const ir::ValueId root = ir::view_root(joint, saved.value);
+  const auto reads_it = [&](ir::ValueId v) {
+    return v != ir::kNone && ir::view_root(joint, v) == root;
+  };
+  if (saved.is_argument || std::ranges::any_of(cut.recomputed, [&](ir::NodeId n) {
+        return std::ranges::any_of(joint.nodes[n].operands, reads_it);
+      }))
+    return std::nullopt;
+  for (const std::uint32_t input : signature.mutated) {
+    const record::ArgumentInfo& info = signature.arguments[signature.argument_of_input[input]];
+    if (info.counted_writes == 0 && info.tangent == kAbsent && !by_eager[info.new_value].empty() &&
+        forward.outputs[info.new_value] == forward.outputs[saved.forward_position] &&
+        std::ranges::includes(by_eager[info.new_value], read[info.new_value]))
+      return input;
+  }
+  return std::nullopt;
+}
+
 void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut,
                         const ReadForGradients& eagerly_saved) {
   const ir::Graph& forward = forward_->graph().graph();
@@ -543,6 +568,9 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
                           std::ranges::find(signature.mutated, input) != signature.mutated.end();
     } else if (const auto shown = shown_by.find(root); shown != shown_by.end()) {
       source.shared_with = shown->second;
+    } else if (const auto written = written_uncounted(recorded, *cut, saved,
+                                                      eagerly_saved.by_output, read.by_output)) {
+      source = {.is_argument = true, .position = *written};
     }
     signature.saved.push_back(source);
   }

@@ -19,7 +19,7 @@ void add_border(const record::Recorded& recorded, std::vector<std::uint64_t>& st
   for (const bool on_device : recorded.placement.outputs) structure.push_back(on_device);
   for (const record::ArgumentInfo& info : recorded.arguments)
     structure.insert(structure.end(),
-                     {info.graph_input, info.requires_grad, info.is_mutated, info.counts_write,
+                     {info.graph_input, info.requires_grad, info.is_mutated, info.counted_writes,
                       info.new_value, info.new_value_requires_grad, info.tangent, info.gradient});
   for (const record::OutputInfo& info : recorded.outputs)
     structure.insert(structure.end(),

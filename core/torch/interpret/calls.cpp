@@ -244,9 +244,9 @@ PyObject* Interpreter::call(PyObject* callable, PyObject* const* arguments, std:
   }
   if (type == &_PyWeakref_RefType && count == 0 && world_.is_outside(callable)) {
     PyObject* referent = PyWeakref_GET_OBJECT(callable);
-    Ref found = Ref::steal(
-        world_.read(referent, world_.guards().sources().add(SourceKind::kReferent,
-                                                            world_.source_of(callable), nullptr)));
+    Ref found = Ref::steal(world_.read(
+        referent,
+        world_.guards().sources().add(SourceKind::kReferent, world_.source_of(callable), nullptr)));
     if (found && world_.has_let_go(found.get()))
       return world_.stop("the program asks for an object that it has let go of");
     return found.release();

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/cpython/bytecode/class_dict.h"
+#include "core/cpython/bytecode/py_error.h"
 #include "core/cpython/frame/watched.h"
 #include "core/torch/bridge/held_signals.h"
 #include "core/torch/interpret/frame_state.h"
@@ -370,25 +371,19 @@ bool Interpreter::finish_generators(bool all) {
 
 void Interpreter::close_generators() {
   has_ended_ = true;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const cpython::SavedError saved;
   for (const MadeGenerator& made : generators_) {
     if (!is_suspended(made.object.get())) continue;
     const Ref closed = Ref::steal(PyObject_CallMethod(made.object.get(), "close", nullptr));
     PyErr_Clear();
   }
-  PyErr_Restore(type, value, traceback);
 }
 
 int Interpreter::run_signal_handlers() {
   const cpython::HookPause pause;  // they are none of the program
   if (bridge::run_held_signals()) return 0;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (traceback) PyException_SetTraceback(value, traceback);
-  interruption_ = Ref::borrow(value);
-  PyErr_Restore(type, value, traceback);
+  interruption_ = cpython::take_exception();
+  cpython::set_exception(interruption_);
   return -1;
 }
 
@@ -432,14 +427,9 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
       state.drop_to(range.depth);
       // Where it was raised: not the instruction that raises it again.
       if (range.push_lasti) state.push(PyLong_FromLong(state.running.position()));
-      PyObject *type, *value, *trace;
-      PyErr_Fetch(&type, &value, &trace);
-      PyErr_NormalizeException(&type, &value, &trace);
-      PyException_SetTraceback(value, trace ? trace : Py_None);
-      Py_XDECREF(type);
-      Py_XDECREF(trace);
-      world_.own(value);
-      state.push(value);
+      Ref raised = cpython::take_exception();
+      world_.own(raised.get());
+      state.push(raised.release());
       state.at = static_cast<std::size_t>(range.target);
     }
     const cpython::Instruction& it = instructions[state.at];

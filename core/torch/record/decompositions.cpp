@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "core/torch/bridge/new_memory.h"
-#include "core/torch/record/session.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/program_tape.h"
+#include "core/torch/record/session.h"
 #include "core/torch/record/value_tensor.h"
 
 namespace backplane::record {

@@ -133,7 +133,8 @@ constexpr std::array kAskForMemory{std::string_view("aten.is_set_to"),
 
 constexpr std::array kRefuseAnyValues{
     std::string_view("aten.binary_cross_entropy"), std::string_view("aten.histc"),
-    std::string_view("aten.quantile"), std::string_view("aten.nanquantile")};
+    std::string_view("aten.quantile"), std::string_view("aten.nanquantile"),
+    std::string_view("aten.masked_scatter")};
 
 RefusedValues refused_values_of(const OperatorInfo& info) {
   if (info.op->is_gradient) return RefusedValues::kNone;

@@ -69,6 +69,7 @@ Status Outputs::add(const c10::IValue& result) {
   info.strides = lies.strides().vec();
   info.storage_offset = lies.storage_offset();
   info.requires_grad = tensor.requires_grad();
+  if (!tensor.is_inference()) info.version = static_cast<std::uint32_t>(tensor._version());
   info.is_view = tensor.is_view();
   info.is_one_of_many =
       bridge::is_made_by(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE, tensor);

@@ -250,6 +250,15 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
   return {};
 }
 
+std::string find_turned_beside_views(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (!info.changes_layout || !at::GradMode::is_enabled()) return {};
+  const c10::IValue& turned = stack[stack.size() - info.argument_count()];
+  if (!turned.isTensor() || !functional::isFunctionalTensor(turned.toTensor()) ||
+      !turned.toTensor().requires_grad() || turned.toTensor().storage().use_count() == 1)
+    return {};
+  return info.name + " turns a tensor whose memory others show, and gradients flow";
+}
+
 SizesOfOuts::SizesOfOuts(const OperatorInfo& info, const torch::jit::Stack& stack)
     : name_(info.name) {
   if (!info.writes || info.changes_layout) return;

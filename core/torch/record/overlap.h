@@ -30,6 +30,10 @@ bool has_element_twice(const Elements& elements);
 // end the stack.
 std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stack);
 
+// Autograd makes the histories of views anew from their base as it lies then, by operators on its
+// dims where it has no memory. Empty where the call turns none that has views.
+std::string find_turned_beside_views(const OperatorInfo& info, const torch::jit::Stack& stack);
+
 // What an operator with out= writes, unless that is an empty tensor of its own. PyTorch refuses to
 // resize most that are read as well, and some kernels read what they have resized; of the others,
 // what else shows their memory keeps its sizes, which a graph of values cannot say.

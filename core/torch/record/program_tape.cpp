@@ -258,6 +258,8 @@ void note_call(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   const OperatorInfo& info = operator_info(handle);
   if (std::string overlap = find_overlap(info, *stack); !overlap.empty())
     session->refuse(std::move(overlap), Code::kEagerOnly);
+  if (std::string turned = find_turned_beside_views(info, *stack); !turned.empty())
+    session->refuse(std::move(turned), Code::kEagerOnly);
   if (std::string moved = find_moved(*session, info, *stack); !moved.empty())
     session->refuse(std::move(moved), Code::kEagerOnly);
   const SizesOfOuts outs(info, *stack);

@@ -249,6 +249,9 @@ class Recording {
           wrapper->has_metadata_mutation() || storage_of(handed.given) != handed.storage ||
           wrapper->was_inductor_storage_resized())
         return unsupported("the program changes the shape or storage of " + who);
+      // PyTorch takes the flag from a leaf alone, and gives it to one.
+      if (handed.given.is_leaf() && handed.given.requires_grad() != argument.requires_grad())
+        return Status(Code::kEagerOnly, "the program calls requires_grad_() of " + who);
       // grad() would warn where the program has written it.
       if (handed.leaf.mutable_grad().defined())
         return unsupported("the program calls backward() and so writes the gradient of " + who);
@@ -411,9 +414,10 @@ class Recording {
       info.is_mutated = new_values_[h] != kNoValue;
       info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
       // Lists of tensors are written without a word to their versions.
-      info.counts_write =
-          info.is_mutated && (handed_[h].given.is_inference() || info.new_value_requires_grad ||
-                              version_of(handed_[h].given) != handed_[h].version);
+      const std::int64_t writes = version_of(handed_[h].given) - handed_[h].version;
+      if (info.is_mutated) info.counted_writes = static_cast<std::uint32_t>(writes);
+      if (info.is_mutated && (handed_[h].given.is_inference() || info.new_value_requires_grad))
+        info.counted_writes = std::max(info.counted_writes, 1U);
       info.storage_offset = arguments_[handed_[h].first_argument].storage_offset();
       if (h < new_value_tangents_.size()) info.tangent = new_value_tangents_[h];
       if (h < gradients_.size() && gradients_[h] != kNoValue)

@@ -272,7 +272,7 @@ void check_by_kernel(const OperatorInfo& info, const torch::jit::Stack& stack) {
   const auto raise = [](const std::exception_ptr& error) {
     if (error) try {
         std::rethrow_exception(error);
-      } catch (const c10::LinAlgError&) {  // of the values
+      } catch (const c10::LinAlgError&) {          // of the values
       } catch (const c10::NotImplementedError&) {  // PyTorch's own kernel is missing, not ours
         Session::current()->refuse(text_of(error), Code::kProgramError);
       }

@@ -145,7 +145,8 @@ std::string PointPrinter::text_whole(const std::string& a, const char* op, const
                                      Type type, std::int64_t width) {
   if (dialect_ == Dialect::kC11) return "(" + a + op + b + ")";
   const std::string to = type_name(type, width);
-  if (width > 1) return "as_" + to + "(as_u" + to + "(" + a + ")" + op + "as_u" + to + "(" + b + "))";
+  if (width > 1)
+    return "as_" + to + "(as_u" + to + "(" + a + ")" + op + "as_u" + to + "(" + b + "))";
   return "(" + to + ")((u" + to + ")(" + a + ")" + op + "(u" + to + ")(" + b + "))";
 }
 

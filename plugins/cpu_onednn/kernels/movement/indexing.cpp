@@ -156,6 +156,9 @@ MadeKernel gather(const StepContext& context) {
   TensorSpec source = context.operand(0), index = context.operand(1), out = context.result();
   for (TensorSpec* t : {&source, &index, &out})
     if (t->rank() == 0) t->dims = t->strides = {1};
+  // One element is read by indices of any rank, as long as there are none.
+  if (source.rank() != index.rank())
+    return make_index_kernel([](const KernelCall& /*call*/) { return true; });
   const auto dim = static_cast<std::size_t>(wrap_dim(context.int_or("dim", 0), source.rank()));
   const Indices indices{{{1, known_type(index.dtype), source.dims[dim], source.strides[dim]}}};
   source.strides[dim] = 0;

@@ -162,6 +162,10 @@ MadeKernel scatter_along(const StepContext& context, Combine how) {
   Shape from(index.rank(), 0);
   const bool tensor = context.has_operand(2);
   if (tensor && context.operand(2).rank() > 0) from = context.operand(2).strides;
+  if (product(index.dims) == 0) {  // of any rank, as is what nothing is read of
+    index.dims.assign(out.rank(), 0);
+    index.strides = from = index.dims;
+  }
   Writes w{Walk(index.dims, {target, from, index.strides}),
            {{{1, known_type(index.dtype), out.dims[dim], out.strides[dim]}}},
            tensor ? 2 : SIZE_MAX};
