@@ -200,8 +200,18 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values("device_describe", "device_open", "buffer_create", "copy",
                                          "claims", "compile", "executable_describe", "execute"),
                        ::testing::Values("throw", "throw42", "null", "error", "lost", "wild",
-                                         "released")),
+                                         "released", "crowd")),
     kName);
+
+// Sizes and strides that no machine has.
+INSTANTIATE_TEST_SUITE_P(Figures, Fault,
+                         ::testing::Combine(::testing::Values("executable_describe"),
+                                            ::testing::Values("vast", "near", "wide")),
+                         kName);
+INSTANTIATE_TEST_SUITE_P(FiguresOfADevice, Fault,
+                         ::testing::Combine(::testing::Values("device_describe"),
+                                            ::testing::Values("vast", "wide")),
+                         kName);
 
 class Misuse : public Sabotage {};
 

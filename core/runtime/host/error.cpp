@@ -12,8 +12,8 @@ namespace backplane::runtime {
 
 namespace {
 
-constexpr std::size_t kNodeIdLimit = 65536;
 constexpr std::size_t kSizeLimit = std::size_t{1} << 24;  // longer ones are no texts: not read
+constexpr std::size_t kNodeIdLimit = 65536;               // more are no count: not read
 
 // What a bp_error* leads to.
 struct ErrorObject {
@@ -88,10 +88,11 @@ bp_error* error_create(bp_host* host, const bp_error_args* args) {
     error->message = copy_text(args->message);
     if (error->message.empty()) error->message = "the plugin gave no message";
     error->site = describe_site(*args);
-    if (args->node_ids != nullptr) {
-      error->node_ids.assign(args->node_ids,
-                             args->node_ids + std::min(args->node_count, kNodeIdLimit));
-    }
+    if (args->node_count > kNodeIdLimit)
+      error->message +=
+          " (about " + std::to_string(args->node_count) + " nodes, which is no count)";
+    else if (args->node_ids != nullptr)
+      error->node_ids.assign(args->node_ids, args->node_ids + args->node_count);
     return handle_of(std::move(error));
   } catch (const std::exception&) {  // only bad_alloc and length_error can get here
     return out_of_memory_error().handle.as<bp_error>();

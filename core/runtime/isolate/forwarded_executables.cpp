@@ -242,7 +242,9 @@ bp_error* executable_describe(bp_executable* handle, bp_executable_info* out_inf
       executable.inputs.size() == executable.input_count ? executable.inputs.data() : nullptr;
   info.outputs =
       executable.outputs.size() == executable.output_count ? executable.outputs.data() : nullptr;
-  if (info.io_stride != 0) info.io_stride = sizeof(bp_io_contract);
+  // Read in the worker; one that is none stays, to be told.
+  if (info.io_stride >= sizeof(bp_io_contract) && info.io_stride <= BP_STRUCT_SIZE_LIMIT)
+    info.io_stride = sizeof(bp_io_contract);
   info.requirement = {executable.requirement.data(), executable.requirement.size()};
   std::memcpy(out_info, &info, info.struct_size);
   return nullptr;

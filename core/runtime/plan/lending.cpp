@@ -7,6 +7,7 @@
 
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/handles.h"
+#include "core/runtime/plugin/figures.h"
 
 namespace backplane::runtime {
 
@@ -119,6 +120,11 @@ bp_error* Lending::lend_workspace(void* user, std::uint64_t bytes, bp_workspace_
                                   bp_range* out_range) {
   Lending* const self = of(user, "lend_workspace");
   if (self == nullptr) return make_error(BP_INVALID_ARGUMENT, "lend_workspace after its call");
+  if (bytes > kBytesLimit)
+    return make_error(BP_INVALID_ARGUMENT,
+                      self->fault("lend_workspace", "asked for " + std::to_string(bytes) +
+                                                        " bytes; expected at most " +
+                                                        std::to_string(kBytesLimit)));
   if (bp_error* const error =
           self->inner_.lend_workspace(self->inner_.user, bytes, kind, out_range))
     return error;

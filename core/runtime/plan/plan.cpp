@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/checked.h"
 #include "core/ir/view.h"
 #include "core/runtime/host/host_arena.h"
 #include "core/runtime/plan/compiled_graph.h"
@@ -55,19 +56,27 @@ Result<std::unique_ptr<const Plan>> CompiledGraph::plan(
   };
   for (std::uint32_t place = 0; place < places_.size(); ++place) {
     const std::uint64_t alignment = place == 0 ? kHostAlignment : places_[place]->alignment_bytes();
-    const auto align = [&](std::uint64_t bytes) {
-      return (bytes + alignment - 1) / alignment * alignment;
+    const auto too_large = [&](std::uint64_t bytes, const std::string& what) {
+      return Status(Code::kOutOfMemory,
+                    (place == 0 ? std::string("the host") : places_[place]->label()) + ": " + what +
+                        " of " + std::to_string(bytes) + " bytes, aligned to " +
+                        std::to_string(alignment) + ", leaves the address space");
     };
     std::vector<Item> items;
     for (std::size_t i = 0; i < slots_.size(); ++i)
       if (slots_[i].place == place && slots_[i].kind == SlotKind::kArena &&
-          slots_[i].first_step != UINT32_MAX)
-        items.push_back({align(made->slot_bytes[i]), 0, slots_[i].first_step, slots_[i].last_step,
-                         &made->slot_offset[i]});
+          slots_[i].first_step != UINT32_MAX) {
+        const auto bytes = checked_round_up(made->slot_bytes[i], alignment);
+        if (!bytes) return too_large(made->slot_bytes[i], "%" + graph_.values[slots_[i].root].name);
+        items.push_back(
+            {*bytes, 0, slots_[i].first_step, slots_[i].last_step, &made->slot_offset[i]});
+      }
     for (std::uint32_t s = 0; s < steps_.size(); ++s)
       if (steps_[s].kind == StepKind::kExecute && partitions_[steps_[s].index].place == place) {
         Plan::Partition& sizes = made->partitions[steps_[s].index];
-        items.push_back({align(sizes.workspace_bytes), 0, s, s, &sizes.workspace_offset});
+        const auto bytes = checked_round_up(sizes.workspace_bytes, alignment);
+        if (!bytes) return too_large(sizes.workspace_bytes, "the workspace of " + step_text(s));
+        items.push_back({*bytes, 0, s, s, &sizes.workspace_offset});
       }
     std::stable_sort(items.begin(), items.end(),
                      [](const Item& a, const Item& b) { return a.bytes > b.bytes; });
@@ -76,11 +85,14 @@ Result<std::unique_ptr<const Plan>> CompiledGraph::plan(
       std::uint64_t at = 0;
       for (const Item* other : placed) {
         if (other->last < item.first || other->first > item.last) continue;
-        if (other->offset >= at + item.bytes) break;
-        at = std::max(at, other->offset + other->bytes);
+        const auto end = checked_add(at, item.bytes);
+        if (end && other->offset >= *end) break;
+        at = std::max(at, other->offset + other->bytes);  // what is placed has an end
       }
+      const auto end = checked_add(at, item.bytes);
+      if (!end) return too_large(item.bytes, "one of its values");
       item.offset = *item.out = at;
-      made->place_bytes[place] = std::max(made->place_bytes[place], at + item.bytes);
+      made->place_bytes[place] = std::max(made->place_bytes[place], *end);
       placed.insert(
           std::upper_bound(placed.begin(), placed.end(), &item,
                            [](const Item* a, const Item* b) { return a->offset < b->offset; }),

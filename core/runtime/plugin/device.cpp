@@ -15,6 +15,7 @@
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/isolate/isolated_plugin.h"
+#include "core/runtime/plugin/figures.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
 #include "core/runtime/plugin/trace.h"
@@ -81,11 +82,10 @@ Status check_info(const bp_device_info& info, const std::string& label) {
     return wrong(label, "an array of " + std::to_string(info.rate_count) + " elements" +
                             (info.rates == nullptr ? " without data" : ""));
   }
-  if (info.rate_count != 0 && info.rate_stride < kFirstRateSize) {
-    return wrong(label, "rate_stride " + std::to_string(info.rate_stride) + ", expected at least " +
-                            std::to_string(kFirstRateSize));
-  }
-  return {};
+  const std::string call = label + ": device_describe";
+  if (info.rate_count != 0)
+    BP_RETURN_IF_ERROR(check_stride(call, "rate_stride", info.rate_stride, kFirstRateSize));
+  return check_bytes(call, "memory_bytes", info.memory_bytes);
 }
 
 std::string device_label(const Plugin& plugin, std::uint32_t index) {

@@ -9,6 +9,7 @@
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
+#include "core/runtime/plugin/figures.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
 
@@ -173,10 +174,16 @@ Status Executable::describe(std::size_t input_count, std::size_t output_count) {
                                           "know");
   constexpr std::size_t kFirstContractSize =
       offsetof(bp_io_contract, layout) + sizeof(bp_io_contract::layout);
-  if (input_count + output_count != 0 && info.io_stride < kFirstContractSize)
-    return Status(Code::kInternal, call_name(*device_, "executable_describe") +
-                                       " answered io_stride " + std::to_string(info.io_stride) +
-                                       ", expected at least " + std::to_string(kFirstContractSize));
+  const std::string call = call_name(*device_, "executable_describe") + " (" + nodes_ + ")";
+  if (input_count + output_count != 0)
+    BP_RETURN_IF_ERROR(check_stride(call, "io_stride", info.io_stride, kFirstContractSize));
+  BP_RETURN_IF_ERROR(check_bytes(call, "workspace_bytes", info.workspace_bytes));
+  BP_RETURN_IF_ERROR(check_bytes(call, "internal_bytes", info.internal_bytes));
+  if (info.requirement.size > kRequirementLimit ||
+      (!info.requirement.data && info.requirement.size))
+    return Status(Code::kInternal, call + " answered requirement, a text of " +
+                                       std::to_string(info.requirement.size) + " bytes" +
+                                       (info.requirement.data ? "" : " without data"));
   constexpr std::uint64_t kLends = BP_EXECUTABLE_LENDING | BP_EXECUTABLE_SYNCHRONOUS;
   if ((info.flags & kLends) == BP_EXECUTABLE_LENDING)
     return Status(Code::kInternal, call_name(*device_, "executable_describe") +
@@ -223,6 +230,8 @@ Result<std::uint64_t> Executable::workspace_bytes(std::span<const std::int64_t> 
   BP_RETURN_IF_ERROR(guarded(*device_, "executable_workspace", nodes_, [&] {
     return device_->api().executable_workspace(handle_, dims.data(), &bytes);
   }));
+  BP_RETURN_IF_ERROR(check_bytes(call_name(*device_, "executable_workspace") + " (" + nodes_ + ")",
+                                 "out_bytes", bytes));
   return std::max(workspace_bytes_, bytes);
 }
 

@@ -9,6 +9,7 @@
 #include "core/base/content_hash.h"
 #include "core/base/fork.h"
 #include "core/ir/view.h"
+#include "core/runtime/plugin/figures.h"
 #include "core/runtime/plugin/graph_arrays.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
@@ -170,6 +171,8 @@ Result<std::shared_ptr<const Pack>> PackCache::get(Device& device, const StaticT
           },
           [&] { return call + ": layout_bytes"; }));
     }
+    BP_RETURN_IF_ERROR(check_bytes(
+        call + ": layout_bytes of layout " + std::to_string(layout.layout_id), "out_bytes", bytes));
     BP_ASSIGN_OR_RETURN(made->buffer_, device.allocate(std::max<std::uint64_t>(bytes, 1)));
     bp_range source{nullptr, const_cast<void*>(tensor.data), 0, source_bytes};  // only read
     DeviceBuffer staged;

@@ -12,7 +12,9 @@
 //                      that is no error; released: with one that it has released
 //   late               uses the sink and the token of calls that have ended, then fails
 //   small, lends       a contract that is too short; one that lends and does not wait
+//   vast, near, wide   a workspace of all bytes there are, or of a few less; a stride as large
 //   binary, long       a name that is no text; an error whose message has no end
+//   crowd              an error about more nodes than there is memory
 //   twice              releases an error and bytes twice, then goes on
 #include <backplane/plugin.h>
 #include <sys/mman.h>
@@ -107,6 +109,15 @@ bp_error* failure(std::string_view action) {
     args.message = {"short", std::size_t{1} << 40};
     return host->error_create(host->host, &args);
   }
+  if (action == "crowd") {
+    static const std::uint32_t id = 0;
+    bp_error_args args{};
+    args.struct_size = sizeof args;
+    args.code = BP_INTERNAL;
+    args.node_ids = &id;
+    args.node_count = std::size_t{1} << 61;
+    return host->error_create(host->host, &args);
+  }
   if (action == "error") return fail(BP_INTERNAL, "asked to fail", __LINE__);
   if (action == "lost") return fail(BP_DEVICE_LOST, "asked to be lost", __LINE__);
   if (action == "wild") return reinterpret_cast<bp_error*>(memory);
@@ -132,7 +143,15 @@ bp_error* describe_device(bp_plugin* plugin, std::uint32_t index, bp_device_info
   bp_error* const error = device_describe(plugin, index, out_info);
   if (error == nullptr && std::getenv("BACKPLANE_SABOTAGE_HOST_MEMORY") != nullptr)
     out_info->flags |= BP_DEVICE_BINDS_HOST_MEMORY;
-  if (enter("device_describe") == "binary") out_info->name = {"\xff\xfe device", 9};
+  const std::string_view action = enter("device_describe");
+  if (action == "binary") out_info->name = {"\xff\xfe device", 9};
+  static const bp_device_rate rates[2] = {};
+  if (action == "wide") {
+    out_info->rates = rates;
+    out_info->rate_count = 2;
+    out_info->rate_stride = SIZE_MAX / 4;
+  }
+  if (action == "vast") out_info->memory_bytes = UINT64_MAX;
   return error;
 }
 bp_error* open_device(bp_plugin* plugin, std::uint32_t index, bp_device** out_device) {
@@ -180,6 +199,9 @@ bp_error* describe(bp_executable* executable, bp_executable_info* out_info) {
   out_info->io_stride = sizeof(bp_io_contract);
   const std::string_view action = enter("executable_describe");
   if (action == "small") out_info->struct_size = 8;
+  if (action == "vast") out_info->workspace_bytes = UINT64_MAX;
+  if (action == "near") out_info->workspace_bytes = UINT64_MAX - 100;
+  if (action == "wide") out_info->io_stride = SIZE_MAX / 4;
   if (action == "lends") out_info->flags |= BP_EXECUTABLE_LENDING;
   return nullptr;
 }

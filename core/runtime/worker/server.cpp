@@ -19,6 +19,8 @@
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/isolate/wire.h"
+#include "core/runtime/plugin/device.h"
+#include "core/runtime/plugin/figures.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
 #include "core/runtime/worker/thread_pool.h"
@@ -231,13 +233,12 @@ class Server {
     return describe(index, out.info);
   }
   bp_error* describe(std::uint32_t index, const bp_device_info*& out_info) {
-    bp_device_info info{};
-    info.struct_size = sizeof info;
-    if (bp_error* const error = api_.device_describe(plugin_, index, &info)) return error;
+    const Result<bp_device_info> info = describe_device(*loaded_, index);
+    if (!info.ok()) return error_of(info.status());
     const std::lock_guard lock(mutex_);
     bp_device_info& kept = infos_[index];
     // Answers of an earlier call may be in use: they are the same.
-    if (kept.struct_size == 0) kept = info;
+    if (kept.struct_size == 0) kept = *info;
     out_info = &kept;
     return nullptr;
   }
@@ -349,9 +350,14 @@ bp_error* Server::describe_executable(WireReader& in, WireWriter& out) {
   bp_executable_info info{};
   info.struct_size = sizeof info;
   if (bp_error* const error = api_.executable_describe(executable, &info)) return error;
+  if (info.requirement.size > kRequirementLimit)
+    return make_error(BP_INTERNAL, "it answered requirement, a text of " +
+                                       std::to_string(info.requirement.size) + " bytes");
   out.put(info);
   const auto put_contracts = [&](const bp_io_contract* first, std::uint32_t count) {
-    std::vector<bp_io_contract> all(first != nullptr ? count : 0);
+    // A stride that is none is told by the parent, which reads no element then.
+    const bool is_array = first != nullptr && info.io_stride <= BP_STRUCT_SIZE_LIMIT;
+    std::vector<bp_io_contract> all(is_array ? count : 0);
     for (std::size_t i = 0; i < all.size(); ++i)
       std::memcpy(&all[i], bp_at(first, info.io_stride, i),
                   std::min(info.io_stride, sizeof all[i]));
