@@ -89,6 +89,7 @@ std::vector<Case> all_cases(const Corpus& corpus) {
   add_package_cases(out);
   add_negotiation_cases(corpus, out);
   add_life_cases(corpus, out);
+  add_memory_cases(corpus, out);
   add_misuse_cases(corpus, out);
   add_service_cases(corpus, out);
   add_graph_cases(corpus, out);

@@ -95,6 +95,7 @@ void add_package_cases(std::vector<Case>& out);
 void add_negotiation_cases(const Corpus& corpus, std::vector<Case>& out);
 void add_misuse_cases(const Corpus& corpus, std::vector<Case>& out);
 void add_life_cases(const Corpus& corpus, std::vector<Case>& out);
+void add_memory_cases(const Corpus& corpus, std::vector<Case>& out);
 void add_service_cases(const Corpus& corpus, std::vector<Case>& out);
 
 }  // namespace backplane::conformance
