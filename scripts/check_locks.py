@@ -36,6 +36,7 @@ REASONS = {
     "core/runtime/plugin/device.h: trim_mutex_": DEVICE,
     "core/runtime/plugin/device_queue.h: mutex_": DEVICE,
     "core/runtime/plugin/executable.h: one_call_": DEVICE,
+    "core/runtime/plugin/live_handles.h: mutex_": DEVICE,
     "core/runtime/plugin/plugin.h: mutex_": DEVICE,
     "core/runtime/plugin/plugin.h: opened_": DEVICE,
     "core/runtime/plugin/registry.cpp: loaded": HELD_MUTEX,

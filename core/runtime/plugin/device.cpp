@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
-#include <limits>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -19,6 +16,7 @@
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
 #include "core/runtime/plugin/trace.h"
+#include "core/runtime/plugin/wait_limit.h"
 
 namespace backplane::runtime {
 
@@ -91,43 +89,6 @@ Status check_info(const bp_device_info& info, const std::string& label) {
 std::string device_label(const Plugin& plugin, std::uint32_t index) {
   return plugin.name() + ":" + std::to_string(index);
 }
-
-// How long to wait for work that does not end.
-class WaitLimit {
- public:
-  // Work in the host's memory is waited for without an end: that memory is somebody else's.
-  explicit WaitLimit(bool in_host_memory) : has_end_(!in_host_memory) {
-    const char* const text = std::getenv("BACKPLANE_DEADLINE");
-    const double asked = text != nullptr ? std::strtod(text, nullptr) : 0;
-    if (asked > 0) seconds_ = asked;
-  }
-  // Asked between the slices of the wait; asks the program in turn.
-  bool is_over() {
-    const double waited = Seconds(Clock::now() - begin_).count();
-    if (!is_interrupted_ && wants_interrupt()) {
-      is_interrupted_ = true;
-      end_soon();
-    }
-    return has_end_ && waited >= seconds_;
-  }
-  // Most work ends by itself.
-  void end_soon() {
-    if (has_end_)
-      seconds_ = std::min(seconds_, Seconds(Clock::now() - begin_).count() + kGraceSeconds);
-  }
-  bool is_interrupted() const { return is_interrupted_; }
-  std::string text() const {
-    return std::to_string(std::lround(seconds_)) + " s (BACKPLANE_DEADLINE)";
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  using Seconds = std::chrono::duration<double>;
-  static constexpr double kGraceSeconds = 3;  // after Ctrl-C, or a wait that failed
-  Clock::time_point begin_ = Clock::now();
-  double seconds_ = std::numeric_limits<double>::infinity();
-  bool has_end_, is_interrupted_ = false;
-};
 
 void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
   std::uint64_t seen = peak.load(std::memory_order_relaxed);
@@ -209,6 +170,7 @@ Result<std::unique_ptr<Device>> Device::open(Plugin* plugin, std::uint32_t index
   if (handle == nullptr) {
     return Status(Code::kInternal, call + " succeeded without a device.");
   }
+  if (plugin->has_open(handle)) return Status(Code::kInternal, in_use_text(call, "a device"));
   auto device = std::make_unique<Device>(plugin, index, handle, info);
   BP_RETURN_IF_ERROR(device->probe_streams());
   add_profiled(device.get());
@@ -347,6 +309,8 @@ Result<DeviceBuffer> Device::allocate(std::uint64_t bytes) {
   if (buffer == nullptr) {
     return Status(Code::kInternal, call_text(call) + " succeeded without a buffer.");
   }
+  if (!live_buffers_.add(buffer))
+    return Status(Code::kInternal, in_use_text(call_text(call), "a buffer"));
   const std::uint64_t live =
       counters_.live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   raise_to(counters_.peak_bytes, live);
@@ -358,6 +322,7 @@ void Device::release_buffer(bp_buffer* buffer, std::uint64_t bytes) {
   counters_.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
   end_use();
   if (!may_release()) return;
+  live_buffers_.remove(buffer);
   enter_void("buffer_release", [&] { api().buffer_release(buffer); });
 }
 
@@ -455,11 +420,14 @@ Result<bp_event*> Device::create_event() {
   if (event == nullptr) {
     return Status(Code::kInternal, call_text("event_create") + " succeeded without an event.");
   }
+  if (!live_events_.add(event))
+    return Status(Code::kInternal, in_use_text(call_text("event_create"), "an event"));
   return event;
 }
 
 void Device::release_event(bp_event* event) {
   if (event == nullptr || !may_release()) return;
+  live_events_.remove(event);
   enter_void("event_release", [&] { api().event_release(event); });
 }
 

@@ -18,6 +18,7 @@
 #include "core/base/status.h"
 #include "core/runtime/plugin/compile_faults.h"
 #include "core/runtime/plugin/device_queue.h"
+#include "core/runtime/plugin/live_handles.h"
 
 namespace backplane::runtime {
 
@@ -137,6 +138,8 @@ class Device {
   Status noted(Status status);
   bool is_used() const { return users_.load(std::memory_order_relaxed) != 0 || is_given_up(); }
 
+  LiveHandles& live_executables() { return live_executables_; }
+
   // What it claimed and failed to compile.
   CompileFaults& compile_faults() { return compile_faults_; }
   const CompileFaults& compile_faults() const { return compile_faults_; }
@@ -183,6 +186,7 @@ class Device {
   bool has_streams_ = false;
   CopyCounters counters_;
   CompileFaults compile_faults_;
+  LiveHandles live_buffers_, live_events_, live_executables_;
   std::atomic<std::int64_t> users_{0};
   std::atomic<bool> is_lost_{false}, is_given_up_{false}, is_distrusted_{false};
   std::mutex queue_mutex_;  // guards what follows; not held over a plugin call

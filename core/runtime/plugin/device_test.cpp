@@ -12,6 +12,7 @@
 namespace backplane::runtime {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing_files::testing_plugin;
 
@@ -50,6 +51,21 @@ TEST_F(DeviceTest, DescribesItself) {
   EXPECT_EQ(*stream, nullptr);
   EXPECT_TRUE(device_->wait(nullptr).ok());
   EXPECT_FALSE(device_->lock_call().owns_lock());
+}
+
+TEST_F(DeviceTest, ABufferThatIsInUseIsRefused) {
+  ::setenv("BACKPLANE_SABOTAGE", "buffer_create again", 1);
+  open("sabotage");
+  {
+    const DeviceBuffer first = allocate(64);
+    const Result<DeviceBuffer> second = device_->allocate(64);
+    ASSERT_FALSE(second.ok());
+    EXPECT_THAT(second.status().message(),
+                AllOf(HasSubstr("sabotage:0: buffer_create of 64 bytes"), HasSubstr("in use")));
+    EXPECT_EQ(device_->counters().live_bytes, 64u);
+  }
+  EXPECT_TRUE(device_->allocate(64).ok());  // the first was released once, and is in use no more
+  ::unsetenv("BACKPLANE_SABOTAGE");
 }
 
 TEST_F(DeviceTest, CountsMemoryAndCopies) {

@@ -84,7 +84,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
       // Whatever is wrong with a blob: it is compiled anew.
       if (intact && guarded(device, "blob_check", nodes, check).ok() &&
           answer == BP_BLOB_COMPATIBLE && guarded(device, "executable_load", nodes, load).ok() &&
-          handle != nullptr) {
+          handle != nullptr && device.live_executables().add(handle)) {
         std::unique_ptr<Executable> loaded(new Executable(&device, handle, graph));
         loaded->from_cache_ = true;
         if (loaded->describe(input_count, output_count).ok() && loaded->check_layouts(request).ok())
@@ -103,9 +103,10 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
   CancelToken cancel;
   args.cancel = cancel.handle();
   args.role = request.role;
-  bp_executable* handle = nullptr;
+  std::unique_ptr<Executable> made;
+  const std::string call = call_name(device, "compile");
   {
-    const std::string call = call_name(device, "compile");
+    bp_executable* handle = nullptr;
     const ProcessStateGuard process(call);
     const auto call_compile = [&] {
       return guarded(device, "compile", nodes, [&] {
@@ -121,24 +122,24 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
       handle = nullptr;
       status = call_compile();
     }
-    // The program's wish counts, whatever became of the call.
-    if (cancel.was_cancelled()) {
-      if (status.ok() && handle != nullptr) Executable(&device, handle, graph);
-      return Status(Code::kCancelled, call + " was interrupted.");
+    if (status.ok() && handle != nullptr) {
+      if (!device.live_executables().add(handle))
+        return Status(Code::kInternal, in_use_text(call + " (" + nodes + ")", "an executable"));
+      made.reset(new Executable(&device, handle, graph));
     }
+    // The program's wish counts, whatever became of the call.
+    if (cancel.was_cancelled()) return Status(Code::kCancelled, call + " was interrupted.");
     if (status.code() == Code::kCancelled)
       return Status(Code::kInternal, status.message() + "; nobody asked for that");
     BP_RETURN_IF_ERROR(std::move(status));
   }
-  if (handle == nullptr)
-    return Status(Code::kInternal, call_name(device, "compile") + " succeeded without executable");
-  std::unique_ptr<Executable> made(new Executable(&device, handle, graph));
+  if (made == nullptr) return Status(Code::kInternal, call + " succeeded without executable");
   BP_RETURN_IF_ERROR(made->describe(input_count, output_count));
   BP_RETURN_IF_ERROR(made->check_layouts(request));
   if (cache && !made->requirement_.empty()) {
     ByteCollector bytes(device.plugin().name());
     if (guarded(device, "executable_save", nodes, [&] {
-          return api.executable_save(handle, bytes.sink());
+          return api.executable_save(made->handle_, bytes.sink());
         }).ok())
       cache->put(key, join_blob(made->requirement_, bytes.bytes));
   }
@@ -148,6 +149,7 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
 Executable::~Executable() {
   device_->end_use();
   if (device_->is_given_up()) return;  // it may still run
+  device_->live_executables().remove(handle_);
   const auto serialized = device_->lock_call();
   call_plugin_void(
       {device_->label(), "executable_release", nodes_},

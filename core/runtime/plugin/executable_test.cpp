@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/runtime/host/disk_cache.h"
+#include "core/runtime/plugin/plugin.h"
 #include "core/runtime/testing/files.h"
 #include "core/runtime/testing/run_graph.h"
 
@@ -131,6 +132,33 @@ graph @contract(%x: f32[8]) -> (f32[8]) {
   const auto workspace = (*made)->workspace_bytes({});
   ASSERT_TRUE(workspace.ok());
   EXPECT_GE(*workspace, 32u);  // %0
+}
+
+TEST(Executable, OneThatIsInUseIsRefused) {
+  ::setenv("BACKPLANE_SABOTAGE", "compile again", 1);
+  auto plugin = Plugin::load(testing_files::testing_plugin("sabotage"));
+  ASSERT_TRUE(plugin.ok()) << plugin.status().message();
+  const auto device = (*plugin)->device(0);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  const auto graph = ir::parse(text_of("again"));
+  ASSERT_TRUE(graph.ok());
+  const GraphArrays arrays(*graph);
+  std::vector<bp_io_request> inputs(1), outputs(1);
+  inputs[0].layout.kind = outputs[0].layout.kind = BP_LAYOUT_STRIDED;
+  ExecutableRequest request;
+  request.inputs = inputs;
+  request.outputs = outputs;
+  {
+    const auto first = Executable::compile(**device, arrays, request);
+    ASSERT_TRUE(first.ok()) << first.status().message();
+    const auto second = Executable::compile(**device, arrays, request);
+    ASSERT_FALSE(second.ok());
+    EXPECT_THAT(second.status().message(),
+                ::testing::AllOf(::testing::HasSubstr("(sabotage:0): compile (aten.add.Tensor)"),
+                                 ::testing::HasSubstr("in use")));
+  }
+  EXPECT_TRUE(Executable::compile(**device, arrays, request).ok());
+  ::unsetenv("BACKPLANE_SABOTAGE");
 }
 
 TEST(Executable, ACompileFailureNamesPluginDeviceAndCall) {

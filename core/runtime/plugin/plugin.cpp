@@ -305,4 +305,11 @@ Result<Device*> Plugin::device(std::uint32_t index) {
   return devices_[index].get();
 }
 
+bool Plugin::has_open(const bp_device* handle) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(devices_, [handle](const std::unique_ptr<Device>& device) {
+    return device != nullptr && device->handle() == handle;
+  });
+}
+
 }  // namespace backplane::runtime

@@ -56,6 +56,7 @@ class Plugin {
   // Opens the device at its first use; the Plugin owns it. In a forked child that did not open it
   // itself the answer is an error, never a hang.
   Result<Device*> device(std::uint32_t index);
+  bool has_open(const bp_device* handle) const;
   // Whether this is a child of fork() whose parent loaded it.
   bool is_of_parent() const;
   // Whether an object of one of its devices is alive.
@@ -70,8 +71,8 @@ class Plugin {
   bp_plugin_api api_{};
   bp_plugin* handle_ = nullptr;
   bool is_isolated_ = false;
-  pid_t process_ = 0;  // the one that loaded it
-  std::mutex mutex_;   // guards what follows; never held over a plugin call
+  pid_t process_ = 0;         // the one that loaded it
+  mutable std::mutex mutex_;  // guards what follows; never held over a plugin call
   std::condition_variable opened_;
   std::vector<std::unique_ptr<Device>> devices_;  // by index, null before the first use
   std::vector<bool> opening_;                     // by index: some thread is in device_open

@@ -23,6 +23,7 @@
 #include "core/runtime/plugin/figures.h"
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/plugin_call.h"
+#include "core/runtime/worker/objects.h"
 #include "core/runtime/worker/thread_pool.h"
 
 namespace backplane::runtime {
@@ -54,16 +55,6 @@ bp_error* error_of(const Status& status) {
   if (status.ok()) return nullptr;
   const auto code = static_cast<bp_code>(status.code());
   return make_error(code <= BP_INTERNAL ? code : bp_code{BP_INTERNAL}, status.message());
-}
-
-// Of the plugin, out of a question.
-template <class Object>
-Object* object(WireReader& in) {
-  return reinterpret_cast<Object*>(in.get<std::uint64_t>());
-}
-template <class Object>
-void put_object(WireWriter& out, Object* made) {
-  out.put(reinterpret_cast<std::uint64_t>(made));
 }
 
 class Order {
@@ -340,8 +331,7 @@ bp_error* Server::compile(WireReader& in, WireWriter& out) {
   args.cancel = cancel.handle();
   bp_executable* made = nullptr;
   if (bp_error* const error = api_.compile(plugin_, &args, &made)) return error;
-  put_object(out, made);
-  return nullptr;
+  return put_object(out, made, "compile");
 }
 
 bp_error* Server::describe_executable(WireReader& in, WireWriter& out) {
@@ -448,22 +438,20 @@ bp_error* Server::handle(WorkerEntry entry, WireReader& in, WireWriter& out) {
       bp_device* device = nullptr;
       if (bp_error* const error = api_.device_open(plugin_, in.get<std::uint32_t>(), &device))
         return error;
-      put_object(out, device);
-      return nullptr;
+      return put_object(out, device, "device_open");
     }
     case WorkerEntry::kDeviceClose:
-      api_.device_close(object<bp_device>(in));
+      api_.device_close(last_use<bp_device>(in));
       return nullptr;
     case WorkerEntry::kBufferCreate: {
       auto* const device = object<bp_device>(in);
       bp_buffer* buffer = nullptr;
       if (bp_error* const error = api_.buffer_create(device, in.get<std::uint64_t>(), &buffer))
         return error;
-      put_object(out, buffer);
-      return nullptr;
+      return put_object(out, buffer, "buffer_create");
     }
     case WorkerEntry::kBufferRelease:
-      api_.buffer_release(object<bp_buffer>(in));
+      api_.buffer_release(last_use<bp_buffer>(in));
       return nullptr;
     case WorkerEntry::kCopy:
       return copy(in);
@@ -474,7 +462,7 @@ bp_error* Server::handle(WorkerEntry entry, WireReader& in, WireWriter& out) {
     case WorkerEntry::kExecutableDescribe:
       return describe_executable(in, out);
     case WorkerEntry::kExecutableRelease:
-      api_.executable_release(object<bp_executable>(in));
+      api_.executable_release(last_use<bp_executable>(in));
       return nullptr;
     case WorkerEntry::kExecute:
       return execute(in);
@@ -492,7 +480,7 @@ bp_error* Server::handle(WorkerEntry entry, WireReader& in, WireWriter& out) {
     case WorkerEntry::kStreamCreate: {
       bp_stream* stream = nullptr;
       if (bp_error* const error = api_.stream_create(object<bp_device>(in), &stream)) return error;
-      put_object(out, stream);
+      out.put(reinterpret_cast<std::uint64_t>(stream));
       return nullptr;
     }
     case WorkerEntry::kStreamRelease:
@@ -501,12 +489,12 @@ bp_error* Server::handle(WorkerEntry entry, WireReader& in, WireWriter& out) {
     case WorkerEntry::kEventCreate: {
       bp_event* event = nullptr;
       if (bp_error* const error = api_.event_create(object<bp_device>(in), &event)) return error;
-      put_object(out, event);
-      return nullptr;
+      return put_object(out, event, "event_create");
     }
     case WorkerEntry::kEventRelease: {
       auto* const event = object<bp_event>(in);
       if (in.get<std::uint32_t>() != 0) wait_for(event);
+      live<bp_event>().remove(event);
       api_.event_release(event);
       return nullptr;
     }
@@ -563,8 +551,7 @@ bp_error* Server::handle(WorkerEntry entry, WireReader& in, WireWriter& out) {
       bp_executable* made = nullptr;
       if (bp_error* const error = api_.executable_load(device, blob.data(), blob.size(), &made))
         return error;
-      put_object(out, made);
-      return nullptr;
+      return put_object(out, made, "executable_load");
     }
     case WorkerEntry::kProfileBegin:
       return api_.profile_begin(object<bp_device>(in));
