@@ -23,9 +23,7 @@ _BY_NUMBER = "carried as a number, never looked at by name"
 _NO_NEED = "ours have no need for it; the host's tests have plugins that do"
 UNANSWERED = {
     "host": {
-        **dict.fromkeys(
-            ("BP_CANCELLED", "BP_DATA_CORRUPT", "BP_DEVICE_LOST", "BP_RESOURCE_BUSY"), _BY_NUMBER
-        ),
+        **dict.fromkeys(("BP_DATA_CORRUPT", "BP_DEVICE_LOST", "BP_RESOURCE_BUSY"), _BY_NUMBER),
         **dict.fromkeys(("BP_TIMEOUT", "BP_LOG_DEBUG", "BP_LOG_INFO"), _BY_NUMBER),
         **dict.fromkeys(("BP_REFUSED_OP", "BP_REFUSED_DTYPE", "BP_REFUSED_SHAPE"), _BY_NUMBER),
         **dict.fromkeys(

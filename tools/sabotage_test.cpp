@@ -107,7 +107,9 @@ int signal_of(std::string_view action) {
   if (action == "bus") return SIGBUS;
   if (action == "ill") return SIGILL;
   if (action == "fpe") return SIGFPE;
-  if (action == "abort") return SIGABRT;
+  for (const std::string_view by_abort :
+       {"abort", "thread_abort", "thread_throw", "at_exit", "what", "leave"})
+    if (action == by_abort) return SIGABRT;
   return SIGSEGV;  // overflow and thread too
 }
 
@@ -120,7 +122,9 @@ TEST_P(Crash, IsToldAtOnceAndAtTheNextStartAndThePluginIsLeftOut) {
   const std::string name = std::string("SIG") + ::sigabbrev_np(signal);
   const Ended harmed = run_harmed();
   EXPECT_EQ(harmed.signal, signal) << harmed.said;
-  const std::string place = action() == "thread" ? "a thread of its own" : entry();
+  const std::string place = action().starts_with("thread") ? "a thread of its own"
+                            : action() == "at_exit"        ? "outside of a call"
+                                                           : entry();
   EXPECT_THAT(harmed.said, HasSubstr("backplane: " + name + " inside of plugin sabotage"));
   EXPECT_THAT(harmed.said, HasSubstr(": " + place));
 
@@ -139,6 +143,15 @@ INSTANTIATE_TEST_SUITE_P(All, Crash,
                          ::testing::Combine(kEach,
                                             ::testing::Values("segv", "bus", "ill", "fpe", "abort",
                                                               "overflow", "thread")),
+                         kName);
+
+// Code of a library is known from the end of its load on.
+constexpr std::array kLateEntries{"device_open", "claims",         "compile",
+                                  "execute",     "buffer_release", "shutdown"};
+INSTANTIATE_TEST_SUITE_P(Late, Crash,
+                         ::testing::Combine(::testing::ValuesIn(kLateEntries),
+                                            ::testing::Values("thread_abort", "thread_throw",
+                                                              "at_exit", "what", "leave")),
                          kName);
 
 class Exit : public Sabotage {};
@@ -200,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(::testing::Values("device_describe", "device_open", "buffer_create", "copy",
                                          "claims", "compile", "executable_describe", "execute"),
                        ::testing::Values("throw", "throw42", "null", "error", "lost", "wild",
-                                         "released", "crowd")),
+                                         "released", "crowd", "cancelled")),
     kName);
 
 // Sizes and strides that no machine has.

@@ -10,18 +10,13 @@ import pathlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch_backplane_names
 
 from torch_backplane import _C
-from torch_backplane.errors import (
-    BackplaneDataError,
-    BackplaneDeviceLostError,
-    BackplaneError,
-    BackplaneOutOfMemoryError,
-)
+from torch_backplane.errors import DATA_CLASSES, OUT_OF_MEMORY, BackplaneError, raise_error
 from torch_backplane.options import Options
 
 log = logging.getLogger("torch_backplane")
@@ -116,13 +111,6 @@ def _begin_child() -> None:
 os.register_at_fork(after_in_child=_begin_child)  # the threads that held them are not in the child
 
 
-_CLASSES: dict[str, type[BackplaneError]] = {
-    "invalid argument": BackplaneDataError,
-    "device lost": BackplaneDeviceLostError,
-}
-OUT_OF_MEMORY = "out of memory"
-
-
 def setup_logging() -> None:
     """One line per event on stderr, unless the application configured logging itself."""
     if log.handlers or logging.getLogger().handlers or os.environ.get("BACKPLANE_QUIET") == "1":
@@ -134,19 +122,10 @@ def setup_logging() -> None:
     log.propagate = False
 
 
-def raise_error(code: str, error: _C.StatusError) -> NoReturn:
-    """Raises a failed call as BackplaneError."""
-    kind, message = error.args
-    error_class = _CLASSES.get(kind, BackplaneError) if code == "BP-0108" else BackplaneError
-    if kind == OUT_OF_MEMORY:
-        error_class, code = BackplaneOutOfMemoryError, "BP-0115"
-    raise error_class(code, message if kind == "ok" else f"{message} ({kind})") from None
-
-
 def runs_again(error: _C.StatusError) -> bool:
     """Whether a failed call is one for PyTorch: a plugin refused what it was given to compute with, such
     as a bad index, or lost its device."""
-    return error.args[0] in _CLASSES
+    return error.args[0] in DATA_CLASSES
 
 
 class FrameAccount:

@@ -24,7 +24,7 @@ from torch_backplane.frames import (
     shared_memory,
 )
 from torch_backplane.options import Options
-from torch_backplane.plugin_search import find_plugin
+from torch_backplane.plugin_search import check_device, find_plugin
 
 
 def forget() -> None:
@@ -55,11 +55,7 @@ def compile_frame(
     if info["absent"]:
         account.note_absent("frame's", info["absent"])
         return functools.partial(run_eagerly, graph_module)
-    if not 0 <= parsed.device < len(info["devices"]):
-        raise BackplaneError(
-            "BP-0104",
-            f"plugin {plugin!r} has {len(info['devices'])} device(s), index {parsed.device} asked for",
-        )
+    check_device(info, plugin, parsed.device)
     _mend_powers(graph_module)
     _mend_one_hot(graph_module)
     if reason := _has_no_graph_of_operators(graph_module):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
 import torch
 
 from torch_backplane.error_codes import CODES
+
+OUT_OF_MEMORY = "out of memory"
 
 
 class BackplaneError(RuntimeError):
@@ -34,3 +40,40 @@ class BackplaneDataError(BackplaneError, IndexError):
 
     An IndexError too, as PyTorch raises for these.
     """
+
+
+DATA_CLASSES: dict[str, type[BackplaneError]] = {
+    "invalid argument": BackplaneDataError,
+    "device lost": BackplaneDeviceLostError,
+}
+
+
+def raise_error(code: str, error: BaseException) -> NoReturn:
+    """Raises a failed call, an ``_C.StatusError``, as BackplaneError."""
+    kind, message = error.args
+    error_class = DATA_CLASSES.get(kind, BackplaneError) if code == "BP-0108" else BackplaneError
+    if kind == OUT_OF_MEMORY:
+        error_class, code = BackplaneOutOfMemoryError, "BP-0115"
+    raise error_class(code, message if kind == "ok" else f"{message} ({kind})") from None
+
+
+_Function = TypeVar("_Function", bound=Callable)
+
+
+def public(code: str) -> Callable[[_Function], _Function]:
+    """Of a function that users call: a failed call that nobody has told has that code."""
+
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*args, **kwargs):  # type: ignore[no-untyped-def]
+            try:
+                return function(*args, **kwargs)
+            except RuntimeError as error:
+                # By its name: the extension module may not be loaded yet.
+                if type(error).__name__ != "StatusError" or len(error.args) != 2:
+                    raise
+                raise_error(code, error)
+
+        return call  # type: ignore[return-value]
+
+    return decorate

@@ -14,8 +14,14 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_backplane import _C, torch_device
-from torch_backplane.account import OUT_OF_MEMORY, STATE, raise_error, runs_again
-from torch_backplane.errors import BackplaneDataError, BackplaneDeviceLostError, BackplaneError
+from torch_backplane.account import STATE, runs_again
+from torch_backplane.errors import (
+    OUT_OF_MEMORY,
+    BackplaneDataError,
+    BackplaneDeviceLostError,
+    BackplaneError,
+    raise_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

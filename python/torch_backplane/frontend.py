@@ -21,7 +21,7 @@ import torch
 from torch_backplane import _C
 from torch_backplane.account import FrameAccount, Living, setup_logging
 from torch_backplane.compare import Comparison
-from torch_backplane.errors import BackplaneError
+from torch_backplane.errors import BackplaneError, public
 from torch_backplane.options import Options
 from torch_backplane.rungs import Backend, find_compiler
 
@@ -68,7 +68,7 @@ def _compile_callable(
     _check_version()
     setup_logging()
     name = getattr(target, "__qualname__", type(target).__name__)
-    compiler = find_compiler(backend, options.isolation)
+    compiler = find_compiler(backend, options.isolation, options.device)
     account = FrameAccount(compiler.plugin, options)
     if compiler.absent:
         account.note_absent("function's", compiler.absent)
@@ -163,6 +163,7 @@ def _compile_module(
     return wrapper
 
 
+@public("BP-0104")
 def compile(
     target: Callable[..., Any] | None = None,
     *,

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch_backplane_names
 
-from torch_backplane.errors import BackplaneError
+from torch_backplane.errors import BackplaneError, public, raise_error
 
 
+@public("BP-0103")
 def plugins() -> list[dict[str, Any]]:
     """All plugins that were found: name, path, origin, error (empty when fine), loaded."""
     from torch_backplane import _C, account
@@ -36,7 +37,15 @@ def find_plugin(plugin: str, isolation: str = "", *, may_be_absent: bool = False
             return {"absent": f"the process ends, and {plugin} was shut down"}
         if all(entry["name"] != plugin for entry in plugins()):
             raise BackplaneError("BP-0103", f"{error.args[1]}{describe_choice()}") from None
-        account.raise_error("BP-0103", error)
+        raise_error("BP-0103", error)
+
+
+def check_device(info: dict[str, Any], plugin: str, index: int) -> None:
+    """``info`` is what ``find_plugin`` gave."""
+    count = len(info["devices"])
+    if not 0 <= index < count:
+        devices = "1 device" if count == 1 else f"{count} devices"
+        raise BackplaneError("BP-0104", f"plugin {plugin!r} has {devices}, index {index} asked for")
 
 
 def check_plugin(plugin: str) -> None:

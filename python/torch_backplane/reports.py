@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from torch_backplane.errors import public
 from torch_backplane.plugin_search import plugins
 
 Report = dict[str, Any]
@@ -24,6 +25,7 @@ def _state() -> Any:
     return account.STATE
 
 
+@public("BP-0103")
 def stats() -> dict[str, Any]:
     """Totals of the process since it started or the last ``reset()``.
 
@@ -108,6 +110,7 @@ def stats() -> dict[str, Any]:
     return out | frontend.totals()
 
 
+@public("BP-0103")
 def reset() -> None:
     """Sets all totals to zero and forgets packed weights."""
     from torch_backplane import _C, account, frontend
@@ -131,6 +134,7 @@ def reset() -> None:
                 _C.reset_device_counters(entry["name"], index)
 
 
+@public("BP-0108")
 def invalidate(module: torch.nn.Module | None = None) -> None:
     """Drops the packed weights of a module, or all, so that the next call packs them anew.
 

@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_backplane.errors import BackplaneError
-from torch_backplane.plugin_search import describe_choice, find_plugin, plugins
+from torch_backplane.plugin_search import check_device, describe_choice, find_plugin, plugins
 
 # What ATen runs itself: a recording has its gradients already, so both names mean one stage.
 RUNGS = ("eager", "aot_eager")
@@ -37,8 +37,9 @@ class Compiler:
         return BY_PYTORCH
 
 
-def find_compiler(backend: Backend, isolation: str = "") -> Compiler:
-    """Raises BP-0102 for what is no name or function, BP-0103 for a name that nobody has."""
+def find_compiler(backend: Backend, isolation: str = "", device: int = 0) -> Compiler:
+    """Raises BP-0102 for what is no name or function, BP-0103 for a name that nobody has, BP-0104 for a
+    device that the plugin does not have."""
     if callable(backend):
         name = getattr(backend, "__name__", type(backend).__name__)
         return Compiler(name, foreign=_graph_compiler(backend))
@@ -58,6 +59,8 @@ def find_compiler(backend: Backend, isolation: str = "") -> Compiler:
             f"{describe_choice()}",
         )
     info = find_plugin(plugin, isolation, may_be_absent=True)
+    if not info["absent"]:
+        check_device(info, plugin, device)
     return Compiler(backend, plugin=plugin, absent=info["absent"])
 
 

@@ -18,13 +18,14 @@ from typing import Any
 
 import torch
 
-from torch_backplane.errors import BackplaneError
+from torch_backplane.errors import BackplaneError, public
 
 NAME = "backplane"
 _lock = threading.RLock()
 _initialized = False
 
 
+@public("BP-0109")
 def init_device() -> None:
     """Takes torch's name for a further device, once; ``device()`` does it as well.
 
@@ -52,6 +53,7 @@ def init_device() -> None:
         _initialized = True
 
 
+@public("BP-0104")
 def device(plugin: str, index: int = 0) -> torch.device:
     """The torch device of a plugin's device: torch's own where torch has that device and the plugin
     takes its tensors, else one of ``backplane``, whose index is new at the first request. With
@@ -64,10 +66,7 @@ def device(plugin: str, index: int = 0) -> torch.device:
 
     _C.check_process()
     info = plugin_search.find_plugin(plugin)
-    if not 0 <= index < len(info["devices"]):
-        raise BackplaneError(
-            "BP-0104", f"plugin {plugin!r} has {len(info['devices'])} device(s), index {index}"
-        )
+    plugin_search.check_device(info, plugin, index)
     own = info["devices"][index]["torch_device"]
     if own and _torch_has(torch.device(own)) and not _initialized and not _asked_for():
         return torch.device(own)

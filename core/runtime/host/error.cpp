@@ -1,5 +1,8 @@
 #include "core/runtime/host/error.h"
 
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -12,14 +15,15 @@ namespace backplane::runtime {
 
 namespace {
 
-constexpr std::size_t kSizeLimit = std::size_t{1} << 24;  // longer ones are no texts: not read
+constexpr std::size_t kSizeLimit = std::size_t{1} << 24;  // longer ones are not believed
+constexpr std::size_t kBeginLimit = 400;                  // so much of them is told
 constexpr std::size_t kNodeIdLimit = 65536;               // more are no count: not read
 
 // What a bp_error* leads to.
 struct ErrorObject {
   explicit ErrorObject(std::string_view owner = {}) : handle(HandleKind::kError, this, owner) {}
   std::uint32_t count = 1;  // under the mutex of handles
-  bool is_static = false;
+  bool is_static = false, is_plugins = false;
   bp_code code = BP_INTERNAL;
   std::string message, site;
   std::vector<std::uint32_t> node_ids;
@@ -84,6 +88,7 @@ bp_error* error_create(bp_host* host, const bp_error_args* args) {
           std::to_string(args ? args->struct_size : 0);
       return handle_of(std::move(error));
     }
+    error->is_plugins = !host_name(host).empty();
     error->code = known_code(args->code);
     error->message = copy_text(args->message);
     if (error->message.empty()) error->message = "the plugin gave no message";
@@ -130,6 +135,25 @@ bp_string error_message(bp_host* host, const bp_error* error) {
   return message;
 }
 
+// What there is to be read of a text whose size is not believed: to its first zero, or to the end
+// of the memory behind it.
+std::string readable(const char* data, std::size_t limit) {
+  constexpr std::size_t kPage = 4096;
+  std::string out(limit, '\0');
+  std::size_t read = 0;
+  while (read < limit) {
+    const auto at = reinterpret_cast<std::uintptr_t>(data) + read;
+    const std::size_t here = std::min(limit - read, kPage - at % kPage);
+    const struct iovec to = {out.data() + read, here};
+    const struct iovec from = {reinterpret_cast<void*>(at), here};
+    if (::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) != static_cast<ssize_t>(here)) break;
+    read += here;
+  }
+  out.resize(read);
+  out.resize(std::min(read, out.find('\0')));
+  return out;
+}
+
 // Length of the UTF-8 sequence at `bytes`, 0 when it is none.
 std::size_t utf8_length(const unsigned char* bytes, std::size_t left) {
   const unsigned char first = bytes[0];
@@ -155,7 +179,11 @@ std::size_t utf8_length(const unsigned char* bytes, std::size_t left) {
 std::string copy_text(bp_string text, std::size_t limit) {
   std::string result;
   if (text.data == nullptr) return result;
-  if (text.size > kSizeLimit) return "(a text of " + std::to_string(text.size) + " bytes)";
+  if (text.size > kSizeLimit) {
+    const std::string begin = readable(text.data, std::min(kBeginLimit, limit));
+    return copy_text({begin.data(), begin.size()}) + "... (a text of " + std::to_string(text.size) +
+           " bytes)";
+  }
   const auto* bytes = reinterpret_cast<const unsigned char*>(text.data);
   const std::size_t size = std::min(text.size, limit);
   result.reserve(size);
@@ -174,6 +202,10 @@ std::string copy_text(bp_string text, std::size_t limit) {
   }
   if (size < text.size) result += "...";
   return result;
+}
+
+std::string what_text(const char* what) {
+  return what != nullptr ? copy_text({what, std::string_view(what).size()}) : "it says nothing";
 }
 
 bp_error* make_error(bp_code code, std::string_view message) {
@@ -203,6 +235,11 @@ PluginError read_error(const bp_error* error) {
   result.site = object.site;
   result.node_ids = object.node_ids;
   result.is_valid = true;
+  // Whoever has asked for it knows; to everybody else it is a failure like any other.
+  if (object.is_plugins && result.code == BP_CANCELLED) {
+    result.code = BP_INTERNAL;
+    result.message += "; it was cancelled, and nobody asked for that";
+  }
   return result;
 }
 

@@ -26,6 +26,9 @@ struct PluginError {
 // characters replaced by '?', so that it can stand in a message.
 std::string copy_text(bp_string text, std::size_t limit = 4096);
 
+// Of an exception's what(), which may be null.
+std::string what_text(const char* what);
+
 bp_error* make_error(bp_code code, std::string_view message);  // owned by the receiver
 PluginError read_error(const bp_error* error);
 // Takes over `error` (null: success). `call` names what the host was doing: "plugin 'opencl':

@@ -84,6 +84,12 @@ TEST(CopyText, MakesTextFitForMessages) {
             "?(?z");
   EXPECT_EQ(copy_text(text("\xed\xa0\x80")), "???");  // a surrogate
   EXPECT_EQ(copy_text(text("abcdef"), 3), "abc...");
+  const std::string long_one(std::size_t{1} << 25, 'x');
+  EXPECT_EQ(copy_text(text(long_one)), std::string(400, 'x') + "... (a text of 33554432 bytes)");
+  EXPECT_EQ(copy_text({"begin", std::size_t{1} << 60}),
+            "begin... (a text of 1152921504606846976 bytes)");
+  EXPECT_EQ(copy_text({reinterpret_cast<const char*>(16), std::size_t{1} << 60}),
+            "... (a text of 1152921504606846976 bytes)");
   EXPECT_EQ(copy_text(text("ab\xc3\xbcz"), 3), "ab...");  // not cut inside a character
 }
 

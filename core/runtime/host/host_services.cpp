@@ -3,9 +3,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -16,6 +19,7 @@
 #include "core/base/log.h"
 #include "core/runtime/host/disk_cache.h"
 #include "core/runtime/host/error.h"
+#include "core/runtime/host/language.h"
 #include "core/runtime/host/process_state.h"
 
 // The services as one plugin sees them: first argument of every entry.
@@ -107,10 +111,13 @@ bp_error* run_body(const ParallelRun& run, std::size_t begin, std::size_t end) {
   const FpGuard guard("the body of a plugin's parallel_for");
   try {
     return run.body(run.user, begin, end);
+  } catch (const abi::__forced_unwind&) {  // whose thread it is would be lost
+    log(LogLevel::kError, "plugin '" + std::string(plugin_name(run.host)) +
+                              "' ended a thread of the program in the body of parallel_for");
+    std::abort();
   } catch (const std::exception& exception) {
     return make_error(BP_INTERNAL,
-                      "the body of parallel_for threw: " +
-                          copy_text({exception.what(), std::string_view(exception.what()).size()}));
+                      "the body of parallel_for threw: " + what_text(exception.what()));
   } catch (...) {
     return make_error(BP_INTERNAL, "the body of parallel_for threw an unknown exception");
   }
@@ -393,7 +400,9 @@ void set_interrupt_check(InterruptCheck check) { interrupt_check = check; }
 
 bool wants_interrupt() {
   const InterruptCheck check = interrupt_check.load();
-  return check != nullptr && ::syscall(SYS_gettid) == ::getpid() && check();
+  if (check == nullptr || ::syscall(SYS_gettid) != ::getpid() || !check()) return false;
+  note_own_error();
+  return true;
 }
 
 bool CancelToken::ask() {
@@ -403,7 +412,10 @@ bool CancelToken::ask() {
   const std::uint64_t now = clock_ns(nullptr);
   if (now - asked_ns_ < kAskAgainNs) return false;
   asked_ns_ = now;
-  if (check()) cancel();
+  if (check()) {
+    note_own_error();
+    cancel();
+  }
   return was_cancelled();
 }
 

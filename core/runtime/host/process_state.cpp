@@ -22,18 +22,6 @@ namespace {
 
 std::atomic<pid_t> current_pid{0};
 
-// Each text once: a plugin that changes the state in every call must not flood the log.
-void warn_once(const std::string& text) {
-  static std::mutex& mutex = fork_mutex();
-  static auto* const seen = new std::set<std::string>;
-  {
-    const std::lock_guard lock(mutex);
-    constexpr std::size_t kLimit = 1000;
-    if (seen->size() >= kLimit || !seen->insert(text).second) return;
-  }
-  log(LogLevel::kWarning, text);
-}
-
 bool same_action(const struct sigaction& a, const struct sigaction& b) {
   // sa_handler and sa_sigaction share their place. The kernel fills 64 bits of the mask, no more.
   return a.sa_sigaction == b.sa_sigaction && a.sa_flags == b.sa_flags &&
@@ -53,6 +41,18 @@ int read_umask() {
 }
 
 }  // namespace
+
+// A plugin that changes the state in every call must not flood the log.
+void warn_once(const std::string& text) {
+  static std::mutex& mutex = fork_mutex();
+  static auto* const seen = new std::set<std::string>;
+  {
+    const std::lock_guard lock(mutex);
+    constexpr std::size_t kLimit = 1000;
+    if (seen->size() >= kLimit || !seen->insert(text).second) return;
+  }
+  log(LogLevel::kWarning, text);
+}
 
 void write_fp_control(const FpControl& control) {
 #if defined(__x86_64__)
@@ -75,12 +75,24 @@ void restore_fp_control(const FpControl& before, std::string_view call) {
 }
 
 struct ProcessStateGuard::State {
+  ~State() {
+    if (folder >= 0) ::close(folder);
+  }
   FpControl fp;
   std::array<struct sigaction, 65> actions{};  // by signal number
   std::string locale;
   locale_t thread_locale = nullptr;
   int umask = -1;
+  int folder = -1;  // the working directory; -1: unknown
 };
+
+// Whether the working directory is another one than that.
+bool has_moved(int folder) {
+  struct stat before {
+  }, now{};
+  return folder >= 0 && ::fstat(folder, &before) == 0 &&
+         (::stat(".", &now) != 0 || now.st_ino != before.st_ino || now.st_dev != before.st_dev);
+}
 
 ProcessStateGuard::ProcessStateGuard(std::string call)
     : call_(std::move(call)), before_(std::make_unique<State>()) {
@@ -92,6 +104,7 @@ ProcessStateGuard::ProcessStateGuard(std::string call)
   before_->locale = locale != nullptr ? locale : "C";
   before_->thread_locale = ::uselocale(nullptr);
   before_->umask = read_umask();
+  before_->folder = ::open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 ProcessStateGuard::~ProcessStateGuard() {
@@ -126,6 +139,8 @@ ProcessStateGuard::~ProcessStateGuard() {
     ::umask(static_cast<mode_t>(before_->umask));
     warn_once(call_ + " changed the umask; it was restored");
   }
+  if (has_moved(before_->folder) && ::fchdir(before_->folder) == 0)
+    warn_once(call_ + " changed the working directory; it was restored");
 }
 
 pid_t process_id() {

@@ -1,5 +1,6 @@
 // What a plugin must leave as it found it: floating-point control around every call, signal
-// handlers, locale and umask around load and open. A change is undone and named in the log.
+// handlers, locale, umask and working directory around load and open. A change is undone and named
+// in the log.
 #pragma once
 
 #include <csignal>
@@ -35,6 +36,8 @@ inline FpControl read_fp_control() {
   return {};
 #endif
 }
+// A warning about what a plugin does, each text once.
+void warn_once(const std::string& text);
 void write_fp_control(const FpControl& control);
 // Writes `before` back where it differs, and says in the log that `call` changed it.
 void restore_fp_control(const FpControl& before, std::string_view call);

@@ -11,6 +11,7 @@
 #include "core/runtime/plan/lending.h"
 #include "core/runtime/plan/memory_check.h"
 #include "core/runtime/plan/replay.h"
+#include "core/runtime/plugin/device_queue.h"
 #include "core/runtime/plugin/plugin.h"
 
 namespace backplane::runtime {
@@ -69,6 +70,7 @@ Status CallFrame::prepare() {
   for (std::size_t i = 1; i < places_.size(); ++i) {
     Device* device = graph_.places_[i];
     places_[i].last_nodes = {};
+    places_[i].first_queued = ir::kNone;
     if (device->has_streams()) {
       // Each by itself: an earlier call may have got one and not the other.
       if (places_[i].stream == nullptr && i != graph_.resident_place_) {
@@ -133,7 +135,42 @@ bp_order CallFrame::order(std::uint32_t place, bool signals) {
 
 Status CallFrame::wait(std::uint32_t place) {
   if (place == 0 || places_[place].event == nullptr) return {};
-  return graph_.places_[place]->wait(places_[place].event, places_[place].last_nodes);
+  Status status = graph_.places_[place]->wait(places_[place].event, places_[place].last_nodes);
+  if (status.ok()) [[likely]] {
+    places_[place].first_queued = ir::kNone;
+    return status;
+  }
+  is_told_ = true;
+  return {status.code(), status.message() + queued_text(place)};
+}
+
+std::uint32_t CallFrame::place_of(const CompiledGraph::Step& step) const {
+  switch (step.kind) {
+    case CompiledGraph::StepKind::kUpload:
+    case CompiledGraph::StepKind::kDownload:
+      return std::max(graph_.slots_[step.index].place, graph_.slots_[step.target].place);
+    case CompiledGraph::StepKind::kExecute:
+      return graph_.partitions_[step.index].place;
+    case CompiledGraph::StepKind::kFallback:
+      break;
+  }
+  return 0;
+}
+
+std::string CallFrame::queued_text(std::uint32_t place) const {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::uint32_t> queued;
+  if (places_[place].first_queued != ir::kNone)
+    for (std::uint32_t id = places_[place].first_queued; id <= step_; ++id)
+      if (place_of(graph_.steps_[id]) == place) queued.push_back(id);
+  if (queued.empty()) return {};
+  std::string text = queued.size() == 1 ? ", in " : ", in one of ";
+  // The last ones: a wait ends what was queued after the one before.
+  const std::size_t first = queued.size() - std::min(queued.size(), kShown);
+  if (first != 0) text += std::to_string(first) + " earlier steps; ";
+  for (std::size_t i = first; i < queued.size(); ++i)
+    text += (i == first ? "" : "; ") + graph_.step_text(queued[i]);
+  return text;
 }
 
 Status CallFrame::lend(std::uint32_t id) {
@@ -205,8 +242,7 @@ void CallFrame::workspace_done(void* /*user*/, const bp_range* range, bp_workspa
 Status CallFrame::copy(const CompiledGraph::Step& step) {
   BP_RETURN_IF_ERROR(lend(step.target));
   const bp_range source = range(step.index), target = range(step.target);
-  const std::uint32_t place =
-      std::max(graph_.slots_[step.index].place, graph_.slots_[step.target].place);
+  const std::uint32_t place = place_of(step);
   if (log_enabled("transfers"))
     log_topic("transfers", (step.kind == CompiledGraph::StepKind::kUpload ? "to " : "from ") +
                                graph_.places_[place]->label() + " %" +
@@ -287,6 +323,8 @@ Status CallFrame::execute(const CompiledGraph::Step& step) {
   };
   if (!graph_.timing_.load(std::memory_order_relaxed) && !keeps_failures_) {
     BP_RETURN_IF_ERROR(retried(p.place, execute));
+    if (queue_ != nullptr && p.place == graph_.resident_place_)
+      queue_->note_work(graph_.graph_.name, p.executable->nodes());
     return step.signals ? wait(p.place) : Status();
   }
   const auto start = std::chrono::steady_clock::now();
@@ -356,10 +394,18 @@ Status CallFrame::run(const Plan& plan, const CompiledGraph::Call& call) {
 
 Status CallFrame::run_step(std::uint32_t id) {
   const CompiledGraph::Step& step = graph_.steps_[id];
+  step_ = id;
+  is_told_ = false;
+  PlaceState& state = places_[place_of(step)];
+  if (state.first_queued == ir::kNone) state.first_queued = id;
   switch (step.kind) {
     case CompiledGraph::StepKind::kUpload:
-    case CompiledGraph::StepKind::kDownload:
-      return copy(step);
+    case CompiledGraph::StepKind::kDownload: {
+      Status status = copy(step);
+      if (status.ok() || is_told_) [[likely]]
+        return status;
+      return {status.code(), status.message() + ", in " + graph_.step_text(id)};
+    }
     case CompiledGraph::StepKind::kExecute: {
       Status status = execute(step);
       if (status.ok()) [[likely]]
@@ -368,7 +414,7 @@ Status CallFrame::run_step(std::uint32_t id) {
           graph_.partitions_[step.index].device->check_usable("execute").ok())
         *call_->out_refused = step.index;
       return {status.code(),
-              status.message() + ", in " + graph_.step_text(id) +
+              status.message() + (is_told_ ? std::string() : ", in " + graph_.step_text(id)) +
                   graph_.keep_for_replay(step.index, plan_->class_values, status.message())};
     }
     case CompiledGraph::StepKind::kFallback:

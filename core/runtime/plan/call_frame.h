@@ -47,10 +47,14 @@ class CallFrame final : public FallbackRunner::Memory {
     bp_stream* stream = nullptr;
     bp_event* event = nullptr;
     std::string_view last_nodes;  // executed there in this call, by an executable of the graph
+    std::uint32_t first_queued = ir::kNone;  // the step since which nobody has waited there
   };
   Status check(const CompiledGraph::Call& call) const;
   Status prepare();
   Status run_step(std::uint32_t id);
+  std::uint32_t place_of(const CompiledGraph::Step& step) const;
+  // What a wait there stands for, of this call.
+  std::string queued_text(std::uint32_t place) const;
   Status finish_resident();
   Status choose_queue();
   Status copy(const CompiledGraph::Step& step);
@@ -76,6 +80,8 @@ class CallFrame final : public FallbackRunner::Memory {
   const Plan* plan_ = nullptr;  // of the current call
   const CompiledGraph::Call* call_ = nullptr;
   DeviceQueue* queue_ = nullptr;
+  std::uint32_t step_ = 0;  // under way
+  bool is_told_ = false;    // its failure says what it was in
   std::uint64_t call_id_ = 0;
   HostArena host_arena_;  // while a call runs
   std::vector<PlaceState> places_;

@@ -70,11 +70,29 @@ Status CheckedExecution::bind(const bp_range& real, bool output, Bound& out) {
   if (!is_bound(real)) return {};
   Device* const device = real.buffer != nullptr ? partition_.device : nullptr;
   BP_ASSIGN_OR_RETURN(out.copy, GuardedRange::make(device, real.size_bytes));
-  if (output) return out.copy->fill(Filling::kUnwritten);
+  if (output) {
+    BP_RETURN_IF_ERROR(out.copy->fill(Filling::kUnwritten));
+    std::vector<std::byte> filling(static_cast<std::size_t>(real.size_bytes));
+    fill(filling, Filling::kUnwritten);
+    return check_copies(*out.copy, filling);
+  }
   BP_ASSIGN_OR_RETURN(const std::vector<std::byte> content, read_range(device, real));
   for (std::size_t k = 0; k < std::size(kFillings); ++k)
     in_inputs_[k] = std::max(in_inputs_[k], longest_run(content, kFillings[k]));
-  return out.copy->write(content);
+  BP_RETURN_IF_ERROR(out.copy->write(content));
+  return check_copies(*out.copy, content);
+}
+
+// Before a kernel has run: what is wrong then is no kernel's fault.
+Status CheckedExecution::check_copies(const GuardedRange& range,
+                                      std::span<const std::byte> content) const {
+  if (range.device() == nullptr) return {};
+  BP_ASSIGN_OR_RETURN(const std::optional<std::int64_t> damage, range.find_damage());
+  BP_ASSIGN_OR_RETURN(const std::vector<std::byte> back, range.read());
+  if (!damage && std::ranges::equal(back, content)) return {};
+  return fault("does not copy, or goes on when a copy without a signal has returned: of " +
+               std::to_string(content.size()) +
+               " bytes that the host copied to the device others came back, before a kernel ran");
 }
 
 Status CheckedExecution::prepare() {

@@ -37,6 +37,7 @@ class CheckedExecution final : private SpanListener {
   Status finish_output(std::size_t i);
   // Elements of an output that are as they were filled, or hold what the plugin must not read.
   Status check_elements(std::size_t i, std::span<const std::byte> content) const;
+  Status check_copies(const GuardedRange& range, std::span<const std::byte> content) const;
   std::string value_of_output(std::size_t i) const;
   std::string value_of_input(std::size_t i) const;
   Status fault(const std::string& text) const;

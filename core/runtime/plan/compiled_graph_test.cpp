@@ -521,6 +521,25 @@ TEST(CompiledGraph, AFailedCallNamesWhereAndTheNextOneWorks) {
   expect_right(*compiled);
 }
 
+TEST(CompiledGraph, WorkThatFailsLaterNamesItsSteps) {
+  const auto compiled = must_compile(kSplit, {scripted_device()});
+  ASSERT_NE(compiled, nullptr);
+  const auto failure = [&](const char* words) {
+    const Script script(words);
+    Inputs inputs = Inputs::random(compiled->graph());
+    const auto failed = call(*compiled, inputs);
+    EXPECT_FALSE(failed.ok());
+    return failed.ok() ? std::string() : failed.status().message();
+  };
+  EXPECT_THAT(failure("trapped"),
+              AllOf(HasSubstr("scripted:0: event_wait failed: the kernel trapped"),
+                    HasSubstr("of " + compiled->graph().name + " on scripted:0: nodes ")));
+  EXPECT_THAT(failure("failed_copy"),
+              AllOf(HasSubstr("the bus is broken"), HasSubstr("of " + compiled->graph().name),
+                    HasSubstr(", a copy of %")));
+  expect_right(*compiled);
+}
+
 constexpr const char* kSmall = R"(
 graph @small(%x: f32[4]) -> (f32[4]) {
   %0 = aten.neg(%x) : f32[4]

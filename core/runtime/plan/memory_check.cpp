@@ -158,8 +158,17 @@ Status MemoryCheck::check_content(std::uint32_t id, const std::string& reader) {
   const std::string written = slot.kind == CompiledGraph::SlotKind::kInput
                                   ? ", an input,"
                                   : ", written in " + graph_.step_text(content.step) + ",";
-  return {Code::kInternal,
-          start + written + " had changed before it was read by " + reader + owner_text(id)};
+  return {Code::kInternal, start + written + " had changed before it was read by " + reader +
+                               owner_text(id) + writer_text(id)};
+}
+
+std::string MemoryCheck::writer_text(std::uint32_t id) const {
+  if (graph_.slots_[id].kind == CompiledGraph::SlotKind::kInput) return "";
+  const std::uint32_t place = frame_.place_of(graph_.steps_[contents_[id].step]);
+  const Device* const device = graph_.places_[place];
+  if (device == nullptr) return "";
+  return ". Plugin '" + device->plugin().name() + "' (" + device->label() + ") wrote it" +
+         (device->has_streams() ? ", or still did: an event may have come before its work" : "");
 }
 
 Status MemoryCheck::before(std::uint32_t step) {

@@ -53,6 +53,8 @@ class MemoryCheck {
   Device* device_of(std::uint32_t slot) const;
   // Who else's memory the value lies in, as the end of a sentence.
   std::string owner_text(std::uint32_t slot) const;
+  // Who wrote it, and what else may have been.
+  std::string writer_text(std::uint32_t slot) const;
 
   CallFrame& frame_;
   const CompiledGraph& graph_;

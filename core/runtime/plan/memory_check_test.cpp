@@ -223,5 +223,25 @@ TEST(GuardedRange, FillingsAreNaN) {
   }
 }
 
+TEST(MemoryCheck, ACopyThatDoesNotCopyIsNoKernelsFault) {
+  const CheckMode on;
+  EXPECT_THAT(run("scripted", "torn_copy"), AllOf(HasSubstr("plugin 'scripted' does not copy"),
+                                                  HasSubstr("before a kernel ran")));
+}
+
+TEST(MemoryCheck, AnEventThatComesEarlyHasAPlugin) {
+  const CheckMode on;
+  const std::string said = run("scripted", "early_event", R"(
+graph @early(%x: f32[5, 3]) -> (f32[5, 3], f32[5, 3]) {
+  %0 = aten.neg(%x) : f32[5, 3]
+  %1 = test.twice(%0) : f32[5, 3]
+  %2 = aten.relu(%1) : f32[5, 3]
+  return %0, %2
+}
+)");
+  EXPECT_THAT(said, AllOf(HasSubstr("had changed"), HasSubstr("Plugin 'scripted' (scripted:0)"),
+                          HasSubstr("an event may have come before its work")));
+}
+
 }  // namespace
 }  // namespace backplane::runtime

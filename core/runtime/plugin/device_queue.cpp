@@ -1,6 +1,8 @@
 #include "core/runtime/plugin/device_queue.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <string>
 #include <utility>
 
 #include "core/runtime/plugin/device.h"
@@ -9,6 +11,31 @@ namespace backplane::runtime {
 
 namespace {
 constexpr std::size_t kOwedLimit = 16, kLostLimit = 64;
+}
+
+void DeviceQueue::note_work(std::string_view graph, std::string_view nodes) {
+  if (stream_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  std::array<char, 160>& text = works_[work_count_++ % works_.size()].text;
+  const auto shown = [](std::string_view s, std::size_t most) {
+    return static_cast<int>(std::min(s.size(), most));
+  };
+  std::snprintf(text.data(), text.size(), "%.*s%s%.*s", shown(nodes, 100), nodes.data(),
+                graph.empty() ? "" : " of ", shown(graph, 50), graph.data());
+}
+
+Status DeviceQueue::told(Status failure) const {
+  if (failure.ok()) [[likely]]
+    return failure;
+  const std::lock_guard lock(mutex_);
+  if (work_count_ == 0) return failure;
+  std::string text = failure.message() + ", in work that was queued before: ";
+  const std::uint64_t shown = std::min<std::uint64_t>(work_count_, works_.size());
+  if (shown < work_count_) text += std::to_string(work_count_ - shown) + " earlier ones; ";
+  for (std::uint64_t n = work_count_ - shown; n < work_count_; ++n)
+    text +=
+        (n == work_count_ - shown ? "" : "; ") + std::string(works_[n % works_.size()].text.data());
+  return {failure.code(), std::move(text)};
 }
 
 DeviceQueue::~DeviceQueue() {
@@ -44,7 +71,7 @@ Status DeviceQueue::signal(bp_event* event) {
     }
   }
   if (oldest != nullptr) {
-    keep_found(device_.wait(oldest));
+    keep_found(told(device_.wait(oldest)));
     give_event(oldest);
   }
   // A device tells a failure to the first event behind it, which is ours.
@@ -109,8 +136,12 @@ Status DeviceQueue::finish(bp_event* event, std::uint64_t number) {
   owed.push_back(event);
   for (bp_event* one : owed) {
     Status status = device_.wait(one);
-    if (found.ok()) found = std::move(status);
+    if (found.ok()) found = told(std::move(status));
     give_event(one);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    work_count_ = 0;
   }
   note(number, found);
   return kept.ok() ? found : kept;
@@ -143,7 +174,7 @@ Status DeviceQueue::poll() {
       owed_.insert(owed_.begin(), owed.begin() + static_cast<std::ptrdiff_t>(i), owed.end());
       break;
     }
-    if (!done.ok()) keep_found(done.take_status());
+    if (!done.ok()) keep_found(told(done.take_status()));
     give_event(owed[i]);
   }
   const std::lock_guard lock(mutex_);

@@ -4,9 +4,11 @@
 
 #include <backplane/plugin.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "core/base/status.h"
@@ -41,6 +43,8 @@ class DeviceQueue {
   // The failure that an event of others missed; asks, and waits for nothing.
   Status poll();
 
+  // Names what was just submitted, for a failure that comes later. Nothing is allocated.
+  void note_work(std::string_view graph, std::string_view nodes);
   // Whoever writes to memory of the device keeps the number of that work; numbers rise.
   std::uint64_t next_number() { return submitted_.fetch_add(1, std::memory_order_relaxed) + 1; }
   // What is known against that work: a failure is told of the queue, not of one call, so that all
@@ -52,6 +56,11 @@ class DeviceQueue {
     std::uint64_t first, last;  // numbers
     Status failure;
   };
+  struct Work {
+    std::array<char, 160> text;
+  };
+  // A failure of work that nobody waited for one by one: with the last ones of it.
+  Status told(Status failure) const;
   Result<bp_event*> take_event();
   void give_event(bp_event* event);
   void keep(Status failure);        // that is noted
@@ -71,6 +80,8 @@ class DeviceQueue {
   Status failure_;               // nobody was told yet
   std::uint64_t answered_ = 0;   // up to here all went well, or stands in lost_
   std::vector<Lost> lost_;
+  std::array<Work, 4> works_{};   // the last ones; number n at n % 4
+  std::uint64_t work_count_ = 0;  // since the last good answer
   std::atomic<std::uint64_t> submitted_{0};
   std::atomic<bool> has_lost_{false};
 };

@@ -129,8 +129,6 @@ Result<std::unique_ptr<Executable>> Executable::compile(Device& device, const Gr
     }
     // The program's wish counts, whatever became of the call.
     if (cancel.was_cancelled()) return Status(Code::kCancelled, call + " was interrupted.");
-    if (status.code() == Code::kCancelled)
-      return Status(Code::kInternal, status.message() + "; nobody asked for that");
     BP_RETURN_IF_ERROR(std::move(status));
   }
   if (made == nullptr) return Status(Code::kInternal, call + " succeeded without executable");

@@ -101,9 +101,8 @@ Status call_negotiate(const Library& library, bp_negotiation& negotiation, const
     library.negotiate(&negotiation);
     return {};
   } catch (const std::exception& exception) {
-    const std::string_view text = exception.what();
     return refuse(note, path, Code::kInternal,
-                  "its negotiation threw an exception (" + copy_text({text.data(), text.size()}) +
+                  "its negotiation threw an exception (" + what_text(exception.what()) +
                       "); no exception may cross the plugin's boundary");
   } catch (...) {
     return refuse(note, path, Code::kInternal,

@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/runtime/host/error.h"
 #include "core/runtime/host/host_services.h"
+#include "core/runtime/host/language.h"
 #include "core/runtime/host/process_state.h"
 #include "core/runtime/watch/call_board.h"
 
@@ -21,6 +22,9 @@ namespace backplane::runtime {
 // `what` is null where the exception says nothing. The text completes "CALL failed: ".
 std::string thrown_text(const char* what);
 Status thrown_status(const std::string& call, const char* what);
+// The plugin ended the thread that called it (pthread_exit, pthread_cancel): what waits for that
+// thread would wait for good, so the process ends here, with a word. Inside of the call's scope.
+[[noreturn]] void end_for_lost_thread(const std::string& call) noexcept;
 // Of an entry that cannot fail: to the log.
 void log_thrown(const Status& status);
 
@@ -45,12 +49,15 @@ inline std::string span_name(const CallSite& site) {
 template <class Entry, class Describe>
 Status call_plugin(const CallSite& site, Entry&& entry, Describe&& describe) {
   bp_error* error = nullptr;
+  // Also of what an exception does: its text and its end are the plugin's code.
+  const CallScope scope(site.who, site.entry, site.detail);
   try {
-    const CallScope scope(site.who, site.entry, site.detail);
     const HostSpan span([&] { return span_name(site); });
     const FpGuard guard(site.who);
+    const LanguageGuard language(site.who, site.entry);
     error = std::forward<Entry>(entry)();
   } catch (const abi::__forced_unwind&) {  // the thread is cancelled
+    if (!language_ends()) end_for_lost_thread(describe());
     throw;
   } catch (const std::exception& exception) {
     return thrown_status(describe(), exception.what());

@@ -85,7 +85,7 @@ TEST(PluginCall, AnswersThatAreNoneAreNamed) {
               HasSubstr("executable_describe says LENDING without SYNCHRONOUS"));
   EXPECT_THAT(run_all("device_describe binary"),
               HasSubstr("device_describe answered name '?? device', expected UTF-8"));
-  EXPECT_THAT(run_all("execute long"), HasSubstr("(a text of 1099511627776 bytes)"));
+  EXPECT_THAT(run_all("execute long"), HasSubstr("short... (a text of 1099511627776 bytes)"));
 }
 
 TEST(PluginCall, EntriesThatCannotFailAreLogged) {

@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include <array>
+#include <filesystem>
 #include <thread>
 
 #include "core/runtime/host/disk_cache.h"
@@ -138,9 +139,12 @@ TEST(Plugin, RestoresSignalHandlersAndUmask) {
   ASSERT_EQ(::sigaction(SIGUSR1, nullptr, &before), 0);
   const mode_t mask = ::umask(022);
   ::testing::internal::CaptureStderr();
+  const std::filesystem::path folder = std::filesystem::current_path();
   const std::unique_ptr<Plugin> plugin = load("broken_changes_process");
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, AllOf(HasSubstr("signal handlers (SIGUSR1)"), HasSubstr("changed the umask")));
+  EXPECT_THAT(log, AllOf(HasSubstr("signal handlers (SIGUSR1)"), HasSubstr("changed the umask"),
+                         HasSubstr("changed the working directory")));
+  EXPECT_EQ(std::filesystem::current_path(), folder);
   struct sigaction after {};
   ASSERT_EQ(::sigaction(SIGUSR1, nullptr, &after), 0);
   EXPECT_EQ(after.sa_handler, before.sa_handler);

@@ -38,6 +38,7 @@
 #include <backplane/plugin.h>
 #include <csignal>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -88,6 +89,7 @@ __attribute__((constructor)) void at_load() { set_flush_to_zero(); }
 __attribute__((constructor)) void at_load() {
   signal(SIGUSR1, SIG_IGN);
   umask(0);
+  if (chdir("/") != 0) abort();
 }
 #elif BROKEN_CASE == BROKEN_UNDEFINED_SYMBOL
 extern "C" void backplane_symbol_that_nobody_defines();

@@ -4,12 +4,18 @@
 //
 //   throw, throw42     lets an exception out, or a number
 //   segv, bus, ill, fpe, abort, overflow   ends the process: overflow by a recursion without end
-//   thread             ends it in a thread of its own
+//   thread             ends it in a thread of its own; thread_abort, thread_throw: by abort(), by an
+//                      exception that nobody catches
+//   at_exit            ends it by abort() while the process ends
+//   what               throws an exception whose text ends the process
+//   leave              ends the thread
 //   exit, _exit        calls them
 //   hang               sleeps for good; nap: for a while
 //   null               succeeds and answers nothing; where an entry answers nothing, does nothing
 //   error              fails with a plain error; lost: with BP_DEVICE_LOST; wild: with a pointer
 //                      that is no error; released: with one that it has released
+//   cancelled          fails with BP_CANCELLED
+//   python             leaves an error of Python set, where there is one
 //   late               uses the sink and the token of calls that have ended, then fails
 //   small, lends       a contract that is too short; one that lends and does not wait
 //   vast, near, wide   a workspace of all bytes there are, or of a few less; a stride as large
@@ -18,6 +24,7 @@
 //   crowd              an error about more nodes than there is memory
 //   twice              releases an error and bytes twice, then goes on
 #include <backplane/plugin.h>
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <csignal>
@@ -50,6 +57,10 @@ __attribute__((noinline)) int recurse(int depth) {
   return recurse(depth + 1) + page[0];
 }
 
+struct Speechless : std::exception {
+  const char* what() const noexcept override { std::terminate(); }
+};
+
 void end_by(std::string_view action) {
   if (action == "segv") *reinterpret_cast<volatile int*>(static_cast<std::uintptr_t>(zero)) = 1;
   if (action == "bus") std::raise(SIGBUS);
@@ -58,6 +69,11 @@ void end_by(std::string_view action) {
   if (action == "abort") std::abort();
   if (action == "overflow") std::exit(recurse(0));
   if (action == "thread") std::thread([] { end_by("segv"); }).join();
+  if (action == "thread_abort") std::thread([] { std::abort(); }).join();
+  if (action == "thread_throw") std::thread([] { throw std::runtime_error("alone"); }).join();
+  if (action == "at_exit") std::atexit([] { std::abort(); });
+  if (action == "what") throw Speechless();
+  if (action == "leave") ::pthread_exit(nullptr);
   if (action == "exit") std::exit(7);
   if (action == "_exit") ::_exit(7);
 }
@@ -85,6 +101,17 @@ bp_error* use_late() {
   if (old_cancel != nullptr && host->is_cancelled(old_cancel) == 0) std::abort();
   return host->refuse_add(old_sink, 0, BP_REFUSED_OP, {nullptr, 0});
 }
+void leave_python_error() {
+  const auto find = [](const char* name) { return ::dlsym(RTLD_DEFAULT, name); };
+  const auto ensure = reinterpret_cast<int (*)()>(find("PyGILState_Ensure"));
+  const auto release = reinterpret_cast<void (*)(int)>(find("PyGILState_Release"));
+  const auto set = reinterpret_cast<void (*)(void*, const char*)>(find("PyErr_SetString"));
+  const auto* const kind = static_cast<void**>(find("PyExc_ValueError"));
+  if (ensure == nullptr) return;
+  const int state = ensure();
+  set(*kind, "left by the vendor");
+  release(state);
+}
 void release_twice() {
   bp_error* const error = fail(BP_INTERNAL, "not told", __LINE__);
   bp_byte_sink* const bytes = host->bytes_create(host->host);
@@ -98,6 +125,8 @@ bp_error* failure(std::string_view action) {
   static std::uint64_t memory[64] = {};
   if (action == "late") return use_late();
   if (action == "twice") release_twice();
+  if (action == "python") leave_python_error();
+  if (action == "cancelled") return fail(BP_CANCELLED, "asked to be cancelled", __LINE__);
   if (action == "released") {
     bp_error* const error = fail(BP_INTERNAL, "not told", __LINE__);
     host->error_release(host->host, error);

@@ -15,6 +15,9 @@
 //   full            execute finds no memory while buffers of more than 1024 bytes are allocated
 //   no_room         what execute queued finds no memory
 //   event_fails     event_create fails
+//   trapped         what execute queued fails
+//   torn_copy       copies leave out the last four bytes; failed_copy: those of a stream fail when they run
+//   early_event     events of copies to the host come before the copies, which the next work ends
 //   opaque_output   compile answers an opaque layout for its outputs
 //   host_memory     (at load) binds host memory
 //   lends           (serial) takes memory as it needs it
@@ -83,7 +86,9 @@ std::atomic<int> device_calls{0};
 
 class LazyStream final : public sdk::Stream {
  public:
-  ~LazyStream() override { static_cast<void>(flush()); }
+  ~LazyStream() override {
+    if (!asked("early_event")) static_cast<void>(flush());
+  }
   void add(std::function<Status()> work) { work_.push_back(std::move(work)); }
   Status flush() {
     Status first;
@@ -103,13 +108,17 @@ class LazyEvent final : public sdk::Event {
   ~LazyEvent() override {
     if (stream_ != nullptr && asked("wait_fails")) std::abort();  // the work goes on
   }
-  void signal(LazyStream* stream) { stream_ = stream; }
+  void signal(LazyStream* stream, bool is_early) {
+    stream_ = stream;
+    is_early_ = is_early;
+  }
   Status query(bool& out_done) override {
     out_done = !asked("wait_fails") || ++queries_ >= 5;
-    return out_done ? flush() : Status();
+    return out_done && !is_early_ ? flush() : Status();
   }
   Status wait(std::uint64_t) override {
     if (asked("wait_fails")) return {BP_INTERNAL, "asked not to wait"};
+    if (is_early_) return {};
     return flush();
   }
 
@@ -119,14 +128,17 @@ class LazyEvent final : public sdk::Event {
   }
   LazyStream* stream_ = nullptr;
   int queries_ = 0;
+  bool is_early_ = false;
 };
 
-Status submit(const sdk::Order& order, bool blocking, std::function<Status()> work) {
+Status submit(const sdk::Order& order, bool blocking, std::function<Status()> work,
+              bool is_early = false) {
   auto* stream = static_cast<LazyStream*>(order.stream());
   if (stream == nullptr) return work();
+  if (asked("early_event")) BP_SDK_RETURN_IF_ERROR(stream->flush());
   stream->add(std::move(work));
   if (order.signal() != nullptr) {
-    static_cast<LazyEvent*>(order.signal())->signal(stream);
+    static_cast<LazyEvent*>(order.signal())->signal(stream, is_early);
     return {};
   }
   return blocking ? stream->flush() : Status();
@@ -238,6 +250,7 @@ class ScriptedExecutable final : public sdk::Executable {
     if (lending != nullptr) BP_SDK_RETURN_IF_ERROR(misuse(*lending));
     return submit(call.order(), false, [kept, program = program_]() -> Status {
       if (asked("no_room")) return {BP_OUT_OF_MEMORY, "no room for the work"};
+      if (asked("trapped")) return {BP_INTERNAL, "the kernel trapped"};
       return program->execute(kept->call());
     });
   }
@@ -309,10 +322,17 @@ class ScriptedDevice final : public sdk::Device {
       if (range->buffer() != nullptr && copy.bytes() != 0 &&
           range->offset_bytes() % kAlignment != 0)
         return {BP_INVALID_ARGUMENT, "a copy at an unaligned offset"};
-    return submit(order, true, [copy]() -> Status {
-      if (copy.bytes() != 0) std::memmove(copy.target.data(), copy.source.data(), copy.bytes());
+    const bool is_early =
+        asked("early_event") && copy.target.buffer() == nullptr && copy.bytes() != 0;
+    const bool is_queued = order.stream() != nullptr;
+    const auto work = [copy, is_queued]() -> Status {
+      if (is_queued && asked("failed_copy")) return {BP_INTERNAL, "the bus is broken"};
+      const std::size_t torn = asked("torn_copy") ? std::min<std::size_t>(copy.bytes(), 4) : 0;
+      if (copy.bytes() != 0)
+        std::memmove(copy.target.data(), copy.source.data(), copy.bytes() - torn);
       return {};
-    });
+    };
+    return submit(order, true, work, is_early);
   }
   sdk::Claims claims(const sdk::GraphView& graph) override {
 #if defined(SCRIPTED_SERIAL)

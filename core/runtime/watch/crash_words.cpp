@@ -1,5 +1,6 @@
 #include "core/runtime/watch/crash_words.h"
 
+#include <execinfo.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -81,22 +82,44 @@ bool find_nodes(const CallBoard& board, const char* plugin, std::array<char, 128
   return false;
 }
 
-// In a thread that a plugin started, its code is all that names it.
-CallSlot* slot_of_code(CallBoard& board, std::uintptr_t address) {
+const Code* find_code(std::uintptr_t address) {
   const std::size_t count = std::min(code_count.load(), codes.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    if (address < codes[i].begin.load() || address >= codes[i].end.load()) continue;
-    std::array<char, 64> name;
-    codes[i].name.get(name.data());
-    CallSlot& slot = board.of_foreign_threads;
-    slot.who.set(name.data());
-    slot.entry.set("a thread of its own");
-    std::array<char, 128> nodes;
-    slot.detail.set(find_nodes(board, name.data(), nodes) ? nodes.data() : "");
-    slot.sequence.store(1);
-    return &slot;
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    if (address >= codes[i].begin.load() && address < codes[i].end.load()) return &codes[i];
   return nullptr;
+}
+
+// The innermost code of a plugin on this thread's stack. Where the unwinder itself faults, the
+// handler comes here again, and looks no further.
+const Code* find_caller() {
+  static std::atomic<bool> is_looking{false};
+  if (is_looking.exchange(true)) return nullptr;
+  std::array<void*, 128> frames;
+  const int count = ::backtrace(frames.data(), static_cast<int>(frames.size()));
+  const Code* found = nullptr;
+  // Return addresses may lie just behind the code of a call that never returns.
+  for (int i = 0; i < count && found == nullptr; ++i)
+    found = find_code(reinterpret_cast<std::uintptr_t>(frames[static_cast<std::size_t>(i)]) - 1);
+  is_looking = false;
+  return found;
+}
+
+// Outside of calls, in a thread that a plugin started or while the process ends, its code is all
+// that names it.
+CallSlot* slot_of_code(CallBoard& board, std::uintptr_t address) {
+  const Code* code = find_code(address);
+  if (code == nullptr) code = find_caller();
+  if (code == nullptr) return nullptr;
+  std::array<char, 64> name;
+  code->name.get(name.data());
+  CallSlot& slot = board.of_foreign_threads;
+  slot.who.set(name.data());
+  const bool is_main = ::syscall(SYS_gettid) == ::getpid();
+  slot.entry.set(is_main ? "outside of a call" : "a thread of its own");
+  std::array<char, 128> nodes;
+  slot.detail.set(!is_main && find_nodes(board, name.data(), nodes) ? nodes.data() : "");
+  slot.sequence.store(1);
+  return &slot;
 }
 
 void say(const CallSlot& slot, int number) {
@@ -148,6 +171,8 @@ void install_crash_words() {
   if (std::exchange(is_done, true)) return;
   const char* const asked = std::getenv("BACKPLANE_CRASH_WORDS");
   if (asked != nullptr && std::string_view(asked) == "0") return;
+  std::array<void*, 4> frames;  // the unwinder is loaded now, and not in a handler
+  static_cast<void>(::backtrace(frames.data(), static_cast<int>(frames.size())));
   struct sigaction action {};
   action.sa_sigaction = on_fatal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;

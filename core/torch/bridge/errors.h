@@ -18,8 +18,13 @@ inline bool lost_device(const Status& status) { return status.code() == Code::kD
 // BackplaneDataError, which is an IndexError as well. Without memory it is
 // BackplaneOutOfMemoryError BP-0115, whatever `code` says. With the GIL.
 void set_error(std::string_view code, const Status& status);
-// Throws the same, with or without the GIL.
+// An interrupt whose own Python error is set, which is raised as it is. With the GIL.
+bool is_raised(const Status& status);
+// Throws the same as set_error sets, with or without the GIL.
 [[noreturn]] void raise_error(std::string_view code, const Status& status);
+
+// Errors of Python that plugins leave set are cleared and told from here on.
+void watch_errors_of_plugins();
 
 // For what stands between HANDLE_TH_ERRORS and its end, with the GIL: throws the Python error that
 // is set where `result` is null. Only then do warnings that wait go out beside the error; raised on

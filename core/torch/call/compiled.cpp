@@ -143,7 +143,7 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
     if ((*made)->check(call, registers)) return run(**made, registers, call);
     return call_plainly(call, "arguments share memory, and one of them is changed");
   }
-  if (made.status().code() == Code::kCancelled || raise_at_once(made.status())) return nullptr;
+  if (bridge::is_raised(made.status()) || raise_at_once(made.status())) return nullptr;
   const std::string& reason = made.status().message();
   const bool has_failed = !is_unsupported(made.status().code());
   if (options_.strict) {

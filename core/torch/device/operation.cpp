@@ -202,7 +202,9 @@ Status Operation::execute(std::span<const Argument> arguments,
   args.order = device_.queue().order();
   if (workspace_bytes_ != 0)
     args.workspace = static_cast<const Block*>(workspace.get_context())->range(0, workspace_bytes_);
-  return executable_->execute(args);
+  BP_RETURN_IF_ERROR(executable_->execute(args));
+  device_.queue().note_work({}, executable_->nodes());
+  return {};
 }
 
 void KeyWriter::add_tensor(const at::Tensor& tensor) {

@@ -10,6 +10,7 @@
 #include "core/base/flag_scope.h"
 #include "core/base/log.h"
 #include "core/cpython/frame/running_frame.h"
+#include "core/torch/bridge/errors.h"
 #include "core/torch/bridge/held_signals.h"
 #include "core/torch/frames/asked_gradients.h"
 #include "core/torch/frames/frame_callable.h"
@@ -273,7 +274,7 @@ std::shared_ptr<FrameEntry> Frames::find_entry(ProgramCode& code, PyObject* func
     if ((*made)->entry->check(call, out_registers)) return *made;
     return plainly("arguments share memory, and one of them is changed");
   }
-  if (made.status().code() == Code::kCancelled || raise_at_once(made.status())) return nullptr;
+  if (bridge::is_raised(made.status()) || raise_at_once(made.status())) return nullptr;
   const std::string& reason = made.status().message();
   options_.dump->note("breaks", "PLAIN PYTHON " + code.name + ": " + reason);
   code.entries.count_failure(reason, options_.limits);

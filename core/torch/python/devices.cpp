@@ -2,6 +2,7 @@
 
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/registry.h"
+#include "core/torch/bridge/errors.h"
 
 namespace py = pybind11;
 
@@ -9,7 +10,7 @@ namespace backplane::python {
 
 void raise(const Status& status) {
   // What the program was interrupted by is raised as it is.
-  if (status.code() == Code::kCancelled && PyErr_Occurred()) throw py::error_already_set();
+  if (bridge::is_raised(status)) throw py::error_already_set();
   const py::object type = py::module_::import("torch_backplane._C").attr("StatusError");
   const py::object error =
       type(py::str(std::string(code_name(status.code()))), py::str(status.message()));

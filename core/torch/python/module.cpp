@@ -15,6 +15,7 @@
 #include "core/runtime/plugin/plugin.h"
 #include "core/runtime/plugin/registry.h"
 #include "core/runtime/plugin/trace.h"
+#include "core/torch/bridge/errors.h"
 #include "core/torch/bridge/held_signals.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/python/device_bindings.h"
@@ -167,6 +168,7 @@ PYBIND11_MODULE(_C, m) {
     const py::gil_scoped_acquire gil;
     return !bridge::run_held_signals();
   });
+  bridge::watch_errors_of_plugins();
   runtime::start_trace_from_environment();
 
   m.attr("StatusError") = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(

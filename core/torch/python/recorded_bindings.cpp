@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/torch/autograd/joint_node.h"
+#include "core/torch/bridge/errors.h"
 #include "core/torch/compiler/recorded_function.h"
 #include "core/torch/compiler/verification.h"
 #include "core/torch/python/devices.h"
@@ -82,7 +83,7 @@ py::list add(const RecordedGraph& graph, const py::args& items) {
     });
   }
   rethrow_interrupt();
-  if (status.code() == Code::kCancelled && PyErr_Occurred()) throw py::error_already_set();
+  if (bridge::is_raised(status)) throw py::error_already_set();
   if (!status.ok()) {
     PyErr_Clear();  // some of PyTorch's C++ throws with Python's error set
     raise(status);
