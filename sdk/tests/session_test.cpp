@@ -68,6 +68,10 @@ std::string failure_of(const std::string& op) {
   return "";
 }
 
+TEST(Session, SaysThatThereIsNoSuchDevice) {
+  EXPECT_THROW(Session(&backplane_plugin_negotiate, 7), NoDevice);
+}
+
 TEST(Session, RunsANode) { EXPECT_EQ(failure_of("test.copy"), ""); }
 TEST(Session, FindsAnElementThatIsNotWritten) {
   EXPECT_EQ(failure_of("test.half"), "output 0 is not written at byte 8");

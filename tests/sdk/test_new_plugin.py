@@ -143,6 +143,19 @@ def test_without_a_driver_a_new_plugin_says_so(tmp_path: pathlib.Path) -> None:
     assert "acme_DRIVER can name another place" in said
 
 
+def test_without_a_driver_the_tests_of_a_new_plugin_are_skipped(tmp_path: pathlib.Path) -> None:
+    found = {
+        "acme_DRIVER": "/nowhere/libdriver.so",
+        "BACKPLANE_PLUGIN_PATH": f"{tmp_path}/acme/build",
+    }
+    run(["backplane", "new", "acme", "--kernels", "cuda"], tmp_path)
+    said = run(["cmake", "--workflow", "--preset", "dev"], tmp_path / "acme", **found)
+    assert "acme_session (Skipped)" in said, said
+    tests = [sys.executable, "-m", "pytest", "-q", "-rs", "tests"]
+    said = run(tests, tmp_path / "acme", **found)
+    assert "SKIPPED" in said and "no device: /nowhere/libdriver.so" in said, said
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_build_that_finds_no_sdk_says_why(tmp_path: pathlib.Path, is_there: bool) -> None:
     run(["backplane", "new", "acme"], tmp_path)

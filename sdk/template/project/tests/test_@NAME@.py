@@ -4,6 +4,18 @@ import pytest
 import torch
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _device():
+    """Without the hardware, or its driver, there is nothing to test."""
+    try:
+        torch.compile(torch.relu, backend="plugin:@NAME@")(torch.ones(1))
+    except Exception as error:
+        cause = getattr(error, "inner_exception", error)
+        if getattr(cause, "code", "") != "BP-0104" and "no device: " not in str(cause):
+            raise
+        pytest.skip(str(cause))
+
+
 def trained(model, x, run):
     model.zero_grad()
     result = run(x)

@@ -39,6 +39,12 @@ class Failure : public std::runtime_error {
   bp_code code_;
 };
 
+// The hardware or its driver is not there: nothing can be tested.
+class NoDevice : public Failure {
+ public:
+  explicit NoDevice(const std::string& text) : Failure(text, BP_UNSUPPORTED) {}
+};
+
 inline void require_ok(bp_error* error) {
   const Outcome outcome = Outcome::take(error);
   if (!outcome.ok())
@@ -60,6 +66,9 @@ class Session {
     if (negotiation_.result != BP_NEGOTIATE_OK)
       throw Failure("the plugin does not negotiate: " + std::string(negotiation_.message));
     try {
+      if (const std::uint32_t count = api().device_count(plugin()); index >= count)
+        throw NoDevice("the plugin has " + std::to_string(count) + " devices; there is no device " +
+                       std::to_string(index));
       info_ = make<bp_device_info>();
       require_ok(api().device_describe(plugin(), index, &info_));
       require_ok(api().device_open(plugin(), index, &device_));
