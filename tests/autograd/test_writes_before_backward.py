@@ -213,3 +213,23 @@ def test_parameters_are_swapped_beside_results(door: str) -> None:
     assert one.shape == (3,)
     with pytest.raises(RuntimeError, match="poisoned by swap_tensors"):
         result.sum().backward()
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_versions_count_each_write(door: str) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        y = x * 1
+        y[0] = 5
+        y += 1
+        x.mul_(2)
+        x.add_(1)
+        return y, y._version
+
+    compiled = compile_for("reference", program, door)
+    for _ in range(2):
+        versions = []
+        for run in (program, compiled):
+            x = torch.ones(2)
+            y, inside = run(x)
+            versions.append((x._version, y._version, inside))
+        assert versions[0] == versions[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -231,3 +232,52 @@ def test_reductions_over_nothing(npu: torch.device, dtype: torch.dtype) -> None:
             for arguments in ((), (0,)):
                 expected = getattr(host, name)(*arguments)
                 assert torch.equal(getattr(host.to(npu), name)(*arguments).cpu(), expected), name
+
+
+def test_booleans_are_no_numbers_that_were_seen_before(npu: torch.device) -> None:
+    programs: list[Any] = [
+        lambda x: x // 2,
+        lambda x: x // False,
+        lambda x: x % 2,
+        lambda x: x % False,
+        lambda x: x - 2,
+        lambda x: x - True,
+        lambda x: torch.rsub(x, 2),
+        lambda x: torch.rsub(x, True),
+    ]
+    for program in programs:
+        outcomes = []
+        for place in (torch.device("cpu"), npu):
+            try:
+                outcomes.append(program(torch.arange(3, device=place)).tolist())
+            except RuntimeError as error:
+                outcomes.append(str(error).splitlines()[0])
+        assert outcomes[0] == outcomes[1]
+
+
+def test_what_is_on_the_host_is_written_by_nothing_on_the_device(npu: torch.device) -> None:
+    scalar, host = torch.tensor(2.0, device=npu), torch.zeros(3)
+    programs: list[Any] = [
+        lambda: torch.tensor(1.0).add_(scalar),
+        lambda: torch.tensor(1.0).fill_(scalar),
+        lambda: torch.add(scalar, scalar, out=torch.tensor(0.0)),
+        lambda: host.__setitem__(torch.tensor([0, 2]), scalar),
+        lambda: host.__setitem__(host < 1, scalar),
+    ]
+    for program in programs:
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            program()
+
+
+def test_generators_of_the_device_draw_nothing_on_the_host(npu: torch.device) -> None:
+    generator = torch.Generator(npu)
+    programs: list[Any] = [
+        lambda: torch.rand(3, generator=generator),
+        lambda: torch.randperm(3, generator=generator),
+        lambda: torch.ones(3).normal_(generator=generator),
+        lambda: torch.multinomial(torch.ones(2), 1, generator=generator),
+    ]
+    for program in programs:
+        with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator"):
+            program()
+    assert torch.randperm(4, device=npu, generator=generator).sum() == 6

@@ -211,7 +211,9 @@ TorchDevice* find_owner(c10::Device device) noexcept {
 TorchDevice& owner_at(c10::Device device) {
   check_process();
   if (TorchDevice* const found = find_owner(device)) return *found;
-  TORCH_CHECK(device.type() == kDeviceType, "no plugin has adopted ", device);
+  TORCH_CHECK(device.type() == kDeviceType,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              device, " and one of a plugin");
   return device_at(device.index());
 }
 

@@ -262,6 +262,7 @@ class Call {
     const at::ScalarType type = number_type(number.type(), beside_, beside_has_dims_);
     key.add('N');
     key.add(type);
+    key.add(number.isBoolean());  // kernels refuse some
     bound_.push_back({{}, is_short(beside_) ? rounded(position, number) : number});
     number_types_.push_back(type);
     return bridge::holds(number, is_short(beside_) && at::isFloatingType(type) ? *beside_ : type);
@@ -516,7 +517,7 @@ class EagerKernel final : public c10::OperatorKernel {
     if (!is_division_ || !at::isIntegralType(operation.output(0).dtype, /*includeBool=*/true))
       return false;
     const Argument& divisor = call.bound().back();
-    if (!divisor.tensor.defined()) return divisor.number.equal(0);
+    if (!divisor.tensor.defined()) return divisor.number.toDouble() == 0;
     return divisor.tensor.numel() != 0 && !download(divisor.tensor).all().item<bool>();
   }
   bool drops_out(const std::vector<IValue>& arguments) const {

@@ -128,11 +128,41 @@ void fill_from_cpu(const c10::OperatorHandle& op, Stack& stack) {
   stack.back() = target;
 }
 
+// Of what is written, and of where numbers are drawn: neither is on the host.
+void check_targets(const c10::OperatorHandle& op, const Stack& stack) {
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  const std::size_t base = stack.size() - arguments.size();
+  at::Tensor beside, written;
+  bool is_asked_for = false, has_generator = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[base + i];
+    is_asked_for = is_asked_for || (value.isDevice() && !value.toDevice().is_cpu());
+    has_generator = has_generator || (arguments[i].name() == "generator" && !value.isNone() &&
+                                      !value.toGenerator().device().is_cpu());
+    const bool is_written = arguments[i].alias_info() && arguments[i].alias_info()->isWrite();
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!tensor.device().is_cpu())
+        beside = tensor;
+      else if (is_written)
+        written = tensor;
+    });
+  }
+  TORCH_CHECK(!written.defined() || !beside.defined(),
+              "Expected all tensors to be on the same device, but found at least two devices, cpu "
+              "and ",
+              beside.device(), "! (in ", op.schema().name(), ")");
+  TORCH_CHECK(!has_generator || beside.defined() || is_asked_for,
+              "Expected a 'cpu' device type for generator but found '",
+              c10::DeviceTypeName(kDeviceType, /*lower_case=*/true), "'");
+}
+
 }  // namespace
 
 void check_devices(const c10::OperatorHandle& op, const Stack& stack) {
   const std::string& name = op.schema().name();
-  if (record::device_mix(name) != record::DeviceMix::kNone) return;
+  const record::DeviceMix mix = record::device_mix(name);
+  if (mix != record::DeviceMix::kAny) check_targets(op, stack);
+  if (mix != record::DeviceMix::kNone) return;
   const std::size_t base = stack.size() - op.schema().arguments().size();
   at::Tensor first;
   for (std::size_t i = base; i < stack.size(); ++i)
