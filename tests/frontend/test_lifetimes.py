@@ -275,3 +275,27 @@ def test_an_object_made_by_its_base_ends_once() -> None:
         Ends.log.clear()
         call(torch.ones(2))
         assert Ends.log == [1]
+
+
+class Watched:
+    """That something else watches."""
+
+    def __init__(self) -> None:
+        self.watch = weakref.ref(self, lambda _: None)
+
+    def prepared(self) -> Watched:
+        return self
+
+
+def test_objects_that_are_held_elsewhere_are_let_go_of() -> None:
+    def program(x: torch.Tensor, thing: Watched) -> torch.Tensor:
+        thing.prepared()
+        other = thing
+        other.prepared()
+        other = None
+        return x + 1
+
+    compiled = torch_backplane.compile(program, backend="eager")
+    for _ in range(2):
+        assert compiled(torch.ones(2), Watched()).equal(torch.full((2,), 2.0))
+    assert counters(compiled)["plain_calls"] == 0 and not counters(compiled)["breaks"]

@@ -25,6 +25,14 @@ Flow unbound(FrameState& state, int index, bool is_free) {
   return Flow::kError;
 }
 
+// One of the places where the frame holds the object is given up.
+bool let_go(FrameState& state, PyObject* object) {
+  if (!object) return true;
+  const auto held =
+      std::count(state.locals, state.base, object) + std::count(state.base, state.top, object);
+  return held > 1 || state.world.let_go(object);
+}
+
 // The cells of the function's closure, each with the path to it.
 Flow copy_free_variables(FrameState& state, int count) {
   PyObject* function = state.content.function;
@@ -122,7 +130,7 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
     case RESUME:
       return Flow::kNext;
     case POP_TOP:
-      if (!state.world.let_go(state.peek(1))) return Flow::kError;
+      if (!let_go(state, state.peek(1))) return Flow::kError;
       Py_XDECREF(state.pop());
       return Flow::kNext;
     case PUSH_NULL:
@@ -142,14 +150,12 @@ Flow run_stack_instruction(FrameState& state, const Instruction& it, bool& out_h
     case LOAD_CLOSURE:
       return load_local(state, argument);
     case STORE_FAST:
-      if (!state.world.let_go(state.locals[argument])) return Flow::kError;
+      if (!let_go(state, state.locals[argument])) return Flow::kError;
       Py_XSETREF(state.locals[argument], state.pop());
       return Flow::kNext;
     case DELETE_FAST:
       if (!state.locals[argument]) return unbound(state, argument, false);
-      if ((state.depth() == 0 || state.peek(1) != state.locals[argument]) &&
-          !state.world.let_go(state.locals[argument]))
-        return Flow::kError;
+      if (!let_go(state, state.locals[argument])) return Flow::kError;
       Py_CLEAR(state.locals[argument]);
       return Flow::kNext;
     case MAKE_CELL: {

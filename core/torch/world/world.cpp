@@ -157,8 +157,9 @@ namespace {
 bool is_of_torch(PyObject* callback) {
   if (!PyFunction_Check(callback)) return false;
   PyObject* module = PyFunction_GET_MODULE(callback);
-  return module && PyUnicode_Check(module) &&
-         std::string_view(PyUnicode_AsUTF8(module)).starts_with("torch.");
+  const char* name = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  if (!name) PyErr_Clear();
+  return name && std::string_view(name).starts_with("torch.");
 }
 
 // By a finalizer, a weak reference's callback, or what a generator still has to clean up.
