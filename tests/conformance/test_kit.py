@@ -59,6 +59,30 @@ def test_own_plugins_reach_level_0(plugin, tmp_path):
     assert command.certify([plugin, "--level", "0", "--out", str(tmp_path)]) == 0
 
 
+def test_a_worker_that_holds_too_much_is_replaced(tmp_path, monkeypatch):
+    """Drivers keep memory of what they have built: a run of thousands of cases must end all the same."""
+    made = []
+
+    class Counted(worker.Worker):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self.process.pid)
+
+    monkeypatch.setattr(worker, "Worker", Counted)
+    for limit, count in ((4 << 30, 1), (0, 3)):
+        made.clear()
+        monkeypatch.setattr(worker, "WORKER_BYTES", limit)
+        corpus = tmp_path / str(limit)
+        files.unpack(corpus)
+        target = worker.Target(REFERENCE, 0, corpus)
+        every = worker.list_cases(target, 0)
+        chosen = [c for c in every if c["door"] == "table"][:3]
+        outcomes = []
+        worker.run_cases(target, chosen, lambda one: outcomes.append(one) or True)
+        assert [one["verdict"] for one in outcomes] == ["pass"] * 3
+        assert len(made) == count
+
+
 def test_kit_runs_without_torch(tmp_path):
     """As a vendor's build machine would: the package's folder alone, and no site packages."""
     code = (

@@ -19,6 +19,8 @@ from typing import Any
 from backplane_conformance import files
 
 CASE_SECONDS = 120.0
+# A worker that holds more is replaced: drivers may keep something of each program that they built.
+WORKER_BYTES = 4 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +136,14 @@ class Worker:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def is_full(self) -> bool:
+        try:
+            pages = int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):  # it has ended, or the system has no such file
+            return False
+        return pages * os.sysconf("SC_PAGE_SIZE") > WORKER_BYTES
+
     def close(self) -> None:
         if self.process.stdin is not None and not self.process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
@@ -174,7 +184,7 @@ def run_cases(
                 outcome["said"] = log.read()[-2000:].decode(errors="replace").strip()
             outcome["level"] = case["level"]
             goes_on = emit(outcome)
-            if alone or outcome["verdict"] in ("crash", "timeout"):
+            if alone or outcome["verdict"] in ("crash", "timeout") or worker.is_full:
                 worker.close()
                 worker = None
             if not goes_on:
