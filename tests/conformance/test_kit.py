@@ -77,9 +77,14 @@ def test_a_worker_that_holds_too_much_is_replaced(tmp_path, monkeypatch):
         target = worker.Target(REFERENCE, 0, corpus)
         every = worker.list_cases(target, 0)
         chosen = [c for c in every if c["door"] == "table"][:3]
-        outcomes = []
-        worker.run_cases(target, chosen, lambda one: outcomes.append(one) or True)
-        assert [one["verdict"] for one in outcomes] == ["pass"] * 3
+        verdicts = []
+
+        def note(one, verdicts=verdicts):
+            verdicts.append(one["verdict"])
+            return True
+
+        worker.run_cases(target, chosen, note)
+        assert verdicts == ["pass"] * 3
         assert len(made) == count
 
 
