@@ -163,6 +163,30 @@ def test_the_first_read_tells_what_failed(npu: torch.device) -> None:
         assert there.sum().item() == 6, name
 
 
+def test_what_a_refused_index_has_spoilt_is_not_read_later(npu: torch.device) -> None:
+    """By a device that tells when it comes to it; one that refuses at the call has written nothing."""
+    sound = torch.ones(2, device=npu)
+    target, bad = torch.arange(6.0, device=npu), torch.tensor([1, 99], device=npu)
+    with pytest.raises(IndexError):
+        target.index_add_(0, bad, sound)
+        sound.cpu()
+    assert sound.tolist() == [1, 1]
+    with contextlib.suppress(IndexError):
+        assert target.tolist() == [0, 1, 2, 3, 4, 5]
+    model = torch.nn.Embedding(5, 2).to(npu)
+    model.weight.data.fill_(0.5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(IndexError):
+        loss = model(torch.tensor([2, 9], device=npu)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+    with contextlib.suppress(IndexError):
+        assert torch.equal(model.weight.data.cpu(), torch.full((5, 2), 0.5))
+    target.copy_(torch.full((6,), 3.0))  # new content
+    assert target.tolist() == [3] * 6
+
+
 def test_an_event_that_nobody_asks_swallows_no_failure(npu: torch.device) -> None:
     there, index = torch.arange(4.0, device=npu), torch.tensor([9], device=npu)
     stream = torch.accelerator.current_stream(npu)

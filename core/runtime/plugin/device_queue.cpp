@@ -98,11 +98,11 @@ void DeviceQueue::give_event(bp_event* event) {
 
 void DeviceQueue::note(std::uint64_t number, const Status& status) {
   const std::lock_guard lock(mutex_);
-  // Data that were refused, an index say, are the fault of the one result that needs them: what was
-  // computed beside it is sound.
+  // Data that were refused, an index say, spoil what needs them: all before is sound.
   const bool is_data = status.code() == Code::kInvalidArgument;
-  if (!status.ok() && !is_data && number > answered_) {
-    lost_.push_back({answered_ + 1, number, status});
+  const std::uint64_t first = is_data ? refusable_ : answered_ + 1;
+  if (!status.ok() && first != 0 && number >= first) {
+    lost_.push_back({first, number, status});
     if (lost_.size() > kLostLimit) {  // of two failures the later stands for both
       lost_[1].first = lost_[0].first;
       lost_.erase(lost_.begin());
@@ -110,6 +110,13 @@ void DeviceQueue::note(std::uint64_t number, const Status& status) {
     has_lost_.store(true, std::memory_order_release);
   }
   answered_ = std::max(answered_, number);
+  if (refusable_ <= number) refusable_ = 0;
+}
+
+void DeviceQueue::note_refusable() {
+  if (stream_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (refusable_ == 0) refusable_ = submitted_.load(std::memory_order_relaxed) + 1;
 }
 
 Status DeviceQueue::failure_of(std::uint64_t number) const {

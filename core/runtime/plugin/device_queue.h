@@ -45,6 +45,9 @@ class DeviceQueue {
 
   // Names what was just submitted, for a failure that comes later. Nothing is allocated.
   void note_work(std::string_view graph, std::string_view nodes);
+  // What is submitted next may be refused for its data, an index say: then what it writes holds
+  // anything, and so may what is computed from here on.
+  void note_refusable();
   // Whoever writes to memory of the device keeps the number of that work; numbers rise.
   std::uint64_t next_number() { return submitted_.fetch_add(1, std::memory_order_relaxed) + 1; }
   // What is known against that work: a failure is told of the queue, not of one call, so that all
@@ -79,6 +82,7 @@ class DeviceQueue {
   std::vector<bp_event*> owed_;  // signalled before an event of others: they take its failure too
   Status failure_;               // nobody was told yet
   std::uint64_t answered_ = 0;   // up to here all went well, or stands in lost_
+  std::uint64_t refusable_ = 0;  // the first since then that may be refused; 0: none
   std::vector<Lost> lost_;
   std::array<Work, 4> works_{};   // the last ones; number n at n % 4
   std::uint64_t work_count_ = 0;  // since the last good answer

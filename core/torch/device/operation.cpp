@@ -115,6 +115,8 @@ Result<std::shared_ptr<const Operation>> Operation::compile(TorchDevice& device,
   std::shared_ptr<Operation> made(new Operation(device, std::move(graph)));
   made->absent_ = std::move(absent);
   const ir::Graph& g = made->graph_;
+  made->may_be_refused_ = std::ranges::any_of(
+      g.nodes, [](const ir::Node& n) { return n.op->op_class == ir::OpClass::kIndexing; });
   const runtime::GraphArrays arrays(g);
   {
     BP_ASSIGN_OR_RETURN(const partition::Target target,
@@ -186,6 +188,7 @@ Status Operation::execute(std::span<const Argument> arguments,
     bindings[i].range = memory_of(argument.tensor.storage())
                             .range(extent.offset_bytes - before, extent.size_bytes + before);
   }
+  if (may_be_refused_) device_.queue().note_refusable();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     bindings[arguments.size() + i].range = range_of(outputs[i]);
     mark_written(outputs[i]);

@@ -60,6 +60,7 @@ class Operation {
   ir::Graph graph_;
   std::unique_ptr<runtime::Executable> executable_;
   std::uint64_t workspace_bytes_ = 0;
+  bool may_be_refused_ = false;  // for its data, an index out of range
   std::vector<Output> outputs_;
   std::vector<std::size_t> absent_;  // ascending
 };
