@@ -251,7 +251,7 @@ class Recording {
         return unsupported("the program changes the shape or storage of " + who);
       // PyTorch takes the flag from a leaf alone, and gives it to one.
       if (handed.given.is_leaf() && handed.given.requires_grad() != argument.requires_grad())
-        return Status(Code::kEagerOnly, "the program calls requires_grad_() of " + who);
+        return Status(Code::kEagerOnly, "the program changes requires_grad of " + who);
       // grad() would warn where the program has written it.
       if (handed.leaf.mutable_grad().defined())
         return unsupported("the program calls backward() and so writes the gradient of " + who);
@@ -265,8 +265,6 @@ class Recording {
           (argument.retains_grad() || bridge::has_hooks(argument)))
         return Status(Code::kEagerOnly,
                       "the program writes " + who + ", whose gradient somebody waits for");
-      if (handed.given.requires_grad() != argument.requires_grad() && now == handed.value)
-        return unsupported("the program changes requires_grad of " + who);
     }
     BP_RETURN_IF_ERROR(check_shared_memory());
     for (const c10::IValue& result : results_) {
