@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 
 #include "core/runtime/host/disk_cache.h"
@@ -109,6 +110,17 @@ TEST(Executable, TypesOfConstantsAreInTheKey) {
   EXPECT_FALSE((*second)->partitions()[0]->from_cache);
 }
 
+ExecutableRequest one_in_and_out() {
+  static constexpr std::array<bp_io_request, 1> kStrided = [] {
+    std::array<bp_io_request, 1> made{};
+    made[0].layout.kind = BP_LAYOUT_STRIDED;
+    return made;
+  }();
+  ExecutableRequest request;
+  request.inputs = request.outputs = kStrided;
+  return request;
+}
+
 TEST(Executable, AnswersTheContract) {
   const auto graph = ir::parse(R"(
 graph @contract(%x: f32[8]) -> (f32[8]) {
@@ -120,11 +132,7 @@ graph @contract(%x: f32[8]) -> (f32[8]) {
   Device* device = reference_device();
   ASSERT_NE(device, nullptr);
   const GraphArrays arrays(*graph);
-  std::vector<bp_io_request> inputs(1), outputs(1);
-  inputs[0].layout.kind = outputs[0].layout.kind = BP_LAYOUT_STRIDED;
-  ExecutableRequest request;
-  request.inputs = inputs;
-  request.outputs = outputs;
+  ExecutableRequest request = one_in_and_out();
   request.graph_text = "contract";
   const auto made = Executable::compile(*device, arrays, request);
   ASSERT_TRUE(made.ok()) << made.status().message();
@@ -143,11 +151,7 @@ TEST(Executable, OneThatIsInUseIsRefused) {
   const auto graph = ir::parse(text_of("again"));
   ASSERT_TRUE(graph.ok());
   const GraphArrays arrays(*graph);
-  std::vector<bp_io_request> inputs(1), outputs(1);
-  inputs[0].layout.kind = outputs[0].layout.kind = BP_LAYOUT_STRIDED;
-  ExecutableRequest request;
-  request.inputs = inputs;
-  request.outputs = outputs;
+  const ExecutableRequest request = one_in_and_out();
   {
     const auto first = Executable::compile(**device, arrays, request);
     ASSERT_TRUE(first.ok()) << first.status().message();
