@@ -110,12 +110,12 @@ install_peers() {
   unlock
 }
 
-# test_peers [cpython|databases|libraries|paritybench] [arguments]: suites that others wrote; without a
-# name all but the last, which needs a checkout.
+# test_peers [cpython|databases|libraries|paritybench|pytorch] [arguments]: suites that others wrote;
+# without a name all but the last two, which need a checkout.
 test_peers() {
   local suites=(cpython databases libraries) suite
   case "${1:-}" in
-    cpython | databases | libraries | paritybench)
+    cpython | databases | libraries | paritybench | pytorch)
       suites=("$1")
       shift
       ;;
@@ -126,6 +126,7 @@ test_peers() {
       cpython) run_peers cpython "$@" ;;
       databases) run_peers torch_databases "$@" ;;
       paritybench) run_peers paritybench_runs "$@" ;;
+      pytorch) run_peers pytorch "$@" ;;
       libraries)
         install_peers
         run_peers libraries_runs "$@"

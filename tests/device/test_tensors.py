@@ -269,6 +269,21 @@ def test_what_is_on_the_host_is_written_by_nothing_on_the_device(npu: torch.devi
             program()
 
 
+def test_what_is_on_the_host_is_not_indexed_from_the_device(npu: torch.device) -> None:
+    host, index = torch.arange(6).reshape(3, 2), torch.tensor([0, 2], device=npu)
+    programs: list[Any] = [
+        lambda: host[index],
+        lambda: host[index > 0],
+        lambda: host.index_put((index,), torch.tensor(1)),
+        lambda: host.__setitem__(index, 1),
+    ]
+    for program in programs:
+        with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same"):
+            program()
+    assert host[:, index[0]].tolist() == [0, 2, 4]  # a number of the device is an int here
+    assert index[torch.tensor([1])].cpu().tolist() == [2]
+
+
 def test_generators_of_the_device_draw_nothing_on_the_host(npu: torch.device) -> None:
     generator = torch.Generator(npu)
     programs: list[Any] = [

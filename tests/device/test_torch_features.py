@@ -215,6 +215,12 @@ def test_autocast(npu: torch.device) -> None:
     assert layer.weight.grad.dtype == torch.float32
 
 
+def test_cross_entropy_of_bits_is_unsafe_to_autocast(npu: torch.device) -> None:
+    bits = torch.rand(4, device=npu)
+    with torch.autocast("backplane"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        nn.functional.binary_cross_entropy(bits, bits)
+
+
 def test_grad_scaler_skips_an_overflow(npu: torch.device) -> None:
     layer = nn.Linear(4, 1).to(npu)
     before = layer.weight.detach().cpu().clone()

@@ -11,7 +11,6 @@ import faulthandler
 import importlib
 import sys
 import sysconfig
-import traceback
 import unittest
 import unittest.case
 from collections.abc import Callable
@@ -19,53 +18,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from peers.results import ERROR, FAILED, PASSED, SKIPPED, ResultFile
-
-
-def _text(error: Any) -> str:
-    return "".join(traceback.format_exception(*error))
-
-
-class Recorder(unittest.TestResult):
-    """Writes what happens to each test at once."""
-
-    def __init__(self, file: ResultFile) -> None:
-        super().__init__()
-        self._results = file
-        self._worst: dict[str, tuple[str, str]] = {}
-
-    def startTest(self, test: unittest.TestCase) -> None:
-        super().startTest(test)
-        self._results.begin(test.id())
-
-    def stopTest(self, test: unittest.TestCase) -> None:
-        self._results.end(test.id(), *self._worst.pop(test.id(), (PASSED, "")))
-        super().stopTest(test)
-
-    def _note(self, test: Any, outcome: str, detail: str = "") -> None:
-        if isinstance(test, unittest.TestCase):
-            self._worst.setdefault(test.id(), (outcome, detail))
-        else:  # a fixture of a class or module
-            self._results.end(test.id(), outcome, detail)
-
-    def addError(self, test: Any, err: Any) -> None:
-        self._note(test, ERROR, _text(err))
-
-    def addFailure(self, test: Any, err: Any) -> None:
-        self._note(test, FAILED, _text(err))
-
-    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
-        if err is not None:
-            self._note(test, FAILED, f"{subtest}\n{_text(err)}")
-
-    def addSkip(self, test: Any, reason: str) -> None:
-        self._note(test, SKIPPED, reason)
-
-    def addExpectedFailure(self, test: Any, err: Any) -> None:
-        self._note(test, "expected failure")
-
-    def addUnexpectedSuccess(self, test: Any) -> None:
-        self._note(test, "unexpected success")
+from peers.results import ResultFile
+from peers.unit_tests import Recorder, without
 
 
 def _warm_up(compile_function: Callable[..., Any]) -> None:
@@ -86,17 +40,6 @@ def _make_program(folder: Path) -> None:
     """Python's own library runs as it is. Under another path the tests are programs to capture."""
     (folder / "test").symlink_to(Path(sysconfig.get_path("stdlib")) / "test")
     sys.path.insert(0, str(folder))
-
-
-def _without(suite: unittest.TestSuite, skipped: frozenset[str]) -> unittest.TestSuite:
-    """Keeps the suites' own order and nesting, which fixtures of classes depend on."""
-    kept = type(suite)()
-    for test in suite:
-        if isinstance(test, unittest.TestSuite):
-            kept.addTest(_without(test, skipped))
-        elif test.id() not in skipped:
-            kept.addTest(test)
-    return kept
 
 
 def main() -> None:
@@ -129,7 +72,7 @@ def main() -> None:
             return
         if given.how == "captured":
             unittest.case.TestCase._callTestMethod = _captured_call(torch_backplane.compile)
-        _without(suite, skipped).run(Recorder(results))
+        without(suite, skipped).run(Recorder(results))
         results.finish()
 
 
