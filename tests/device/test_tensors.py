@@ -284,6 +284,65 @@ def test_what_is_on_the_host_is_not_indexed_from_the_device(npu: torch.device) -
     assert index[torch.tensor([1])].cpu().tolist() == [2]
 
 
+def test_what_is_put_at_indices_is_on_the_device(npu: torch.device) -> None:
+    index, values = torch.tensor([0, 1]), torch.tensor([1.0, 2.0])
+    target = torch.zeros(3, device=npu)
+    programs: list[Any] = [
+        lambda: target.index_put_((index,), values),
+        lambda: target.index_put((index,), values, accumulate=True),
+        lambda: target.__setitem__(index, values),
+    ]
+    for program in programs:
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            program()
+    target[index] = torch.tensor(3.0)
+    assert target.tolist() == [3, 3, 0]
+
+
+OUT: dict[str, Callable[[torch.device, torch.Tensor], torch.Tensor]] = {
+    "abs": lambda d, x: x.abs(),
+    "isinf": lambda d, x: x.isinf(),
+    "logical_or": lambda d, x: x.logical_or(x),
+    "add": lambda d, x: torch.add(x, 1, out=torch.empty(0, device=d)),
+    "wrong size": lambda d, x: torch.maximum(x, x, out=torch.empty(3, 3, device=d)),
+    "cat": lambda d, x: torch.cat((x, x), out=torch.empty(0, device=d)),
+    "pow": lambda d, x: torch.pow(x, 2, out=torch.empty(0, device=d)),
+    "right size": lambda d, x: torch.add(x, 1, out=torch.empty(x.shape, device=d)),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_out_takes_the_strides_of_the_result(name: str, npu: torch.device) -> None:
+    images = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    for tensor in (images, torch.randn(3, 4).t()):
+        host = OUT[name](torch.device("cpu"), tensor)
+        there = OUT[name](npu, tensor.to(npu))
+        assert there.stride() == host.stride()
+        close(there, host)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_row_goes_into_any_shape_of_as_many_elements(
+    dtype: torch.dtype, npu: torch.device
+) -> None:
+    rows: list[Callable[[torch.Tensor], Any]] = [
+        lambda out: torch.arange(0, 4, out=out),
+        lambda out: torch.linspace(1, 4, 4, out=out),
+        lambda out: torch.logspace(0, 3, 4, out=out),
+        lambda out: torch.arange(0, 5, out=out),
+    ]
+    for row in rows:
+        outcomes = []
+        for device in (torch.device("cpu"), npu):
+            base = torch.zeros(2, 3, dtype=dtype, device=device)
+            whole = torch.zeros(2, 2, dtype=dtype, device=device)
+            part, alias = base.narrow(1, 1, 2), whole.view(-1)
+            row(part)
+            row(whole)
+            outcomes.append((base.tolist(), whole.tolist(), alias.tolist(), part.tolist()))
+        assert outcomes[0] == outcomes[1]
+
+
 def test_generators_of_the_device_draw_nothing_on_the_host(npu: torch.device) -> None:
     generator = torch.Generator(npu)
     programs: list[Any] = [

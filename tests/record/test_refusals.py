@@ -8,6 +8,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_backplane
 from autograd.helpers import record
 from record import helpers
 from threads import run_in_threads
@@ -165,6 +166,22 @@ def test_a_dispatch_mode_is_active() -> None:
 
     with FlopCounterMode(display=False):
         assert helpers.reason(lambda x: x * 1, X) == "a TorchDispatchMode is active"
+
+
+def test_functionalization_is_switched_on() -> None:
+    def program() -> torch.Tensor:
+        x = torch.zeros(3, 3)
+        x[:, 0] = 1
+        return x
+
+    captured = torch_backplane.compile(program, backend="plugin:reference")
+    for function in (captured, program, captured):
+        torch._enable_functionalization(reapply_views=True)
+        try:
+            assert torch._is_functional_tensor(function())
+        finally:
+            torch._disable_functionalization()
+    assert torch.equal(captured(), program())
 
 
 def test_recording_inside_of_a_recording() -> None:

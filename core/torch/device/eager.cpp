@@ -426,6 +426,9 @@ class EagerKernel final : public c10::OperatorKernel {
                                     "aten.fmod.Tensor"};
     is_division_ =
         std::ranges::any_of(kDivisions, [&](const char* name) { return info.name == name; });
+    constexpr std::array kRows{"aten.arange", "aten.linspace", "aten.logspace"};
+    makes_row_ =
+        std::ranges::any_of(kRows, [&](const char* name) { return info.name.starts_with(name); });
     if (info.is_random && !is_attention_) reason_ = kRandom;
     if (info.depends_on_values && !is_index_) reason_ = kDependsOnValues;
     if (info.writes) reason_ = "it writes its arguments";
@@ -492,12 +495,21 @@ class EagerKernel final : public c10::OperatorKernel {
     } else {
       stack.resize(base);
       for (std::size_t i = 0; i < targets.size(); ++i) {
-        at::native::resize_output(targets[i], results[i].sizes());
-        put(targets[i], std::move(results[i]));
+        put_resized(targets[i], std::move(results[i]));
         stack.emplace_back(std::move(targets[i]));
       }
     }
     return true;
+  }
+
+  // As out= of PyTorch: a target of other sizes becomes what the result would be, strides and all.
+  // A row of numbers goes into any shape of as many elements.
+  void put_resized(const at::Tensor& target, at::Tensor result) const {
+    if (makes_row_ && target.numel() == result.numel())
+      return put(target, result.view(target.sizes()));
+    if (at::native::resize_output(target, result.sizes()) && result.is_non_overlapping_and_dense())
+      target.as_strided_(result.sizes(), result.strides());
+    put(target, std::move(result));
   }
 
   static bool refuse(std::string& out_reason, const char* reason) {
@@ -547,7 +559,7 @@ class EagerKernel final : public c10::OperatorKernel {
   // Written once, at the first call.
   const OperatorInfo* functional_ = nullptr;
   const Rewrite* rewrite_ = nullptr;
-  bool is_attention_ = false, is_index_ = false, is_division_ = false;
+  bool is_attention_ = false, is_index_ = false, is_division_ = false, makes_row_ = false;
   std::string reason_;  // why functional_ is null
 };
 

@@ -169,12 +169,27 @@ void check_indices(const c10::OperatorHandle& op, const Stack& stack) {
   });
 }
 
+// What is put at indices follows the tensor that it is put into, but for a number.
+void check_values(const c10::OperatorHandle& op, const Stack& stack) {
+  const std::size_t count = op.schema().arguments().size();
+  if (count < 3) return;
+  const std::size_t base = stack.size() - count;
+  const at::Tensor& values = stack[base + 2].toTensor();
+  const at::Device device = stack[base].toTensor().device();
+  TORCH_CHECK(values.device() == device || (values.dim() == 0 && values.device().is_cpu()),
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              device, " and ", values.device(), "! (in ", op.schema().name(), ")");
+}
+
 }  // namespace
 
 void check_devices(const c10::OperatorHandle& op, const Stack& stack) {
   const std::string& name = op.schema().name();
   const record::DeviceMix mix = record::device_mix(name);
-  if (mix == record::DeviceMix::kIndices) check_indices(op, stack);
+  if (mix == record::DeviceMix::kIndices) {
+    check_indices(op, stack);
+    check_values(op, stack);
+  }
   if (mix != record::DeviceMix::kAny) check_targets(op, stack);
   if (mix != record::DeviceMix::kNone) return;
   const std::size_t base = stack.size() - op.schema().arguments().size();

@@ -97,9 +97,11 @@ Status check_environment() {
   if (Session::current()) return unsupported("a recording inside of another");
   if (c10::impl::TorchDispatchModeTLS::any_modes_set())
     return unsupported("a TorchDispatchMode is active");
-  if (c10::impl::tls_local_dispatch_key_set().included_.has(
-          c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
+  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
+  if (included.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
     return unsupported("a functorch transform is active");
+  if (included.has(c10::DispatchKey::Functionalize))
+    return unsupported("functionalization is switched on");
   // Its results have no history, and the program may ask for the mode.
   if (c10::InferenceMode::is_enabled() && at::GradMode::is_enabled())
     return Status(Code::kEagerOnly, "gradients are switched on in inference mode");
