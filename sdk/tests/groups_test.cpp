@@ -5,6 +5,8 @@
 #include <backplane/sdk/points.hpp>
 #include <backplane/sdk/testing/graph_builder.hpp>
 
+#include <random>
+
 namespace backplane::sdk {
 namespace {
 
@@ -75,6 +77,72 @@ TEST_F(GroupsTest, AGroupOutsideRunsAsAWhole) {
   EXPECT_TRUE(g.may_join(0, 3));
   g.join(1, 2);
   EXPECT_FALSE(g.may_join(0, 3));
+}
+
+TEST_F(GroupsTest, AGroupThatEndsBehindBothLeadsBack) {
+  const auto x = input();
+  const auto a = node("aten.exp", {x}), q = node("aten.mm", {x, x}), b = node("aten.neg", {q}),
+             p = node("aten.mm", {a, x});
+  builder_.output(p);
+  builder_.output(b);
+  NodeGroups g = groups();
+  EXPECT_TRUE(g.may_join(0, 2));
+  g.join(1, 3);
+  EXPECT_FALSE(g.may_join(0, 2));
+}
+
+// Every pair of groups of random graphs, beside a search that leaves nothing out.
+TEST_F(GroupsTest, JoinsNeverCloseACircle) {
+  std::mt19937 random(7);
+  constexpr std::size_t kNodes = 24;
+  std::vector<std::vector<std::size_t>> readers(kNodes);
+  std::vector<std::uint32_t> values;
+  const auto x = input();
+  for (std::size_t n = 0; n < kNodes; ++n) {
+    std::vector<std::uint32_t> operands;
+    for (int i = 0; i < 2; ++i) {
+      const std::size_t from = random() % (n + 2);
+      if (from < n) readers[from].push_back(n);
+      operands.push_back(from < n ? values[from] : x);
+    }
+    values.push_back(node("aten.add.Tensor", operands));
+  }
+  builder_.output(values.back());
+  NodeGroups g = groups();
+  const auto leads_back = [&](std::size_t a, std::size_t b) {
+    std::vector<bool> seen(kNodes);
+    std::vector<std::size_t> stack;
+    const auto visit_readers = [&](std::size_t n, bool is_start) {
+      for (const std::size_t u : readers[n]) {
+        const std::size_t group = g.group_of(u);
+        if (group == a || group == b) {
+          if (!is_start) return true;
+          continue;
+        }
+        for (const std::uint32_t m : g.nodes(group))
+          if (!seen[m]) {
+            seen[m] = true;
+            stack.push_back(m);
+          }
+      }
+      return false;
+    };
+    for (const std::size_t group : {a, b})
+      for (const std::uint32_t n : g.nodes(group)) visit_readers(n, true);
+    while (!stack.empty()) {
+      const std::size_t n = stack.back();
+      stack.pop_back();
+      if (visit_readers(n, false)) return true;
+    }
+    return false;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    const std::size_t a = random() % kNodes, b = random() % kNodes;
+    if (a == b || g.nodes(a).empty() || g.nodes(b).empty()) continue;
+    const bool may = g.may_join(a, b);
+    ASSERT_EQ(may, !leads_back(a, b)) << "round " << round;
+    if (may && g.nodes(a).size() + g.nodes(b).size() <= 5) g.join(a, b);
+  }
 }
 
 TEST_F(GroupsTest, ViewsAreInNoGroupButOrderThem) {

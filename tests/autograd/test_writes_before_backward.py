@@ -233,3 +233,82 @@ def test_versions_count_each_write(door: str) -> None:
             y, inside = run(x)
             versions.append((x._version, y._version, inside))
         assert versions[0] == versions[1]
+
+
+WEIGHT_FUNCTIONS = {
+    "relu": torch.relu,
+    "exp": lambda w: w.exp().exp(),
+    "scaled": lambda w: w * 2,
+    "softmax": lambda w: w.softmax(-1),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHT_FUNCTIONS)
+@pytest.mark.parametrize("door", DOORS)
+def test_what_is_computed_of_a_weight_is_saved(name: str, door: str) -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor([[0.5, 0.25, 0.75]]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.linear(x, WEIGHT_FUNCTIONS[name](self.weight))
+
+    def gradient(run: torch.nn.Module, layer: Layer, through_data: bool) -> torch.Tensor:
+        with torch.no_grad():
+            layer.weight.copy_(torch.tensor([[0.5, 0.25, 0.75]]))
+        x = torch.ones(2, 3, requires_grad=True)
+        result = run(x).sum()
+        with torch.no_grad():
+            (layer.weight.data if through_data else layer.weight.detach()).mul_(3)
+        return torch.autograd.grad(result, x)[0]
+
+    layer = Layer()
+    compiled = compile_for("reference", layer, door)
+    for through_data in (True, False, True):
+        expected = gradient(layer, layer, through_data)
+        torch.testing.assert_close(gradient(compiled, layer, through_data), expected)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_written_argument_whose_gradient_is_awaited_later(door: str) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x.mul_(w)
+        return x * 3
+
+    compiled = compile_for("reference", program, door)
+    for retains in (False, True):
+        gradients = []
+        for run in (program, compiled):
+            leaf = torch.ones(3, requires_grad=True)
+            x, w = leaf * 1, torch.full((3,), 2.0, requires_grad=True)
+            if retains:
+                x.retain_grad()
+            run(x, w).sum().backward()
+            gradients.append((leaf.grad.tolist(), x.grad.tolist() if retains else None))
+        assert gradients[0] == gradients[1]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_tangents_that_are_sparse(door: str) -> None:
+    compiled = compile_for("reference", lambda w: w * 2, door)
+    for _ in range(2):
+        w = torch.ones(4, 2, requires_grad=True)
+        rows = torch.tensor([1, 1, 3])
+        torch.nn.functional.embedding(rows, compiled(w), sparse=True).sum().backward()
+        assert w.grad.layout == torch.sparse_coo
+        assert w.grad.to_dense().tolist() == [[0, 0], [4, 4], [0, 0], [2, 2]]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_program_takes_no_others_checkpoint(door: str) -> None:
+    def program(x: torch.Tensor, again: bool) -> torch.Tensor:
+        return checkpoint(torch.exp, x, use_reentrant=False) if again else torch.exp(x)
+
+    compiled = compile_for("reference", program, door)
+    compiled(torch.ones(3, requires_grad=True), True)
+    result = compiled(torch.ones(3, requires_grad=True), False)
+    with torch.no_grad():
+        result.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch_backplane
-from compiling import PLUGINS
+from compiling import DOORS, PLUGINS, compile_for
 from torch import nn
 
 
@@ -32,3 +32,18 @@ def test_what_a_product_adds_may_lie_anyhow(plugin: str) -> None:
         compiled = torch_backplane.compile(torch.baddbmm, backend=plugin)
         expected = torch.baddbmm(added, a, b)
         torch.testing.assert_close(compiled(added, a, b), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_kinds_of_attention_that_are_switched_off_later(door: str) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    attention = torch.nn.functional.scaled_dot_product_attention
+    compiled = compile_for("reference", lambda q: attention(q, q, q), door)
+    query = torch.randn(1, 2, 4, 8)
+    torch.testing.assert_close(compiled(query), attention(query, query, query))
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), pytest.raises(RuntimeError) as refused:
+        compiled(query)
+    assert "No viable backend" in str(refused.value)
+    with sdpa_kernel(SDPBackend.MATH):
+        torch.testing.assert_close(compiled(query), attention(query, query, query))

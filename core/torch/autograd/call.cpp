@@ -478,7 +478,8 @@ bool may_write(const Signature& signature, std::span<const at::Tensor> arguments
   for (const std::uint32_t input : signature.mutated) {
     const std::uint32_t argument = signature.argument_of_input[input];
     if (signature.arguments[argument].tangent != kAbsent &&
-        !bridge::is_writable_by_autograd(arguments[argument]))
+        (!bridge::is_writable_by_autograd(arguments[argument]) ||
+         bridge::is_gradient_awaited(arguments[argument])))
       return false;
     // PyTorch raises, but has written by then.
     if (arguments[argument].is_inference() && !c10::InferenceMode::is_enabled()) return false;

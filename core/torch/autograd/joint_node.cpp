@@ -37,12 +37,13 @@ constexpr const char* kWho =
     "backplane: gradients of gradients, between results, of a batch of tangents (vmap), and of a "
     "program of the parent in a child of fork(), run the program again by PyTorch";
 
-// Of a transformation such as vmap: it has no memory, and only PyTorch's own operators know it.
-bool is_transformed(const at::Tensor& tensor) {
+// Sparse, or of a transformation such as vmap, which has no memory: only PyTorch's own operators
+// know it.
+bool is_for_pytorch(const at::Tensor& tensor) {
   static constexpr c10::DispatchKeySet kKeys{
       c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched,
       c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::FuncTorchGradWrapper};
-  return tensor.defined() && tensor.key_set().has_any(kKeys);
+  return tensor.defined() && (tensor.layout() != at::kStrided || tensor.key_set().has_any(kKeys));
 }
 
 // While one lives, the CPU's generator gives what it gave from `state` on; undefined: nothing.
@@ -286,7 +287,7 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
     const bool was_written = check_watched(tangents);
     const std::vector<bool> is_read = saved_read(is_given);
     runs_again = was_written || !apart.empty() || at::GradMode::is_enabled() ||
-                 std::ranges::any_of(tangents, is_transformed) || program_->is_of_parent();
+                 std::ranges::any_of(tangents, is_for_pytorch) || program_->is_of_parent();
     refuse_twice(is_given);
     if (releases) note_given(is_given);
     inputs.reserve(saved_.size() + tangents.size());

@@ -91,6 +91,10 @@ bool has_hooks(const at::Tensor& tensor) {
   return meta && !meta->hooks_.empty();
 }
 
+bool is_gradient_awaited(const at::Tensor& tensor) {
+  return tensor.retains_grad() || has_hooks(tensor);
+}
+
 bool hears_of_gradient(const at::Tensor& leaf) {
   const auto* meta = impl::get_autograd_meta(leaf);
   if (!meta) return false;

@@ -34,6 +34,9 @@ bool share_history(const at::Tensor& a, const at::Tensor& b);
 bool counts_own_writes(const at::Tensor& view, const at::Tensor& base);
 
 bool has_hooks(const at::Tensor& tensor);
+// Of one with a history: somebody asks for the gradient of what it is now. A write that joins its
+// history would take that from them.
+bool is_gradient_awaited(const at::Tensor& tensor);
 // Whether somebody is called when the gradient of a leaf is there.
 bool hears_of_gradient(const at::Tensor& leaf);
 // It, or what it is a view of.

@@ -264,16 +264,31 @@ ReadForGradients read_for_gradients(const record::Recorded& recorded) {
   return out;
 }
 
+// By input: whether nodes read nothing of it but what it is as another type.
+std::vector<bool> inputs_only_cast(const ir::Graph& graph) {
+  std::vector<bool> is_read_otherwise(graph.values.size());
+  for (const ir::Node& node : graph.nodes) {
+    if (node.op->op_class == ir::OpClass::kView || node.op->name == "aten._to_copy") continue;
+    for (const ir::ValueId operand : node.operands)
+      if (operand != ir::kNone) is_read_otherwise[ir::view_root(graph, operand)] = true;
+  }
+  std::vector<bool> out;
+  for (const ir::ValueId input : graph.inputs) out.push_back(!is_read_otherwise[input]);
+  return out;
+}
+
 // Eager mode keeps nothing of these, so whoever writes them before the backward changes no
-// gradient. Weights are not copied: what is computed of them twice, such as a cast, reads them
-// later.
+// gradient. A weight that is only cast (autocast) is not copied: the backward casts it again.
 std::vector<bool> copied_arguments(const record::Recorded& recorded,
                                    const std::vector<bool>& kept) {
   std::vector<bool> copied(kept);
   copied.flip();
-  for (const record::ArgumentInfo& info : recorded.arguments)
-    if (recorded.graph.values[recorded.graph.inputs[info.graph_input]].is_static && !info.is_buffer)
+  const std::vector<bool> only_cast = inputs_only_cast(recorded.graph);
+  for (const record::ArgumentInfo& info : recorded.arguments) {
+    const ir::ValueId input = recorded.graph.inputs[info.graph_input];
+    if (recorded.graph.values[input].is_static && !info.is_buffer && only_cast[info.graph_input])
       copied[info.graph_input] = false;
+  }
   return copied;
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "core/torch/bridge/attention.h"
 #include "core/torch/bridge/tangent.h"
 #include "core/torch/device/devices.h"
 
@@ -73,7 +74,7 @@ void RecordedFunction::make_key(std::span<const c10::IValue> arguments, Key& out
   // "backplane" alone is the current device.
   words.push_back(at::GradMode::is_enabled() | (c10::InferenceMode::is_enabled() << 1) |
                   (c10::impl::TorchDispatchModeTLS::any_modes_set() << 2) |
-                  (device::current_device() << 3));
+                  (bridge::allowed_attention() << 3) | (device::current_device() << 8));
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();

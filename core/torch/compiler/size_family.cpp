@@ -12,6 +12,7 @@ void add_border(const record::Recorded& recorded, std::vector<std::uint64_t>& st
   structure.push_back(recorded.border.argument_count);
   structure.push_back(recorded.border.forward_output_count);
   structure.push_back(recorded.grad_mode_after);
+  structure.push_back(recorded.recomputes);
   const c10::Device device = recorded.placement.device.value_or(c10::kCPU);
   structure.push_back(static_cast<std::uint64_t>(device.type()));
   structure.push_back(static_cast<std::uint64_t>(device.index()));

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "core/torch/bridge/attention.h"
 #include "core/torch/bridge/new_memory.h"
 
 namespace backplane::guards {
@@ -62,6 +63,7 @@ std::vector<StateRow> rows(const ThreadState& state) {
       {"the number of TorchDispatchModes",
        state.dispatch_modes == 0 ? kNone : std::to_string(state.dispatch_modes)},
       {"default dtype", c10::toString(state.default_dtype)},
+      {"the kinds of attention that are allowed, as bits", std::to_string(state.attention)},
   };
 }
 
@@ -90,6 +92,7 @@ ThreadState ThreadState::current() {
                 c10::impl::tls_local_dispatch_key_set().included_.has(
                     c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
   state.default_dtype = c10::get_default_dtype_as_scalartype();
+  state.attention = bridge::allowed_attention();
   return state;
 }
 

@@ -21,6 +21,7 @@ struct ThreadState {
   std::vector<const void*> function_modes;
   std::int64_t dispatch_modes = 0;
   c10::ScalarType default_dtype{};
+  std::uint8_t attention = 0;
 
   static ThreadState current();
   bool operator==(const ThreadState&) const = default;

@@ -263,8 +263,7 @@ class Recording {
           !bridge::is_writable_by_autograd(argument))
         return Status(Code::kEagerOnly, "the program writes " + who + ", which autograd refuses");
       // What is computed from it afterwards leads, as a result of the same node, past its history.
-      if (now != handed.value && has_new_history(handed) &&
-          (argument.retains_grad() || bridge::has_hooks(argument)))
+      if (now != handed.value && has_new_history(handed) && bridge::is_gradient_awaited(argument))
         return Status(Code::kEagerOnly,
                       "the program writes " + who + ", whose gradient somebody waits for");
     }

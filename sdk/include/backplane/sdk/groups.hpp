@@ -28,7 +28,8 @@ class NodeGroups {
         producer_(graph.value_count(), kNone),
         output_(graph.value_count(), false),
         group_(graph.size(), kNone),
-        seen_(graph.size(), 0) {
+        seen_(graph.size(), 0),
+        straddling_(graph.size(), 0) {
     for (std::size_t n = 0; n < graph.size(); ++n) {
       const NodeView node = graph[n];
       for (std::size_t i = 0; i < node.operand_count(); ++i)
@@ -87,11 +88,15 @@ class NodeGroups {
   // Whether two groups may become one: no way out of them and back in.
   bool may_join(std::size_t a, std::size_t b) {
     ++stamp_;
+    // Readers come later in the graph, and a group leads back to its first node: from behind a
+    // place that no group lies over nothing leads back.
+    std::size_t end = std::max(last_node(a), last_node(b));
+    while (straddling_[end] > 0) ++end;
     std::vector<std::size_t> stack;
     for (const std::size_t g : {a, b})
       for (const std::uint32_t n : nodes_[g])
         for_each_user(n, [&](std::size_t u) {
-          if (group_[u] != a && group_[u] != b) push(u, stack);
+          if (u <= end && group_[u] != a && group_[u] != b) push(u, stack);
         });
     while (!stack.empty()) {
       const std::size_t n = stack.back();
@@ -99,7 +104,7 @@ class NodeGroups {
       bool comes_back = false;
       for_each_user(n, [&](std::size_t u) {
         comes_back = comes_back || group_[u] == a || group_[u] == b;
-        push(u, stack);
+        if (u <= end) push(u, stack);
       });
       if (comes_back) return false;
       // A group runs as a whole: one way in leads to every way out.
@@ -110,9 +115,12 @@ class NodeGroups {
   }
   // b's nodes go to a.
   void join(std::size_t a, std::size_t b) {
+    count_straddled(a, -1);
+    count_straddled(b, -1);
     for (const std::uint32_t n : nodes_[b]) group_[n] = a;
     nodes_[a].insert(nodes_[a].end(), nodes_[b].begin(), nodes_[b].end());
     nodes_[b].clear();
+    count_straddled(a, 1);
   }
   void sort_nodes(std::size_t group) { std::sort(nodes_[group].begin(), nodes_[group].end()); }
 
@@ -198,6 +206,13 @@ class NodeGroups {
     seen_[node] = stamp_;
     stack.push_back(node);
   }
+  std::size_t last_node(std::size_t group) const {
+    return *std::max_element(nodes_[group].begin(), nodes_[group].end());
+  }
+  void count_straddled(std::size_t group, int change) {
+    const auto [first, last] = std::minmax_element(nodes_[group].begin(), nodes_[group].end());
+    for (std::size_t n = *first; n < *last; ++n) straddling_[n] += change;
+  }
   static void add_once(std::uint32_t value, std::vector<std::uint32_t>& to) {
     if (std::find(to.begin(), to.end(), value) == to.end()) to.push_back(value);
   }
@@ -210,6 +225,7 @@ class NodeGroups {
   std::vector<std::vector<std::uint32_t>> nodes_;
   std::vector<std::uint64_t> seen_;  // of each node: the search that reached it last
   std::uint64_t stamp_ = 0;
+  std::vector<int> straddling_;  // of each node: groups with nodes up to it and behind it
 };
 
 }  // namespace backplane::sdk
