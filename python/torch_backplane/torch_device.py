@@ -9,11 +9,12 @@ tensor([2., 2.], device='backplane:0')
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,15 @@ import torch
 from torch_backplane.errors import BackplaneError, public
 
 NAME = "backplane"
+_MEMORY_FIGURES = (
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+)
 _lock = threading.RLock()
 _initialized = False
 
@@ -188,11 +198,30 @@ def _make_module() -> types.ModuleType:
     def initial_seed() -> int:
         return _C.default_generator(-1).initial_seed()
 
+    def seed_all() -> None:
+        seed()
+        manual_seed_all(initial_seed())
+
     def get_rng_state(where: Any = None) -> torch.Tensor:
         return _C.default_generator(_index_of(where)).get_state()
 
     def set_rng_state(state: torch.Tensor, where: Any = None) -> None:
         _C.default_generator(_index_of(where)).set_state(state)
+
+    def get_rng_state_all() -> list[torch.Tensor]:
+        return [get_rng_state(index) for index in range(_C.device_count())]
+
+    def set_rng_state_all(states: Sequence[torch.Tensor]) -> None:
+        for index, state in enumerate(states):
+            set_rng_state(state, index)
+
+    def default_stream(where: Any = None) -> torch.Stream:
+        index = _index_of(where)
+        kind = torch.accelerator.current_stream(index).device_type
+        return torch.Stream(stream_id=0, device_index=index, device_type=kind)
+
+    def stream(chosen: torch.Stream | None) -> Any:
+        return contextlib.nullcontext() if chosen is None else chosen
 
     def get_device_name(where: Any = None) -> str:
         return device_properties(where)["name"]
@@ -204,6 +233,7 @@ def _make_module() -> types.ModuleType:
     def device_context(where: Any) -> Any:
         return torch.accelerator.device_index(_index_of(where))
 
+    memory = torch.accelerator.memory
     attributes: dict[str, Any] = {
         "is_available": _constant(is_available),
         "device_count": _constant(device_count),
@@ -220,16 +250,25 @@ def _make_module() -> types.ModuleType:
         "manual_seed": manual_seed,
         "manual_seed_all": manual_seed_all,
         "seed": seed,
+        "seed_all": seed_all,
         "initial_seed": initial_seed,
         "get_rng_state": get_rng_state,
         "set_rng_state": set_rng_state,
+        "get_rng_state_all": get_rng_state_all,
+        "set_rng_state_all": set_rng_state_all,
         "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
         "get_device_name": get_device_name,
         "get_device_properties": device_properties,
-        "empty_cache": torch.accelerator.memory.empty_cache,
+        "is_bf16_supported": lambda: True,
+        "empty_cache": memory.empty_cache,
+        "mem_get_info": memory.get_memory_info,
+        **{name: getattr(memory, name) for name in _MEMORY_FIGURES},
         "current_stream": lambda where=None: torch.accelerator.current_stream(
             torch.device(NAME, _index_of(where))
         ),
+        "default_stream": default_stream,
+        "set_stream": torch.accelerator.set_stream,
+        "stream": stream,
         "device": device_context,
         "Stream": torch.Stream,
         "Event": torch.Event,

@@ -95,6 +95,33 @@ def test_seeds_and_states(npu: torch.device) -> None:
     assert torch.equal(torch.rand(3, device=npu).cpu(), following)
 
 
+def test_all_states(npu: torch.device) -> None:
+    torch.backplane.seed_all()
+    states = torch.backplane.get_rng_state_all()
+    first = torch.rand(3, device=npu)
+    torch.backplane.set_rng_state_all(states)
+    assert torch.equal(torch.rand(3, device=npu).cpu(), first.cpu())
+
+
+def test_streams_and_memory_of_the_module(npu: torch.device) -> None:
+    module = torch.backplane
+    with torch.accelerator.device_index(npu.index):
+        default, other = module.default_stream(), torch.Stream(npu)
+        with module.stream(other), module.stream(None):
+            assert module.current_stream() == other
+        assert module.current_stream() == default == module.default_stream(npu)
+        module.set_stream(other)
+        assert module.current_stream() == other
+        module.set_stream(default)
+        before = module.memory_allocated()
+        held = torch.zeros(1024, device=npu)
+        assert module.memory_allocated() - before == held.nbytes
+        assert module.max_memory_allocated() >= before + held.nbytes
+        free, total = module.mem_get_info()  # zeros where the plugin names no size
+        assert free <= total
+    assert module.is_bf16_supported()
+
+
 def test_generators_of_the_device(npu: torch.device) -> None:
     generator = torch.Generator(device=npu)
     assert generator.device == npu
