@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +54,39 @@ void run_changed(Target target, const Input& input) {
   }
 }
 
+// One to eight edits: a byte, a number of its own, a part that is gone, or one of another input.
+Input edited(Input input, const std::vector<Input>& all, std::mt19937& random) {
+  const auto below = [&](std::size_t end) { return end == 0 ? 0 : random() % end; };
+  for (std::size_t edits = 1 + below(8); edits > 0; --edits) {
+    const auto at = input.begin() + static_cast<std::ptrdiff_t>(below(input.size() + 1));
+    const auto left = static_cast<std::size_t>(input.end() - at);
+    switch (below(4)) {
+      case 0:
+        if (left > 0) *at = static_cast<std::uint8_t>(random());
+        break;
+      case 1: {
+        constexpr std::array<std::uint64_t, 6> kNumbers{0,          1,          0x7fffffff,
+                                                        0xffffffff, 1ULL << 63, ~0ULL};
+        const std::uint64_t number = kNumbers[below(kNumbers.size())];
+        const std::size_t size = std::min(left, sizeof number);
+        if (size > 0) std::memcpy(&*at, &number, size);
+        break;
+      }
+      case 2:
+        input.erase(at, at + static_cast<std::ptrdiff_t>(below(std::min<std::size_t>(left, 64))));
+        break;
+      default: {
+        const Input& other = all[below(all.size())];
+        const std::size_t start = below(other.size()), size = below(other.size() - start);
+        const auto first = other.begin() + static_cast<std::ptrdiff_t>(start);
+        input.insert(at, first,
+                     first + static_cast<std::ptrdiff_t>(std::min<std::size_t>(size, 256)));
+      }
+    }
+  }
+  return input;
+}
+
 class Parsers : public ::testing::TestWithParam<std::pair<const char*, Target>> {};
 
 TEST_P(Parsers, SurviveWhatWasSaved) {
@@ -58,6 +94,23 @@ TEST_P(Parsers, SurviveWhatWasSaved) {
   const std::vector<Input> all = inputs(name);
   ASSERT_FALSE(all.empty());
   for (const Input& input : all) run_changed(target, input);
+}
+
+// Other inputs with BACKPLANE_FUZZ_SEED; a failure names the seed and the round.
+TEST_P(Parsers, SurviveRandomEdits) {
+  const auto [name, target] = GetParam();
+  std::vector<Input> all = inputs(name);
+  constexpr std::size_t kMost = 1 << 20;  // a whole library takes too long for each of thousands
+  std::erase_if(all, [](const Input& input) { return input.size() > kMost; });
+  ASSERT_FALSE(all.empty());
+  const char* given = std::getenv("BACKPLANE_FUZZ_SEED");
+  const auto seed = static_cast<std::uint32_t>(given ? std::strtoul(given, nullptr, 10) : 1);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 3000; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", round " + std::to_string(round));
+    const Input input = edited(all[random() % all.size()], all, random);
+    target(input.data(), input.size());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Parsers,
