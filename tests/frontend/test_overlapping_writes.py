@@ -26,6 +26,8 @@ OVERLAPPING: dict[str, Program] = {
     "index_add into expanded": lambda x: x[:1].expand(3).index_add_(0, INDEX, torch.ones(2)),
     "clamp expanded": lambda x: x[:1].expand(3).clamp_(0.5),
     "windows": lambda x: x.as_strided((3, 2), (1, 1)).add_(1),
+    "scatter into rows": lambda x: x.as_strided_scatter(x.view(2, 3), (2, 3), (0, 1)),
+    "scatter into windows": lambda x: x.copy_(x.as_strided_scatter(x.view(3, 2), (3, 2), (1, 1))),
     "shifted": lambda x: x[1:].add_(x[:-1]),
     "shifted copy": lambda x: x[1:].copy_(x[:-1]),
     "one of its own": lambda x: x.mul_(x[0]),

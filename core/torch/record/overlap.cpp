@@ -168,6 +168,14 @@ bool leaves_operand(const OperatorInfo& info, const torch::jit::Stack& stack) {
   return last >= self.numel() && std::ranges::count(sizes, 0) == 0;
 }
 
+// It writes through a view that is none of its operands.
+bool scatters_twice(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (info.name != "aten.as_strided_scatter") return false;
+  const std::size_t first = stack.size() - info.argument_count() + 2;
+  const auto sizes = stack[first].toIntVector(), strides = stack[first + 1].toIntVector();
+  return sizes.size() == strides.size() && has_element_twice({0, sizes, strides});
+}
+
 // PyTorch's normal_ draws in another way where memory has gaps, which a value of a graph has not.
 bool draws_beside_gaps(const OperatorInfo& info, const torch::jit::Stack& stack) {
   if (info.name != "aten.normal_") return false;
@@ -230,6 +238,7 @@ std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stac
   // Where its result is taken from a base anew, PyTorch reads an operand that is not there.
   if (info.name == "aten.slice_inverse") return info.name + " is for functionalization alone";
   if (leaves_operand(info, stack)) return info.name + " looks at memory around its operand";
+  if (scatters_twice(info, stack)) return info.name + " writes an element twice";
   if (draws_beside_gaps(info, stack)) return info.name + " draws into memory with gaps";
   if (!info.writes) return {};
   const std::vector<Operand> operands = operands_of(info, stack);
