@@ -147,7 +147,8 @@ RefusedValues refused_values_of(const OperatorInfo& info) {
     case ir::OpClass::kIndexing:
       return RefusedValues::kOfIntegerOperands;
     case ir::OpClass::kReduction:
-      return has("loss") ? RefusedValues::kOfIntegerOperands : RefusedValues::kNone;
+      return has("loss") || has("segment") ? RefusedValues::kOfIntegerOperands
+                                           : RefusedValues::kNone;
     case ir::OpClass::kPooling:
       return has("unpool") ? RefusedValues::kOfIntegerOperands : RefusedValues::kNone;
     case ir::OpClass::kPointwise: {
