@@ -11,12 +11,14 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/fork.h"
 #include "core/torch/record/dispatch.h"
 #include "core/torch/record/kernel_trial.h"
+#include "core/torch/record/session.h"
 #include "core/torch/record/shape_rules.h"
 #include "core/torch/record/value_tensor.h"
 
@@ -189,25 +191,25 @@ bool is_of_integers(const OperatorInfo& info) {
 
 // What the kernel takes decides where dtypes are other than those that every kernel has: shape
 // functions let through mixes, and dtypes that a kernel lacks. The dtypes of the operands and the
-// kinds of numbers, a byte each; nothing where they are the usual ones, or where there is nothing
-// to compute.
-std::optional<std::uint64_t> unusual_dtypes(const OperatorInfo& info,
-                                            const torch::jit::Stack& stack) {
+// kinds of numbers, a byte for each argument; nothing where they are the usual ones, or where there
+// is nothing to compute.
+std::optional<std::string> unusual_dtypes(const OperatorInfo& info,
+                                          const torch::jit::Stack& stack) {
   const std::size_t base = stack.size() - info.argument_count();
-  std::uint64_t dtypes = 0;
+  std::string dtypes(info.argument_count(), '\0');
   std::optional<at::ScalarType> first;
   bool is_unusual = is_of_integers(info);
   for (std::size_t i = 0; i < info.argument_count(); ++i) {
     const c10::IValue& value = stack[base + i];
     if (info.is_number[i] && value.isScalar()) {
-      constexpr std::uint64_t kNumber = 0x80;
-      dtypes = dtypes << 8 | kNumber | static_cast<std::uint64_t>(value.toScalar().type());
+      constexpr unsigned kNumber = 0x80;
+      dtypes[i] = static_cast<char>(kNumber | static_cast<unsigned>(value.toScalar().type()));
       is_unusual = is_unusual || value.isBool();
       continue;
     }
     if (static_cast<int>(i) == info.dtype_argument && value.isInt()) {
       const auto asked = static_cast<at::ScalarType>(value.toInt());
-      dtypes = dtypes << 8 | (static_cast<std::uint64_t>(asked) + 1);
+      dtypes[i] = static_cast<char>(static_cast<unsigned>(asked) + 1);
       is_unusual = is_unusual || (asked != at::kFloat && asked != at::kDouble);
       continue;
     }
@@ -216,9 +218,8 @@ std::optional<std::uint64_t> unusual_dtypes(const OperatorInfo& info,
     if (tensor.numel() == 0) return std::nullopt;
     const at::ScalarType dtype = tensor.scalar_type();
     // One without dimensions may be taken where another is not.
-    const std::uint64_t kind = (static_cast<std::uint64_t>(dtype) + 1) << 1 |
-                               static_cast<std::uint64_t>(tensor.dim() == 0);
-    dtypes = dtypes << 8 | kind;
+    dtypes[i] = static_cast<char>((static_cast<unsigned>(dtype) + 1) << 1 |
+                                  static_cast<unsigned>(tensor.dim() == 0));
     is_unusual =
         is_unusual || (dtype != at::kFloat && dtype != at::kDouble) || (first && *first != dtype);
     if (!first) first = dtype;
@@ -229,18 +230,18 @@ std::optional<std::uint64_t> unusual_dtypes(const OperatorInfo& info,
 // Dtypes that kernels took. Process-wide, as PyTorch's kernels are.
 class KnownDtypes {
  public:
-  bool has(const OperatorInfo& info, std::uint64_t dtypes) {
+  bool has(const OperatorInfo& info, const std::string& dtypes) {
     const std::lock_guard lock(mutex_);
     return known_.contains({&info, dtypes});
   }
-  void add(const OperatorInfo& info, std::uint64_t dtypes) {
+  void add(const OperatorInfo& info, std::string dtypes) {
     const std::lock_guard lock(mutex_);
-    known_.insert({&info, dtypes});
+    known_.insert({&info, std::move(dtypes)});
   }
 
  private:
   std::mutex& mutex_ = fork_mutex();
-  std::set<std::pair<const OperatorInfo*, std::uint64_t>> known_;
+  std::set<std::pair<const OperatorInfo*, std::string>> known_;
 };
 
 // Never destroyed: threads may record while the process ends.
@@ -264,7 +265,7 @@ const Trial& trial_on_metas() {
 // Throws what the CPU's kernel throws of operands of such dtypes, once asked for each of them, and
 // of such shapes, where the operator's shape function is not the kernel's own.
 void check_by_kernel(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  const std::optional<std::uint64_t> dtypes = unusual_dtypes(info, stack);
+  std::optional<std::string> dtypes = unusual_dtypes(info, stack);
   const bool asks_for_dtypes = dtypes && !known_dtypes().has(info, *dtypes);
   if (!asks_for_dtypes && !info.asks_for_shapes) return;
   const BelowRecording below;
@@ -283,7 +284,7 @@ void check_by_kernel(const OperatorInfo& info, const torch::jit::Stack& stack) {
   if (!asks_for_dtypes) return;
   const std::exception_ptr error = find_refusal(info.handle, arguments, trial_on_metas());
   raise(error);
-  if (!error) known_dtypes().add(info, *dtypes);
+  if (!error) known_dtypes().add(info, std::move(*dtypes));
 }
 
 // False where values decide whether the kernel takes them.
