@@ -394,3 +394,41 @@ def test_gradients_of_what_is_turned_beside_its_views(program: Any, door: str) -
             (y * torch.arange(y.numel()).view_as(y)).sum().backward()
             gradients.append((y, x.grad))
         torch.testing.assert_close(*gradients)
+
+
+IN_ONE_MEMORY: dict[str, Any] = {
+    "detached view and view": lambda x: ((y := (x + 1).t()).detach(), y),
+    "view and detached view": lambda x: ((y := (x + 1).t()), y.detach()),
+    "detached part and another part": lambda x: ((y := x + 1)[:2].detach(), y[1:]),
+    "written before": lambda x: ((y := (x + 1).t()).add_(1).detach(), y),
+    "view and its data": lambda x: ((y := (x + 1).t()), y.data),
+    "whole and its bits": lambda x: ((y := x + 1), y.view(torch.int32)),
+    "bits and their whole": lambda x: ((y := x + 1).view(torch.int32), y),
+    "bits of the argument": lambda x: (x, x.view(torch.int32)),
+}
+
+
+@pytest.mark.parametrize("name", IN_ONE_MEMORY)
+@pytest.mark.parametrize("door", DOORS)
+def test_results_in_one_memory_count_their_writes_together(name: str, door: str) -> None:
+    program = IN_ONE_MEMORY[name]
+    compiled = compile_for("reference", program, door)
+
+    def versions(run: Any, written: int) -> list[int]:
+        results = run(torch.ones(3, 3, requires_grad=True) * 1)
+        with torch.no_grad():
+            results[written].zero_()
+        return [one._version for one in results]
+
+    for written in range(len(program(torch.ones(3, 3)))):
+        assert versions(compiled, written) == versions(program, written)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_write_to_a_detached_view_spoils_what_is_saved_of_the_view(door: str) -> None:
+    compiled = compile_for("reference", IN_ONE_MEMORY["detached view and view"], door)
+    detached, view = compiled(torch.ones(3, 3, requires_grad=True))
+    squares = (view * view).sum()
+    detached.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squares.backward()

@@ -75,6 +75,7 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       out.set_(from.storage(),
                bytes / static_cast<std::int64_t>(out.element_size()) + info.storage_offset,
                info.sizes, info.strides);
+      if (!from.is_inference()) impl::set_version_counter(out, impl::version_counter(from));
       return out;
     }
   }
@@ -290,10 +291,11 @@ class Call {
           outputs_[i] = view_with_own_gradient(outputs_[i]);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
         outputs_[i] = laid_as_recorded(values_[info.graph_output], info);
+        if (joint_ && info.tangent == kAbsent)
+          outputs_[i] = outputs_[i].detach();  // may be the very value that another output is
+        share_counter(outputs_[i], info);
         if (joint_ && shares_with_differentiated(i))
           outputs_[i] = view_with_own_gradient(outputs_[i]);
-        else if (joint_ && info.tangent == kAbsent)
-          outputs_[i] = outputs_[i].detach();  // may be the very value that another output is
       } else {
         continue;
       }
@@ -321,6 +323,14 @@ class Call {
 
   const record::ArgumentInfo& argument_info(std::uint32_t input) const {
     return signature_.arguments[signature_.argument_of_input[input]];
+  }
+
+  // Autograd's check of what it has saved sees a write through any of several results.
+  void share_counter(const at::Tensor& output, const OutputInfo& info) const {
+    if (output.is_inference()) return;
+    impl::set_version_counter(output, info.counts_with == kAbsent
+                                          ? c10::VariableVersion(info.version)
+                                          : impl::version_counter(outputs_[info.counts_with]));
   }
 
   // Whether this output and another one over its memory are both differentiated.

@@ -40,7 +40,9 @@ bool Outputs::is_differentiated_view(std::uint32_t output) const {
 
 Status Outputs::relate(ProgramTape* program) {
   show_views_of_their_own_base();
-  return find_whole_of_parts(program);
+  BP_RETURN_IF_ERROR(find_whole_of_parts(program));
+  find_shared_counters();
+  return {};
 }
 
 const Handed& Outputs::find_handed(std::uint32_t argument) const {
@@ -272,6 +274,17 @@ Status Outputs::find_whole_of_parts(ProgramTape* program) {
     }
   }
   return {};
+}
+
+void Outputs::find_shared_counters() {
+  for (std::uint32_t i = 0; i < infos_.size(); ++i) {
+    if (infos_[i].kind != OutputKind::kSharedWithOutput) continue;
+    for (std::uint32_t first = 0; first < i && infos_[i].counts_with == kAbsent; ++first)
+      if (infos_[first].kind == OutputKind::kSharedWithOutput &&
+          infos_[first].base == infos_[i].base &&
+          !bridge::counts_own_writes(tensors_[i], tensors_[first]))
+        infos_[i].counts_with = first;
+  }
 }
 
 }  // namespace backplane::record

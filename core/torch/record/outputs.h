@@ -47,6 +47,7 @@ class Outputs {
   void show_views_of_their_own_base();
   at::Tensor whole_of_parts(std::uint32_t first);
   Status find_whole_of_parts(ProgramTape* program);
+  void find_shared_counters();
 
   Session& session_;
   const std::vector<Handed>& handed_;

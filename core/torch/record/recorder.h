@@ -64,10 +64,11 @@ struct OutputInfo {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t storage_offset = 0;  // as the program sees it: from the start of the storage
   bool requires_grad = false;
-  std::uint32_t version = 0;       // kFresh
+  std::uint32_t version = 0;       // kFresh, kSharedWithOutput
   bool is_view = false;            // as autograd sees it
   bool is_detached = false;        // shares memory with its base, of which autograd knows nothing
   bool counts_own_writes = false;  // and PyTorch counts its writes apart from those of its base
+  std::uint32_t counts_with = kAbsent;  // kSharedWithOutput: the first that has its version counter
   bool is_bare = false;         // a view made where gradients are off: no gradient goes through it
   bool is_one_of_many = false;  // a view that autograd lets nobody write, as those of chunk
   std::uint32_t same_as = kAbsent;  // kViewOfOutput: no part, but that very tensor
