@@ -75,6 +75,19 @@ def test_conversions_inside_of_programs(
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_halves_of_doubles_come_by_way_of_float32(dtype: torch.dtype, plugin: str) -> None:
+    """Just above a tie, which float32 does not tell from it."""
+    step = torch.finfo(dtype).eps
+    x = torch.tensor([1 + step / 2 + 2**-30, 1 + step * 1.5 - 2**-30, 1 + step], dtype=torch.double)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.to(dtype)
+
+    assert torch.equal(compile_for(plugin, program)(x), program(x))
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
 def test_conversions_behind_kernels(plugin: str) -> None:
     x = torch.arange(64.0).reshape(8, 8) / 7
 

@@ -122,11 +122,11 @@ Type promote(Type a, Type b) {
 
 namespace {
 
-// One rounding, to nearest even, straight from double.
+// To nearest even; of float32, by way of which PyTorch makes 16 bits of all wider numbers.
 template <int kMantissa, int kExponent>
-std::uint16_t narrow(double v) {
+std::uint16_t narrow(float v) {
   constexpr std::int64_t kBias = (1 << (kExponent - 1)) - 1;
-  const auto bits = std::bit_cast<std::uint64_t>(v);
+  const auto bits = std::bit_cast<std::uint64_t>(static_cast<double>(v));
   const auto sign = static_cast<std::uint16_t>((bits >> 63) << 15);
   const auto exponent = static_cast<std::int64_t>((bits >> 52) & 0x7ff);
   const std::uint64_t mantissa = bits & ((std::uint64_t{1} << 52) - 1);
@@ -213,9 +213,9 @@ M shrink(T v) {
   } else if constexpr (std::is_same_v<T, Complex>) {
     return shrink<M>(v.real());
   } else if constexpr (std::is_same_v<M, Half>) {
-    return {narrow<10, 5>(static_cast<double>(v))};
+    return {narrow<10, 5>(static_cast<float>(v))};
   } else if constexpr (std::is_same_v<M, BFloat>) {
-    return {narrow<7, 8>(static_cast<double>(v))};
+    return {narrow<7, 8>(static_cast<float>(v))};
   } else if constexpr (std::is_integral_v<M> && std::is_same_v<T, double>) {
     if constexpr (std::is_same_v<M, std::uint64_t>)
       if (v >= 9223372036854775808.0 && v < 18446744073709551616.0)
@@ -312,9 +312,9 @@ double round_to(Type type, double v) {
     case Type::kC64:
       return static_cast<double>(static_cast<float>(v));
     case Type::kF16:
-      return from_half(narrow<10, 5>(v));
+      return from_half(narrow<10, 5>(static_cast<float>(v)));
     case Type::kBF16:
-      return from_bfloat(narrow<7, 8>(v));
+      return from_bfloat(narrow<7, 8>(static_cast<float>(v)));
     default:
       return v;
   }
