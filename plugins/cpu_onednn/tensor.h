@@ -32,6 +32,10 @@ struct BFloat16 {
 struct Float16 {
   std::uint16_t bits;
 };
+// Any byte but 0 is true: a tensor of bytes may be viewed as one of truth values.
+struct Bool {
+  std::uint8_t byte;
+};
 float to_float(BFloat16 v);
 float to_float(Float16 v);
 BFloat16 to_bfloat16(float v);  // round to nearest even
@@ -67,7 +71,7 @@ decltype(auto) with_type(Type type, F&& f) {
     case Type::kBool:
       break;
   }
-  return f(bool{});
+  return f(Bool{});
 }
 // Calls f with an unsigned integer of the element's size: for code that only moves elements.
 template <class F>

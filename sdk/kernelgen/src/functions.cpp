@@ -563,8 +563,9 @@ std::string element_load(Storage storage, const std::string& tensor, const std::
     case Storage::kI16:
     case Storage::kI8:
     case Storage::kU8:
-    case Storage::kBool:
       return "(int)" + tensor + "[" + at + "]";
+    case Storage::kBool:  // any byte but 0 is true
+      return "(int)(" + tensor + "[" + at + "] != 0)";
     default:
       return tensor + "[" + at + "]";
   }

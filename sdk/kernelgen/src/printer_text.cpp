@@ -96,6 +96,7 @@ std::string PointPrinter::text(Expr e, bool wide) {
       if (storage == Storage::kF64) return "BP_BITS_F64(" + s + ")";
       if (storage == Storage::kBF16) return "bp_from_bf16_1((ushort)" + s + ")";
       if (storage == Storage::kF16) return "bp_from_f16(" + s + ")";
+      if (storage == Storage::kBool) return "(int)((uchar)" + s + " != 0)";
       return "(" + type_name(n.type, 1) + ")(" + std::string(element_type(storage)) + ")" + s;
     }
     case Op::kCast:
@@ -290,8 +291,9 @@ std::string PointPrinter::text_load(const Node& n, bool wide) {
       case Storage::kI16:
       case Storage::kI8:
       case Storage::kU8:
-      case Storage::kBool:
         return "convert_int" + w + "(vload" + w + "(0, " + at + "))";
+      case Storage::kBool:
+        return "((convert_int" + w + "(vload" + w + "(0, " + at + ")) != 0) & 1)";
       case Storage::kF32:
       case Storage::kI32:
         if (lanes_ == 16)

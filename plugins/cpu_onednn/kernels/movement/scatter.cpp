@@ -31,8 +31,9 @@ T combined(T a, T b) {
     return to_bfloat16(combined<kHow>(to_float(a), to_float(b)));
   } else if constexpr (std::is_same_v<T, Float16>) {
     return to_float16(combined<kHow>(to_float(a), to_float(b)));
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return kHow == Combine::kAdd || kHow == Combine::kMaximum ? a || b : a && b;
+  } else if constexpr (std::is_same_v<T, Bool>) {
+    const bool x = a.byte != 0, y = b.byte != 0;
+    return {kHow == Combine::kAdd || kHow == Combine::kMaximum ? x || y : x && y};
   } else if constexpr (kHow == Combine::kAdd) {
     return static_cast<T>(a + b);
   } else if constexpr (kHow == Combine::kMultiply) {

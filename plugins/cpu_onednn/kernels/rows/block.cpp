@@ -18,6 +18,7 @@ BP_LOOP T read_element(const T& v) {
 }
 BP_LOOP float read_element(const BFloat16& v) { return Lane::read(v); }
 BP_LOOP float read_element(const Float16& v) { return to_float(v); }
+BP_LOOP std::uint8_t read_element(const Bool& v) { return v.byte != 0 ? 1 : 0; }
 
 // Saturates NaN and values out of range to the most negative number, as the processor does.
 template <class To, class From>
@@ -53,8 +54,8 @@ BP_LOOP void store_element(M& to, R from) {
     to = to_bfloat16(static_cast<float>(from));
   } else if constexpr (std::is_same_v<M, Float16>) {
     to = to_float16(static_cast<float>(from));
-  } else if constexpr (std::is_same_v<M, bool>) {
-    to = from != R{0};
+  } else if constexpr (std::is_same_v<M, Bool>) {
+    to.byte = from != R{0} ? 1 : 0;
   } else if constexpr (std::is_integral_v<M>) {
     const auto whole = number_to<std::int64_t>(from);
     // The processor makes elements of 32 bits and fewer from one of 32.
