@@ -179,7 +179,7 @@ class Recording {
       recorded_.grad_mode_after = at::GradMode::is_enabled();
       at::GradMode::set_enabled(!in_inference_ && had_grad_);
       if (Status status = finish_forward(); !status.ok()) return status;
-      if (options_.with_backward) run_backward();
+      if (options_.with_backward) BP_RETURN_IF_ERROR(run_backward());
     }
     // A refusal that the program caught and went on from.
     if (Status status = refused(); !status.ok()) return status;
@@ -314,7 +314,23 @@ class Recording {
            new_values_[handed_of_[info.base]] != kNoValue;
   }
 
-  void run_backward() {
+  // A backward runs later than the program, perhaps never, perhaps several times.
+  Status check_written_in_backward() const {
+    const auto is_written = [&](const at::Tensor& tensor, ValueNumber before) {
+      return storage_of(tensor) && value_of(*session_, tensor, "the backward") != before;
+    };
+    for (std::size_t h = 0; h < handed_.size(); ++h)
+      if (is_written(handed_[h].given,
+                     new_values_[h] == kNoValue ? handed_[h].value : new_values_[h]))
+        return Status(Code::kEagerOnly,
+                      "the backward writes " + argument_text(handed_[h].first_argument));
+    for (std::size_t i = 0; i < outputs_.size(); ++i)
+      if (is_written(outputs_.tensor(i), outputs_.value(i)))
+        return Status(Code::kEagerOnly, "the backward writes a result");
+    return {};
+  }
+
+  Status run_backward() {
     std::vector<at::Tensor> outputs, tangents, inputs;
     std::vector<std::size_t> handed_of_input;
     const auto differentiate = [&](const at::Tensor& tensor, std::uint32_t& out_position) {
@@ -339,7 +355,7 @@ class Recording {
     }
     if (outputs.empty() || inputs.empty()) {
       recorded_.program = nullptr;
-      return;
+      return {};
     }
     reached_by_.resize(handed_.size());
     recorded_.sources_of_tangent.resize(outputs.size());
@@ -372,6 +388,7 @@ class Recording {
         gradients_[handed_of_input[i]] = value_of(*session_, gradients[i], "a gradient");
     turns_.resize(handed_.size());
     for (std::uint32_t turn = 0; turn < turns->size(); ++turn) turns_[(*turns)[turn]] = turn;
+    return check_written_in_backward();
   }
 
   Result<Recorded> finish() {
