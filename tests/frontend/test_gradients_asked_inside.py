@@ -58,6 +58,45 @@ def part_of_a_view(x: T) -> Any:
     return torch.autograd.grad(x[1:].as_strided((2,), (1,), 0).sum(), x)
 
 
+def retained_views_and_write(x: T) -> Any:
+    base = x.clone()
+    view, other = base[:], base[:]
+    view.retain_grad()
+    other.retain_grad()
+    view.mul_(2)
+    (view + other).sum().backward()
+    return view.grad, other.grad, x.grad
+
+
+def hook_on_a_view_before_its_write(x: T) -> Any:
+    log: list[T] = []
+    view = x.clone()[:]
+    view.register_hook(log.append)
+    view.mul_(2)
+    view.sum().backward()
+    return log, x.grad
+
+
+def hook_behind_an_earlier_break(x: T) -> Any:
+    log: list[T] = []
+    view = x.clone()[:]
+    print(end="")
+    view.register_hook(log.append)
+    view.mul_(2)
+    view.sum().backward()
+    return log, x.grad
+
+
+def hook_on_a_base_before_its_write(x: T) -> Any:
+    log: list[T] = []
+    base = x.clone()
+    view = base[1:]
+    base.register_hook(log.append)
+    view.mul_(2)
+    base.sum().backward()
+    return log, x.grad
+
+
 PROGRAMS: list[Callable[[T], Any]] = [
     factory_leaf,
     two_backwards,
@@ -66,6 +105,10 @@ PROGRAMS: list[Callable[[T], Any]] = [
     hook_that_scales,
     detached_in_place,
     part_of_a_view,
+    retained_views_and_write,
+    hook_on_a_view_before_its_write,
+    hook_behind_an_earlier_break,
+    hook_on_a_base_before_its_write,
 ]
 
 

@@ -88,6 +88,13 @@ bool is_source_of(const at::Tensor& asked, const std::vector<at::Tensor>& live) 
   });
 }
 
+// Whether it would be no view any more as a result: its base is none, and no argument.
+bool loses_its_base(const at::Tensor& view, const std::vector<at::Tensor>& live) {
+  if (!view.requires_grad() || !view.is_view() || view._base().is_leaf()) return false;
+  return std::ranges::none_of(live,
+                              [&](const at::Tensor& one) { return one.is_same(view._base()); });
+}
+
 // Those in what a frame goes on with.
 std::vector<at::Tensor> tensors_in(const std::vector<Ref>& slots, const std::vector<Ref>& state) {
   std::vector<at::Tensor> live;
@@ -96,22 +103,41 @@ std::vector<at::Tensor> tensors_in(const std::vector<Ref>& slots, const std::vec
   return live;
 }
 
+bool names(PyCodeObject* code, std::string_view wanted) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i)
+    if (const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
+        name && name == wanted)
+      return true;
+  return false;
+}
+
+bool names_hooks(PyCodeObject* code) {
+  return names(code, "retain_grad") || names(code, "register_hook");
+}
+
+// Whether `holds` is true of it or of a function in it.
+bool has_code(PyCodeObject* code, bool (*holds)(PyCodeObject*)) {
+  if (holds(code)) return true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_consts); ++i)
+    if (PyObject* constant = PyTuple_GET_ITEM(code->co_consts, i); PyCode_Check(constant))
+      if (has_code(reinterpret_cast<PyCodeObject*>(constant), holds)) return true;
+  return false;
+}
+
 }  // namespace
 
 bool may_ask_for_intermediate(PyCodeObject* code) {
-  bool names_autograd = false, names_grad = false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
-    const char* text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
-    const std::string_view name = text ? text : "";
-    if (name == "retain_grad" || name == "register_hook") return true;
-    names_autograd = names_autograd || name == "autograd";
-    names_grad = names_grad || name == "grad";
-  }
-  if (names_autograd && names_grad) return true;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_consts); ++i)
-    if (PyObject* constant = PyTuple_GET_ITEM(code->co_consts, i); PyCode_Check(constant))
-      if (may_ask_for_intermediate(reinterpret_cast<PyCodeObject*>(constant))) return true;
-  return false;
+  return has_code(code, [](PyCodeObject* one) {
+    return names_hooks(one) || (names(one, "autograd") && names(one, "grad"));
+  });
+}
+
+bool may_hook(PyCodeObject* code) { return has_code(code, names_hooks); }
+
+bool holds_view_without_base(const std::vector<Ref>& slots, const std::vector<Ref>& state) {
+  const std::vector<at::Tensor> live = tensors_in(slots, state);
+  return std::ranges::any_of(live,
+                             [&](const at::Tensor& one) { return loses_its_base(one, live); });
 }
 
 bool holds_intermediate(const std::vector<Ref>& slots, const std::vector<Ref>& state) {

@@ -18,6 +18,14 @@ bool asks_for_intermediate(const std::vector<cpython::Ref>& slots, std::string_v
 // Whether a function with this code may do so later on: it names what asks.
 bool may_ask_for_intermediate(PyCodeObject* code);
 
+// Whether a function with this code may set a hook on a tensor, or have it retain its gradient.
+bool may_hook(PyCodeObject* code);
+
+// Whether of what the frame goes on with a tensor is a view of what it does not go on with. Such a
+// result is no view, so that a write after the break would not part it from its hooks.
+bool holds_view_without_base(const std::vector<cpython::Ref>& slots,
+                             const std::vector<cpython::Ref>& state);
+
 // Whether of what the frame goes on with a tensor has been computed from another.
 bool holds_intermediate(const std::vector<cpython::Ref>& slots,
                         const std::vector<cpython::Ref>& state);

@@ -9,6 +9,7 @@
 
 #include "core/base/flag_scope.h"
 #include "core/base/log.h"
+#include "core/cpython/bytecode/opcodes.h"
 #include "core/cpython/frame/running_frame.h"
 #include "core/torch/bridge/errors.h"
 #include "core/torch/bridge/held_signals.h"
@@ -478,6 +479,8 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
   if (asks_for_intermediate(root.slots, attribute, held) ||
       (may_ask_for_intermediate(original.object()) && holds_intermediate(root.slots, held)))
     return unsupported("the program asks for the gradient of what it has computed with since");
+  if (may_hook(original.object()) && holds_view_without_base(root.slots, held))
+    return unsupported("the program sets hooks, and goes on with a view without its base");
   for (const Ref& value : root.slots)
     plan.layout.slots.push_back(value ? Slot::kValue : Slot::kNull);
   for (std::size_t i = root.slots.size(); i-- > 0;)
