@@ -161,15 +161,17 @@ StoreFunction store_function(Type to, Domain from) {
 
 bool holds(Type to, Type from) {
   if (to == from || to == Type::kF64) return true;
+  if (to == Type::kBool) return false;
   if (!is_float(to)) return !is_float(from);
   const std::int64_t bytes = bytes_of(from);
   if (to == Type::kF32) return bytes <= 2;
   return is_integral(from) && bytes == 1;
 }
 
-ConvertingLoad::ConvertingLoad(Type from, Type as, Domain to) : load_(load_function(from, to)) {
+ConvertingLoad::ConvertingLoad(Type from, Type as, Domain to)
+    : load_(load_function(from, holds(as, from) ? to : domain_of(from))) {
   if (holds(as, from)) return;
-  convert_ = store_function(as, to);
+  convert_ = store_function(as, domain_of(from));
   load_again_ = load_function(as, to);
 }
 

@@ -92,7 +92,8 @@ BlockFunction block_function(Opcode op, Domain domain);
 BlockFunction convert_function(Domain to, Domain from);
 LoadFunction load_function(Type from, Domain to);
 StoreFunction store_function(Type to, Domain from);
-// Whether a type has every number of another. Integers count modulo their width.
+// Whether a type has every number of another. Integers count modulo their width, truth values do
+// not.
 bool holds(Type to, Type from);
 // Loads what a type keeps of elements that may be of another: as a conversion before gives them.
 class ConvertingLoad {
@@ -103,10 +104,10 @@ class ConvertingLoad {
   bool converts() const { return convert_ != nullptr; }
   void operator()(void* target, const std::byte* source, std::int64_t stride,
                   std::int64_t n) const {
-    load_(target, source, stride, n);
-    if (!converts()) return;
-    std::byte kept[kMost * 8];
-    convert_(kept, 1, target, n);
+    if (!converts()) return load_(target, source, stride, n);
+    alignas(64) std::byte loaded[kMost * 8], kept[kMost * 8];
+    load_(loaded, source, stride, n);
+    convert_(kept, 1, loaded, n);
     load_again_(target, kept, 1, n);
   }
 

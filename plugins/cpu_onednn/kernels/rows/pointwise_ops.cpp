@@ -81,8 +81,7 @@ template <std::size_t kOperand>
 Results conversion(Emitter& e) {
   const Type from = e.type(kOperand), to = e.out();
   const Register r = e.converted(kOperand);
-  const bool may_be_read = holds(to, from) && (to != Type::kBool || from == Type::kBool);
-  return {may_be_read && r == e.operand(kOperand, e.domain()) ? e.apply(Opcode::kCopy, r) : r};
+  return {holds(to, from) && r == e.operand(kOperand, e.domain()) ? e.apply(Opcode::kCopy, r) : r};
 }
 Results copy_of(Emitter& e) { return {e.apply(Opcode::kCopy, e.operand(0, e.domain()))}; }
 Results gelu(Emitter& e) {

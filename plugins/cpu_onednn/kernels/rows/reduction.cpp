@@ -354,10 +354,7 @@ template <class T, class R>
 MadeKernel general(const StepContext& context, R reducer, std::size_t result = 0) {
   return general_of<T>(reduction_plan(context, result), reducer);
 }
-bool real(const StepContext& context) {
-  return is_float(known_type(context.operand(0).dtype)) ||
-         is_float(known_type(context.result().dtype));
-}
+bool real(const StepContext& context) { return is_float(known_type(context.result().dtype)); }
 MadeKernel sum(const StepContext& context) {
   const ReductionPlan plan = converting_plan(context);
   if (auto kernel = make_float_reduction(plan, FloatReduction::kSum)) return kernel;
