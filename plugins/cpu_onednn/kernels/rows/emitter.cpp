@@ -38,7 +38,7 @@ Domain Emitter::common_domain(std::size_t i, std::size_t j, std::string_view nam
   if (!has(i) || !has(j)) {
     const Type t = type(has(i) ? i : j);
     const bp_attribute* a = node_.attribute(name);
-    if (!is_float(t) && a && a->kind == BP_ATTRIBUTE_FLOAT) return Domain::kF64;
+    if (!is_float(t) && a && a->kind == BP_ATTRIBUTE_FLOAT) return Domain::kF32;
     return domain_of(t);
   }
   const Type a = type(i), b = type(j);
