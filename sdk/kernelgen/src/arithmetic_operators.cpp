@@ -32,7 +32,11 @@ template <Op kOp, bool kSwapped>
 Results compare(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Type t = m.common(0, 1, "other");
-  const Expr a = m.in(0, t, "self"), b = m.in(1, t, "other");
+  const auto read = [&](std::size_t i, std::string_view name) {
+    if (!s.has(i)) return m.attribute(name, 0, t);
+    return s.has(1 - i) ? m.promoted(i, t, s.operand_storage(1 - i)) : m.unpromoted(i, t);
+  };
+  const Expr a = read(0, "self"), b = read(1, "other");
   return {kSwapped ? e.binary(kOp, b, a) : e.binary(kOp, a, b)};
 }
 template <Op kOp>
@@ -61,7 +65,7 @@ Results rsub(Expressions& e, OperatorSource& s) {
 }
 Results mul(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr a = m.in(0, m.type(), "self"), b = m.in(1, m.type(), "other");
+  const Expr a = m.in(0, m.type(), "self"), b = m.scale(1, m.type(), "other");
   return {m.wrap(e.binary(m.type() == Type::kBool ? Op::kAnd : Op::kMul, a, b))};
 }
 
@@ -93,7 +97,7 @@ Expr floor_quotient(Emitter& m, Expr a, Expr b) {
 Results div(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Type t = m.type();
-  const Expr a = m.in(0, t, "self"), b = m.in(1, t, "other");
+  const Expr a = m.in(0, t, "self"), b = m.scale(1, t, "other");
   const std::string_view mode = s.text("rounding_mode");
   if (mode == "floor") return {m.wrap(floor_quotient(m, a, b))};
   const Expr q = e.div(a, b);
@@ -101,7 +105,7 @@ Results div(Expressions& e, OperatorSource& s) {
 }
 Results floor_divide(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {m.wrap(floor_quotient(m, m.in(0, m.type()), m.in(1, m.type(), "other")))};
+  return {m.wrap(floor_quotient(m, m.in(0, m.type()), m.scale(1, m.type(), "other")))};
 }
 Expr remainder_of(Emitter& m, Expr a, Expr b) {
   Expressions& e = m.e;

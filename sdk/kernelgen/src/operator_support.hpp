@@ -15,7 +15,24 @@ struct Emitter {
   OperatorSource& s;
 
   Type type(std::size_t result = 0) const { return compute_type(s.result_storage(result)); }
-  Expr in(std::size_t i, Type as) { return e.cast(s.operand(i), as); }
+  // Operand i as PyTorch promotes it: an integer beside 16-bit floats has their digits.
+  Expr in(std::size_t i, Type as) {
+    return is_wide_integer(i) ? promoted(i, as, s.result_storage(0)) : unpromoted(i, as);
+  }
+  Expr promoted(std::size_t i, Type as, Storage common) {
+    const Expr x = unpromoted(i, as);
+    const bool is_short = common == Storage::kBF16 || common == Storage::kF16;
+    return is_short && is_float(as) && is_wide_integer(i) ? e.narrow(x, common) : x;
+  }
+  Expr unpromoted(std::size_t i, Type as) { return e.cast(s.operand(i), as); }
+  // A factor or divisor, of which one of a single element is not promoted.
+  Expr scale(std::size_t i, Type as, std::string_view name) {
+    return s.has(i) && s.operand_elements(i) == 1 ? unpromoted(i, as) : in(i, as, name);
+  }
+  bool is_wide_integer(std::size_t i) const {
+    const Storage storage = s.operand_storage(i);
+    return !is_float(storage) && storage_bytes(storage) > 1;
+  }
   // Operand i, or the number in the attribute of that name.
   Expr in(std::size_t i, Type as, std::string_view name) {
     return s.has(i) ? in(i, as) : attribute(name, 0, as);

@@ -97,7 +97,7 @@ Results fold(Expressions& e, OperatorSource& s) {
 }
 Results mean_fold(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  const Expr x = m.in(0, m.type());  // PyTorch rounds the mean alone to a half
+  const Expr x = m.unpromoted(0, m.type());  // PyTorch rounds the mean alone to a half
   return {e.div(sum(m, x), m.number(static_cast<double>(s.row_length())))};
 }
 template <Reduction kHow>

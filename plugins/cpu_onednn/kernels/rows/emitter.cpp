@@ -33,20 +33,31 @@ Register Emitter::attribute(std::string_view name, double fallback, Domain domai
   return program_.constant(domain, static_cast<double>(integer), integer);
 }
 
-Domain Emitter::common_domain(std::size_t i, std::size_t j, std::string_view name) const {
-  if (!has(i) && !has(j)) return Domain::kF64;
+Register Emitter::promoted(std::size_t i, Type common, std::string_view name) {
+  const Register r = operand(i, domain_of(common), name);
+  const bool is_short = common == Type::kBF16 || common == Type::kF16;
+  if (!is_short || !has(i) || is_float(type(i)) || holds(common, type(i))) return r;
+  return apply(common == Type::kBF16 ? Opcode::kToBF16 : Opcode::kToF16, r);
+}
+
+Register Emitter::scale(std::size_t i, std::string_view name) {
+  return has(i) && elements(i) == 1 ? operand(i, domain()) : promoted(i, out(), name);
+}
+
+Type Emitter::common_type(std::size_t i, std::size_t j, std::string_view name) const {
+  if (!has(i) && !has(j)) return Type::kF64;
   if (!has(i) || !has(j)) {
     const Type t = type(has(i) ? i : j);
     const bp_attribute* a = node_.attribute(name);
-    if (!is_float(t) && a && a->kind == BP_ATTRIBUTE_FLOAT) return Domain::kF32;
-    return domain_of(t);
+    if (!is_float(t) && a && a->kind == BP_ATTRIBUTE_FLOAT) return Type::kF32;
+    return t;
   }
   const Type a = type(i), b = type(j);
   const bool a_number = scope_.zero_dim(node_.operand_index(i)),
              b_number = scope_.zero_dim(node_.operand_index(j));
   // A 0-d operand does not widen one of the same category.
-  if (is_float(a) == is_float(b) && a_number != b_number) return domain_of(a_number ? b : a);
-  return domain_of(promote(a, b));
+  if (is_float(a) == is_float(b) && a_number != b_number) return a_number ? b : a;
+  return promote(a, b);
 }
 
 Register Emitter::converted(std::size_t i) {

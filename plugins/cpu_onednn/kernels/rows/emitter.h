@@ -46,8 +46,12 @@ class Emitter {
   Register apply(Opcode op, Register a, Register b = kNoRegister, Register c = kNoRegister) {
     return program_.apply(op, a, b, c);
   }
-  // The domain in which two operands (or an operand and a number) are compared.
-  Domain common_domain(std::size_t i, std::size_t j, std::string_view name) const;
+  // Operand i as PyTorch promotes it: an integer beside 16-bit floats has their digits.
+  Register promoted(std::size_t i, Type common, std::string_view name = {});
+  // Operand i as a factor or divisor, of which one of a single element is not promoted.
+  Register scale(std::size_t i, std::string_view name = {});
+  // The type in which two operands (or an operand and a number) are compared.
+  Type common_type(std::size_t i, std::size_t j, std::string_view name) const;
   // What the result's type keeps of operand i; may be the operand's register.
   Register converted(std::size_t i);
   // Wraps integers to the result's width.

@@ -24,13 +24,17 @@ Results predicate(Emitter& e) {
 }
 template <Opcode kOp>
 Results two(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.wrapped(e.apply(kOp, e.operand(0, d, "self"), e.operand(1, d, "other")))};
+  const Type t = e.out();
+  return {e.wrapped(e.apply(kOp, e.promoted(0, t, "self"), e.promoted(1, t, "other")))};
 }
 template <Opcode kOp>
 Results compare(Emitter& e) {
-  const Domain d = e.common_domain(0, 1, "other");
-  return {e.apply(kOp, e.operand(0, d, "self"), e.operand(1, d, "other"))};
+  const Type t = e.common_type(0, 1, "other");
+  return {e.apply(kOp, e.promoted(0, t, "self"), e.promoted(1, t, "other"))};
+}
+template <Opcode kOp>
+Results quotient(Emitter& e) {
+  return {e.wrapped(e.apply(kOp, e.promoted(0, e.out(), "self"), e.scale(1, "other")))};
 }
 // Overloads whose scalar comes first: the tensor is operand 0.
 template <Opcode kOp>
@@ -39,17 +43,10 @@ Results reversed(Emitter& e) {
   return {e.wrapped(e.apply(kOp, e.attribute("self", 0, d), e.operand(0, d)))};
 }
 
-Results div(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.apply(Opcode::kDiv, e.operand(0, d, "self"), e.operand(1, d, "other"))};
-}
 Results div_mode(Emitter& e) {
   const std::string_view mode = e.node().text_or("rounding_mode", "");
-  const Opcode op = mode == "floor"   ? Opcode::kFloorDiv
-                    : mode == "trunc" ? Opcode::kTruncDiv
-                                      : Opcode::kDiv;
-  const Domain d = e.domain();
-  return {e.wrapped(e.apply(op, e.operand(0, d, "self"), e.operand(1, d, "other")))};
+  if (mode == "floor") return quotient<Opcode::kFloorDiv>(e);
+  return mode == "trunc" ? quotient<Opcode::kTruncDiv>(e) : quotient<Opcode::kDiv>(e);
 }
 Results reciprocal(Emitter& e) { return one<Opcode::kReciprocal>(e); }
 
@@ -68,8 +65,7 @@ Results pow_scalar(Emitter& e) {
   return {e.wrapped(e.apply(Opcode::kPow, x, e.attribute("exponent", 1, d)))};
 }
 Results pow_tensor(Emitter& e) {
-  const Domain d = e.domain();
-  return {e.wrapped(e.apply(Opcode::kPow, e.operand(0, d), e.operand(1, d)))};
+  return {e.wrapped(e.apply(Opcode::kPow, e.promoted(0, e.out()), e.promoted(1, e.out())))};
 }
 Results pow_from_scalar(Emitter& e) {
   const Domain d = e.domain();
@@ -142,13 +138,13 @@ constexpr ProgramOp kOps[] = {
     {"aten.isnan", predicate<Opcode::kIsNan>, K::kPointwise},
     {"aten.isinf", predicate<Opcode::kIsInf>, K::kPointwise},
     {"aten.signbit", predicate<Opcode::kSignbit>, K::kPointwise},
-    {"aten.div.Tensor", div, K::kFloatsOnly},
-    {"aten.div.Scalar", div, K::kFloatsOnly},
-    {"aten.true_divide.Tensor", div, K::kFloatsOnly},
+    {"aten.div.Tensor", quotient<Opcode::kDiv>, K::kFloatsOnly},
+    {"aten.div.Scalar", quotient<Opcode::kDiv>, K::kFloatsOnly},
+    {"aten.true_divide.Tensor", quotient<Opcode::kDiv>, K::kFloatsOnly},
     {"aten.div.Tensor_mode", div_mode, K::kPointwise},
     {"aten.div.Scalar_mode", div_mode, K::kPointwise},
-    {"aten.floor_divide", two<Opcode::kFloorDiv>, K::kPointwise},
-    {"aten.floor_divide.Scalar", two<Opcode::kFloorDiv>, K::kPointwise},
+    {"aten.floor_divide", quotient<Opcode::kFloorDiv>, K::kPointwise},
+    {"aten.floor_divide.Scalar", quotient<Opcode::kFloorDiv>, K::kPointwise},
     {"aten.remainder.Tensor", two<Opcode::kRemainder>, K::kPointwise},
     {"aten.remainder.Scalar", two<Opcode::kRemainder>, K::kPointwise},
     {"aten.remainder.Scalar_Tensor", reversed<Opcode::kRemainder>, K::kPointwise},
