@@ -2,6 +2,8 @@
 
 #include <backplane/sdk/points.hpp>
 
+#include <cmath>
+
 #include "kernels/kernel_registry.h"
 #include "kernels/primitives/convolution.h"
 #include "kernels/primitives/matmul.h"
@@ -57,6 +59,13 @@ Answer check_matmul(const NodeView& node) {
   for (std::size_t i = 0; i < node.operand_count(); ++i)
     if (node.has_operand(i) && type_of(node.operand(i).dtype()) != type)
       return refusal(BP_REFUSED_DTYPE, "products of operands of one type only");
+  const double alpha = node.real_or("alpha", 1), beta = node.real_or("beta", 1);
+  if (alpha == 0) return refusal(BP_REFUSED_ATTRIBUTE, "a product that is not read");
+  // oneDNN's sums are scaled by alpha / beta before what is added, and by beta after.
+  const auto fits = [](double v) { return std::isnormal(static_cast<float>(v)); };
+  const bool is_of_onednn = type == Type::kF32 || type == Type::kBF16;
+  if (is_of_onednn && beta != 0 && !(fits(beta) && fits(alpha / beta)))
+    return refusal(BP_REFUSED_ATTRIBUTE, "alpha and beta too far apart");
   return std::nullopt;
 }
 

@@ -1,4 +1,6 @@
 // Matrix products.
+#include <algorithm>
+
 #include "kernel_registry.h"
 #include "kernels/gemm.h"
 
@@ -21,6 +23,14 @@ void scale(std::vector<T>& v, T factor) {
   if (factor != T(1))
     for (T& x : v) x *= factor;
 }
+// As BLAS does: of alpha 0 neither factor is read.
+template <class T>
+void scale_product(std::vector<T>& left, std::vector<T>& right, T alpha) {
+  scale(left, alpha);
+  if (alpha != T(0)) return;
+  std::fill(left.begin(), left.end(), T(0));
+  std::fill(right.begin(), right.end(), T(0));
+}
 
 // [batch,] m x k times [batch,] k x n; bias first among the operands, when there is one.
 template <bool kBias>
@@ -29,12 +39,11 @@ void run_product(const Frame& f) {
   const Tensor a = f.in(first), b = f.in(first + 1), out = f.out();
   if (out.elements() == 0) return;
   in_domain({a.type, b.type, out.type}, [&]<class T>(T) {
-    std::vector<T> left = load<T>(a);
-    const std::vector<T> right = load<T>(b);
+    std::vector<T> left = load<T>(a), right = load<T>(b);
     std::vector<T> c(out.elements(), T(0));
     if constexpr (kBias) {
       c = start<T>(f.in(0), out.dims, f.scalar<T>("beta", T(1)));
-      scale(left, f.scalar<T>("alpha", T(1)));
+      scale_product(left, right, f.scalar<T>("alpha", T(1)));
     }
     const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
     const int64_t batch = a.rank() == 3 ? a.dims[0] : 1;
@@ -51,7 +60,7 @@ void run_addbmm(const Frame& f) {
   in_domain({a.type, out.type}, [&]<class T>(T) {
     std::vector<T> left = load<T>(a), right = load<T>(b);
     std::vector<T> c = start<T>(f.in(0), out.dims, f.scalar<T>("beta", T(1)));
-    scale(left, f.scalar<T>("alpha", T(1)));
+    scale_product(left, right, f.scalar<T>("alpha", T(1)));
     const int64_t m = a.dims[1], k = a.dims[2], n = b.dims[2];
     for (int64_t i = 0; i < a.dims[0]; ++i)
       gemm(m, n, k, left.data() + i * m * k, right.data() + i * k * n, c.data());
@@ -82,7 +91,7 @@ void run_addmv(const Frame& f) {
   if (out.elements() == 0) return;
   in_domain({a.type, out.type}, [&]<class T>(T) {
     std::vector<T> left = load<T>(a), right = load<T>(x);
-    scale(left, f.scalar<T>("alpha", T(1)));
+    scale_product(left, right, f.scalar<T>("alpha", T(1)));
     std::vector<T> c = start<T>(f.in(0), out.dims, f.scalar<T>("beta", T(1)));
     gemm(a.dims[0], int64_t{1}, a.dims[1], left.data(), right.data(), c.data());
     store(out, c);

@@ -171,6 +171,8 @@ std::optional<sdk::Refusal> refuse_product(const sdk::NodeView& node) {
     if (node.has_operand(i) && !(node.operand(i).dtype() == type))
       return refusal(BP_REFUSED_DTYPE, "products of operands of one type only");
   if (type == sdk::kBool) return refusal(BP_REFUSED_DTYPE, "no products of truth values");
+  if (node.real_or("alpha", 1) == 0)
+    return refusal(BP_REFUSED_ATTRIBUTE, "a product that is not read");
   return std::nullopt;
 }
 
