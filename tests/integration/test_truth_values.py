@@ -62,3 +62,14 @@ def test_scattered_truth_values_join_as_such(plugin: str) -> None:
 
     for actual, expected in zip(compile_for(plugin, program, "own")(a), program(a), strict=True):
         assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_whole_vectors_of_bytes(plugin: str) -> None:
+    a = (torch.arange(1003) % 5).mul(51).to(torch.uint8).view(torch.bool)
+
+    def program(a: torch.Tensor) -> list[torch.Tensor]:
+        return [a.float() + 1, a.int() * 3, a.half() + 1, torch.where(a, 1.0, 2.0), a[::2] + 0.5]
+
+    for actual, expected in zip(compile_for(plugin, program, "own")(a), program(a), strict=True):
+        assert torch.equal(actual, expected)
