@@ -90,7 +90,7 @@ enum {
   BP_DTYPE_OPAQUE = 3,
   BP_DTYPE_BFLOAT = 4,
   BP_DTYPE_COMPLEX = 5,
-  BP_DTYPE_BOOL = 6
+  BP_DTYPE_BOOL = 6 /* a byte: 0 is false and any other true when read; 0 or 1 is written */
 };
 
 /* Error codes. Unknown: treat as BP_INTERNAL. */
