@@ -19,7 +19,7 @@ namespace {
 using cpython::Ref;
 
 // Of a tensor: state that the tensor of the recording does not have.
-constexpr std::array<std::string_view, 13> kOutsideTensorState{"grad",
+constexpr std::array<std::string_view, 14> kOutsideTensorState{"grad",
                                                                "_grad",
                                                                "grad_fn",
                                                                "_version",
@@ -31,6 +31,7 @@ constexpr std::array<std::string_view, 13> kOutsideTensorState{"grad",
                                                                "register_hook",
                                                                "names",
                                                                "retains_grad",
+                                                               "output_nr",
                                                                "_post_accumulate_grad_hooks"};
 
 PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }

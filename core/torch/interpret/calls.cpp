@@ -339,6 +339,8 @@ PyObject* Interpreter::make_instance(PyTypeObject* type, PyObject* const* argume
     return world_.stop("the program calls super() after it has changed variables of functions");
   const CUse use = use_of_class(type);
   if (!expose_for(use, nullptr, arguments, count + keywords)) return nullptr;
+  if (type->tp_iternext)
+    for (std::size_t i = 0; i < count + keywords; ++i) world_.note_iterated(arguments[i]);
   // One partial of another is made of the parts of both.
   if (type == partial_type() && count > 0 && Py_TYPE(arguments[0]) == type &&
       !read_partial(arguments[0]).keywords)
@@ -387,8 +389,7 @@ PyObject* Interpreter::call_operator(PyObject* callable, PyObject* const* argume
   std::vector<PyObject*> own(arguments, arguments + total);
   for (PyObject*& argument : own) {
     if (PyObject* list = world_.seen_list(argument)) argument = list;
-    if (world_.is_outside(argument) &&
-        (PyList_CheckExact(argument) || PyTuple_CheckExact(argument))) {
+    if (world_.holds_outside_sequence(argument)) {
       held.push_back(Ref::steal(world_.copy_sequence(argument)));
       if (!held.back()) return nullptr;
       argument = held.back().get();
@@ -517,11 +518,13 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
     case CFunctionKind::kPure: {
       if (std::strcmp(c_name(callable), "exc_info") == 0 && !guard_handled_exception(callable))
         return nullptr;
-      // One item of a dict needs no guard on the others.
+      // One item of a dict needs no guard on the others. A class's own __getitem__ is not asked.
       const bool is_get = std::strcmp(c_name(callable), "get") == 0;
       if (is_get && is_bound && !(self = unproxied(self))) return nullptr;
-      if (is_get && is_bound && PyDict_Check(self) && world_.is_outside(self) && !keyword_names &&
-          (count == 1 || count == 2) && is_primitive(arguments[0])) {
+      if (is_get && is_bound && PyDict_Check(self) &&
+          Py_TYPE(self)->tp_as_mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript &&
+          world_.is_outside(self) && !keyword_names && (count == 1 || count == 2) &&
+          is_primitive(arguments[0])) {
         const int found = contains(self, arguments[0]);
         if (found < 0) return nullptr;
         if (found) return item(self, arguments[0]);

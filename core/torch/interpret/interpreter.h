@@ -179,6 +179,8 @@ class Interpreter final : public cpython::Evaluator {
   // Into the __dict__ or a slot of an object from outside: kept for later.
   bool store_in_instance(PyObject* owner, PyObject* name, PyObject* value);
   bool store_item(PyObject* container, PyObject* key, PyObject* value);
+  // What a slice of a list is replaced with, as it is by now.
+  bool take_items(PyObject* key, PyObject*& value);
   // dict.pop of a dict from outside; `fallback` may be null.
   PyObject* pop_item(PyObject* dict, PyObject* key, PyObject* fallback);
   PyObject* bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type);

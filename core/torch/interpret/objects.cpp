@@ -52,8 +52,7 @@ bool has_truth_in_c(PyTypeObject* type) {
 // A key from outside, or a value, that C code looks into when it reaches for an item; null where
 // the capture has ended. A tensor is indexed with what is inside, tensors too.
 Ref guarded(World& world, PyObject* container, PyObject* object) {
-  if (guards::is_tensor(container) && world.is_outside(object) &&
-      (PyList_CheckExact(object) || PyTuple_CheckExact(object)))
+  if (guards::is_tensor(container) && world.holds_outside_sequence(object))
     return Ref::steal(world.copy_sequence(object));
   return world.expose(object) ? Ref::borrow(object) : Ref();
 }
@@ -130,6 +129,7 @@ bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) 
     return store_item(container, key, value);
   }
   world_.note_identity(key);
+  if (PyList_Check(container) && !take_items(key, value)) return false;
   static PyObject* const set_name = PyUnicode_InternFromString("__setitem__");
   const bool is_python = is_in_python(container, set_name);
   const Ref own_key = is_python ? Ref::borrow(key) : guarded(world_, container, key);
@@ -194,8 +194,8 @@ PyObject* Interpreter::iterator(PyObject* object) {
       return world_.stop(std::string("the program iterates over a ") + Py_TYPE(object)->tp_name +
                          " from outside");
     if (!world_.expose_items(object)) return nullptr;
-    world_.note_iterated(object);
   }
+  world_.note_iterated(object);
   if (PyAnySet_Check(object)) {
     Py_ssize_t position = 0;
     PyObject* key;

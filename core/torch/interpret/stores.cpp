@@ -47,6 +47,12 @@ bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* v
   return world_.write(EffectKind::kAttribute, owner, name, value, place);
 }
 
+bool Interpreter::take_items(PyObject* key, PyObject*& value) {
+  if (!value || !PySlice_Check(key)) return true;
+  if (PyObject* list = world_.seen_list(value)) value = list;
+  return !world_.stopped() && world_.expose_items(value);
+}
+
 bool Interpreter::store_item(PyObject* container, PyObject* key, PyObject* value) {
   const auto refuse = [&] {
     world_.stop(std::string("the program changes a ") + Py_TYPE(container)->tp_name +
@@ -56,7 +62,7 @@ bool Interpreter::store_item(PyObject* container, PyObject* key, PyObject* value
   if (!world_.defers_effects() || !world_.is_outside(container)) return refuse();
   if (PyList_CheckExact(container)) {
     PyObject* list = world_.changed_list(container);
-    if (!list) return false;
+    if (!list || !take_items(key, value)) return false;
     const int status = value ? PyObject_SetItem(list, key, value) : PyObject_DelItem(list, key);
     return status == 0 && !world_.stopped();
   }

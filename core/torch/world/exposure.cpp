@@ -285,7 +285,9 @@ bool World::expose_next(PyObject* iterator) {
 bool World::expose_items(PyObject* object) {
   if (is_leaf(object)) return true;
   const auto found = known_.find(object);
-  if (found == known_.end() || found->second.source == kNoSource) return expose_next(object);
+  if (found == known_.end() || found->second.source == kNoSource)
+    return guards::shows_mapping(object) ? expose_items(guards::mapping_of(object))
+                                         : expose_next(object);
   if (found->second.depth != Depth::kNone && !effects_.touches(object)) return true;
   if (found->second.depth == Depth::kNone) found->second.depth = Depth::kItems;
   const Known known = found->second;
@@ -351,6 +353,18 @@ bool World::expose_callable(PyObject* object) {
   return false;
 }
 
+bool World::holds_outside_sequence(PyObject* object) {
+  const bool is_list = PyList_CheckExact(object);
+  if (!is_list && !PyTuple_CheckExact(object)) return false;
+  if (is_outside(object)) return true;
+  if (is_too_deep()) return false;
+  const Py_ssize_t count = is_list ? PyList_GET_SIZE(object) : PyTuple_GET_SIZE(object);
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (holds_outside_sequence(is_list ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i)))
+      return true;
+  return false;
+}
+
 PyObject* World::copy_sequence(PyObject* object) {
   if (!expose(object)) return nullptr;
   SequenceCopies copies;
@@ -369,10 +383,9 @@ PyObject* World::copy_elements(PyObject* object, SequenceCopies& copies) {
   if (!copy) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = is_list ? PyList_GET_ITEM(object, i) : PyTuple_GET_ITEM(object, i);
-    const bool is_nested =
-        (PyList_CheckExact(item) || PyTuple_CheckExact(item)) && is_outside(item);
-    PyObject* admitted =
-        is_nested ? copy_elements(item, copies) : admit(Py_NewRef(item), "a sequence from outside");
+    PyObject* admitted = holds_outside_sequence(item)
+                             ? copy_elements(item, copies)
+                             : admit(Py_NewRef(item), "a sequence from outside");
     if (!admitted) return nullptr;
     if (is_list)
       PyList_SET_ITEM(copy.get(), i, admitted);

@@ -104,8 +104,10 @@ Result<std::uint32_t> Recipe::add_tensor(World& world, PyObject* object) {
   // Its memory is that of what it is the conjugate of.
   if (record::find_pending(THPVariable_Unpack(object)))
     return Status(Code::kUnsupported, "a tensor whose conjugation or negation is pending");
+  if (World::is_too_deep() || !open_.insert(object).second) return unsupported(object);
   tensors_.push_back(THPVariable_Unpack(object));
   BP_RETURN_IF_ERROR(add_attributes(world, object, piece));
+  open_.erase(object);
   return finish(object, std::move(piece));
 }
 

@@ -132,6 +132,8 @@ class World {
   void guard_name(PyObject* type);
   // An own copy of a list or tuple from outside, with tensors of the recording.
   PyObject* copy_sequence(PyObject* object);
+  // Whether it is a list or tuple from outside, or one of the program's own that leads to such.
+  bool holds_outside_sequence(PyObject* object);
 
   // Whether writes to what is outside are kept for later; else they end the capture, but for
   // attributes that are set back again.
@@ -149,7 +151,8 @@ class World {
   // What was written at a place; an error of the given class where it was deleted.
   static PyObject* read_back(const Effects::Found& found, PyObject* missing_error, PyObject* key);
   // An iterator over it is about: the capture ends where the program then changes it.
-  void note_iterated(PyObject* object) { iterated_.insert(object); }
+  // Code in C goes on reading an object from outside, or what this is a view of.
+  void note_iterated(PyObject* object);
   bool is_iterated(PyObject* object) const { return iterated_.count(object) != 0; }
   // Borrowed, or null with an error set.
   PyObject* changed_list(PyObject* list);

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "core/torch/guards/content.h"
 #include "core/torch/world/world.h"
 
 namespace backplane::capture {
@@ -113,6 +114,11 @@ bool World::append(PyObject* list, PyObject* value) {
 }
 
 // A list from outside as the program sees it: a copy from its first change on.
+void World::note_iterated(PyObject* object) {
+  PyObject* read = guards::shows_mapping(object) ? guards::mapping_of(object) : object;
+  if (is_outside(read)) iterated_.insert(read);
+}
+
 PyObject* World::changed_list(PyObject* list) {
   if (!may_write()) return nullptr;
   if (PyObject* known = effects_.find_list(list)) return known;
