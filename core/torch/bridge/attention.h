@@ -7,6 +7,8 @@
 
 namespace backplane::bridge {
 
+constexpr std::uint8_t kEveryAttention = 31;
+
 // The kinds that torch.nn.attention.sdpa_kernel() switches, as bits.
 inline std::uint8_t allowed_attention() {
   const at::Context& context = at::globalContext();

@@ -63,7 +63,8 @@ std::vector<StateRow> rows(const ThreadState& state) {
       {"the number of TorchDispatchModes",
        state.dispatch_modes == 0 ? kNone : std::to_string(state.dispatch_modes)},
       {"default dtype", c10::toString(state.default_dtype)},
-      {"the kinds of attention that are allowed, as bits", std::to_string(state.attention)},
+      {"the kinds of attention that are allowed, as bits",
+       state.attention == bridge::kEveryAttention ? kNone : std::to_string(state.attention)},
   };
 }
 
