@@ -66,7 +66,7 @@ def turned(x: torch.Tensor, items: list[int]) -> torch.Tensor:
 
 
 def mapped(x: torch.Tensor, items: list[int]) -> torch.Tensor:
-    doubled = map(lambda item: item * 2, items)
+    doubled = map(lambda item: item * 2, items)  # noqa: C417
     items[0] = 100
     return x + next(doubled)
 
