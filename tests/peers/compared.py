@@ -75,6 +75,12 @@ def check_modules(
             yield done.result()
 
 
+def read_modules(suite: str) -> list[str]:
+    """Those that are run by default, of ``<suite>_modules.txt``."""
+    lines = (Path(__file__).parent / f"{suite}_modules.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

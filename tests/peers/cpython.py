@@ -15,12 +15,6 @@ from peers import compared, exceptions, processes
 HERE = Path(__file__).parent
 
 
-def modules() -> list[str]:
-    """Those that are run by default."""
-    lines = (HERE / "cpython_modules.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 def run(module: str, how: str) -> processes.Outcomes:
     return processes.run([sys.executable, str(HERE / "cpython_worker.py"), module, how])
 
@@ -30,7 +24,7 @@ def main() -> int:
     compared.add_arguments(parser)
     given = parser.parse_args()
     allowed = exceptions.read("cpython")
-    names = given.modules or modules()
+    names = given.modules or compared.read_modules("cpython")
     return compared.report_on(given, run, names, allowed, ("plain", "captured"))
 
 

@@ -19,12 +19,6 @@ from peers import compared, exceptions, processes
 HERE = Path(__file__).parent
 
 
-def modules() -> list[str]:
-    """Those that are run by default: of operators, autograd and modules, on the CPU."""
-    lines = (HERE / "pytorch_modules.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     compared.add_arguments(parser)
@@ -34,7 +28,7 @@ def main() -> int:
     given = parser.parse_args()
     folder = given.checkout / "test" if given.checkout else Path()
     files = {str(p.relative_to(folder).with_suffix("")): p for p in folder.rglob("test_*.py")}
-    wanted = given.modules or modules()
+    wanted = given.modules or compared.read_modules("pytorch")
     names = [name for name in sorted(files) if any(fnmatch.fnmatchcase(name, w) for w in wanted)]
     if given.checkout is None or not names:
         print(

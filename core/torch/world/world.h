@@ -150,8 +150,8 @@ class World {
   void forbid_writes(bool forbidden) { writes_forbidden_ = forbidden; }
   // What was written at a place; an error of the given class where it was deleted.
   static PyObject* read_back(const Effects::Found& found, PyObject* missing_error, PyObject* key);
-  // An iterator over it is about: the capture ends where the program then changes it.
-  // Code in C goes on reading an object from outside, or what this is a view of.
+  // An iterator over it, or over this view of it, is about: where it is from outside, the capture
+  // ends as soon as the program changes it.
   void note_iterated(PyObject* object);
   bool is_iterated(PyObject* object) const { return iterated_.count(object) != 0; }
   // Borrowed, or null with an error set.

@@ -113,12 +113,12 @@ bool World::append(PyObject* list, PyObject* value) {
   return !stopped();
 }
 
-// A list from outside as the program sees it: a copy from its first change on.
 void World::note_iterated(PyObject* object) {
   PyObject* read = guards::shows_mapping(object) ? guards::mapping_of(object) : object;
   if (is_outside(read)) iterated_.insert(read);
 }
 
+// A list from outside as the program sees it: a copy from its first change on.
 PyObject* World::changed_list(PyObject* list) {
   if (!may_write()) return nullptr;
   if (PyObject* known = effects_.find_list(list)) return known;
