@@ -434,6 +434,9 @@ const bp_graph* changed(const bp_graph* theirs, bool compiles) {
           !is_bound(theirs->inputs, theirs->input_count) &&
           !is_bound(theirs->outputs, theirs->output_count))
         value.dtype = {BP_DTYPE_FLOAT, 32, 1};
+      if (is("graph-counts-bytes-of-bools") && value.dtype.code == BP_DTYPE_BOOL &&
+          is_bound(theirs->inputs, theirs->input_count))
+        value.dtype = {BP_DTYPE_UINT, 8, 1};
       if (is("graph-ignores-view-strides") && value.alias_of != BP_NONE) contiguous(value);
       if (is("graph-zeroes-constants") && (value.flags & BP_VALUE_CONSTANT) != 0) {
         a->constants.emplace_back(value.data_bytes, 0);

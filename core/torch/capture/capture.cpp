@@ -27,15 +27,19 @@ Status unsupported(std::string what) { return Status(Code::kUnsupported, std::mo
 // Finalizers of objects that have nothing to do with the program must not run inside of it.
 class PausedCollector {
  public:
-  PausedCollector() : was_on_(PyGC_Disable() != 0) {}
+  PausedCollector() {
+    if (g_count++ == 0) g_was_on = PyGC_Disable() != 0;
+  }
   ~PausedCollector() {
-    if (was_on_) PyGC_Enable();
+    if (--g_count == 0 && g_was_on) PyGC_Enable();
   }
   PausedCollector(const PausedCollector&) = delete;
   PausedCollector& operator=(const PausedCollector&) = delete;
 
  private:
-  bool was_on_;
+  // Captures of several threads overlap; all under the GIL.
+  static inline int g_count = 0;
+  static inline bool g_was_on = false;
 };
 
 }  // namespace

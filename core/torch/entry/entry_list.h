@@ -29,12 +29,12 @@ class EntryList {
   // The entry that takes the call, which comes first from now on; null where none does.
   std::shared_ptr<Kept> find(const guards::CallArguments& call, guards::Registers& out_registers) {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (!entry_of(*entries_[i]).check(call, out_registers)) continue;
-      ++hits_;
-      // Held: another thread may drop the entries while this one runs without the GIL.
+      // Held: another thread may drop the entries while a guard asks Python, or the call runs.
       std::shared_ptr<Kept> found = entries_[i];
+      if (!entry_of(*found).check(call, out_registers)) continue;
+      ++hits_;
       const auto first = entries_.begin();
-      if (i > 0)
+      if (i > 0 && i < entries_.size() && entries_[i] == found)
         std::rotate(first, first + static_cast<std::ptrdiff_t>(i),
                     first + static_cast<std::ptrdiff_t>(i) + 1);
       return found;

@@ -75,9 +75,31 @@ bool keeps_operators(PyTypeObject* type) {
   return std::ranges::find(kinds, type) != kinds.end();
 }
 
+// As PyObject_GetAttr, which tells the error whose attribute it was.
+void note_missing(PyObject* owner, PyObject* name) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value && PyErr_GivenExceptionMatches(value, PyExc_AttributeError)) {
+    auto* error = reinterpret_cast<PyAttributeErrorObject*>(value);
+    if (!error->name && !error->obj) {
+      error->name = Py_NewRef(name);
+      error->obj = Py_NewRef(owner);
+    }
+  }
+  PyErr_Restore(type, value, trace);
+}
+
 }  // namespace
 
 PyObject* Interpreter::attribute(PyObject* owner, PyObject* name) {
+  PyObject* const found = found_attribute(owner, name);
+  if (!found && !world_.stopped() && PyErr_ExceptionMatches(PyExc_AttributeError))
+    note_missing(owner, name);
+  return found;
+}
+
+PyObject* Interpreter::found_attribute(PyObject* owner, PyObject* name) {
   if (world_.stopped()) return world_.stop("");
   if (world_.is_too_deep()) return world_.stop("the program's data is too deep for the C stack");
   PyTypeObject* type = Py_TYPE(owner);
@@ -109,6 +131,16 @@ PyObject* Interpreter::attribute(PyObject* owner, PyObject* name) {
     return found_by(finder, owner, name);
   }
   return instance_attribute(owner, name);
+}
+
+PyObject* Interpreter::special_method(PyObject* object, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject* found = _PyType_Lookup(type, name);
+  const bool is_program =
+      PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !guards::is_tensor(object);
+  if (is_program) world_.guards().guard_type_attribute(type, name, found);
+  if (!found) return nullptr;
+  return is_program ? bind(found, object, type) : attribute(object, name);
 }
 
 PyObject* Interpreter::found_by(PyObject* finder, PyObject* owner, PyObject* name) {
@@ -383,7 +415,11 @@ PyObject* Interpreter::missing_attribute(PyObject* owner, PyObject* name) {
     if (module_hook) return call(module_hook.get(), arguments + 1, 1, nullptr);
   }
   if (PyErr_Occurred()) return nullptr;  // from a property
-  if (PyType_Check(owner))
+  const Ref of_module = PyModule_Check(owner) ? Ref::steal(PyModule_GetNameObject(owner)) : Ref();
+  PyErr_Clear();
+  if (of_module)
+    PyErr_Format(PyExc_AttributeError, "module '%U' has no attribute '%U'", of_module.get(), name);
+  else if (PyType_Check(owner))
     PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'",
                  reinterpret_cast<PyTypeObject*>(owner)->tp_name, name);
   else
@@ -476,6 +512,12 @@ PyObject* Interpreter::global(PyObject* globals, PyObject* builtins, PyObject* n
     world_.guards().guard_absence(builtin_source, name);
   }
   PyErr_Format(PyExc_NameError, "name '%U' is not defined", name);
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(PyExc_NameError))
+    Py_XSETREF(reinterpret_cast<PyNameErrorObject*>(value)->name, Py_NewRef(name));
+  PyErr_Restore(type, value, trace);
   return nullptr;
 }
 

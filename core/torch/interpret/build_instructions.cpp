@@ -121,24 +121,44 @@ Flow feed(FrameState& state, PyObject* iterable, const Add& add) {
   return Flow::kNext;
 }
 
+bool iterates_as_dict(PyObject* object) {
+  return PyDict_Check(object) && (Py_TYPE(object)->tp_iter == PyDict_Type.tp_iter ||
+                                  Py_TYPE(object)->tp_iter == PyODict_Type.tp_iter);
+}
+
 Flow update_dict(FrameState& state, PyObject* target, PyObject* source, bool merges) {
-  if (!PyDict_Check(source)) {
-    state.world.stop("the program merges a mapping that is no dict");
-    return Flow::kError;
-  }
-  if (!state.world.expose_items(source)) return Flow::kError;
-  const Ref keys = guards::ordered_keys(source);
-  for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
-    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+  const auto add = [&](PyObject* key, const auto& value_of) {
     if (merges && PyDict_Contains(target, key) == 1) {
       PyErr_Format(PyExc_TypeError, "got multiple values for keyword argument '%S'", key);
-      return Flow::kError;
+      return false;
     }
-    const Ref admitted = Ref::steal(
-        state.world.admit(Py_XNewRef(PyDict_GetItemWithError(source, key)), "a dict", 2));
-    if (!admitted || PyDict_SetItem(target, key, admitted.get()) != 0) return Flow::kError;
+    const Ref value = Ref::steal(value_of(key));
+    return value && PyDict_SetItem(target, key, value.get()) == 0;
+  };
+  if (iterates_as_dict(source)) {
+    if (!state.world.expose_items(source)) return Flow::kError;
+    const Ref keys = guards::ordered_keys(source);
+    const auto value_of = [&](PyObject* key) {
+      return state.world.admit(Py_XNewRef(PyDict_GetItemWithError(source, key)), "a dict", 2);
+    };
+    for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i)
+      if (!add(PyList_GET_ITEM(keys.get(), i), value_of)) return Flow::kError;
+    return Flow::kNext;
   }
-  return Flow::kNext;
+  static PyObject* const keys_name = PyUnicode_InternFromString("keys");
+  if (!_PyType_Lookup(Py_TYPE(source), keys_name)) {
+    state.world.stop("the program merges an object without keys()");
+    return Flow::kError;
+  }
+  const Ref method = Ref::steal(state.interpreter.attribute(source, keys_name));
+  const Ref keys =
+      Ref::steal(method ? state.interpreter.call(method.get(), nullptr, 0, nullptr) : nullptr);
+  if (!keys) return Flow::kError;
+  return feed(state, keys.get(), [&](PyObject* key) {
+    state.world.note_identity(key);
+    return state.world.expose(key) &&
+           add(key, [&](PyObject* of) { return state.interpreter.item(source, of); });
+  });
 }
 
 // All values of an iterable; at most one more than asked for where `limit` is not negative.

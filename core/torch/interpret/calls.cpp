@@ -2,6 +2,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -93,6 +94,18 @@ bool formats_attributes(PyObject* text) {
       return true;
   }
   return false;
+}
+
+// str, repr, ascii, as the key to sort by.
+bool prints(PyObject* callable) {
+  if (callable == reinterpret_cast<PyObject*>(&PyUnicode_Type)) return true;
+  const std::string_view name = PyCFunction_Check(callable) ? c_name(callable) : "";
+  return name == "repr" || name == "ascii";
+}
+
+bool sorts_by_text(std::string_view name, PyObject* const* arguments, std::size_t count) {
+  return (name == "sorted" || name == "min" || name == "max" || name == "sort") &&
+         std::any_of(arguments, arguments + count, prints);
 }
 
 bool is_c_callable(PyObject* callable) {
@@ -442,7 +455,7 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
                          ", whose effects are unknown");
     case CFunctionKind::kOperator:
       if (PyObject* of = self        ? self
-                         : count > 0 ? arguments[0]
+                         : total > 0 ? arguments[0]
                                      : nullptr;
           of && guards::is_tensor(of) && !knows_fact(c_name(callable), of))
         return world_.stop(std::string("the program asks for ") + c_name(callable) +
@@ -571,6 +584,10 @@ PyObject* Interpreter::call_c_function(PyObject* callable, PyObject* const* argu
   } else if (self && (std::strcmp(name, "__reduce_ex__") == 0)) {
     if (!world_.expose_state(self) || !know_instance_dict(self)) return nullptr;
   }
+  if (sorts_by_text(c_name(callable), arguments, total))
+    for (std::size_t i = 0; i < total; ++i)
+      if (!prints_the_same(arguments[i]) && !prints(arguments[i]))
+        return world_.stop("the program sorts by texts that may name addresses");
   const TakerScope scope(*this, use == CUse::kReads ? Taker::kReader : Taker::kInterpreter);
   return world_.admit(PyObject_Vectorcall(callable, arguments, count, keyword_names),
                       c_name(callable), 1);

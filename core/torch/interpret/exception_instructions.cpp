@@ -10,23 +10,21 @@ namespace {
 using cpython::Instruction;
 using cpython::Ref;
 
-// The special method of the object's class, bound.
-PyObject* special_method(FrameState& state, PyObject* object, const char* text) {
-  const Ref name = Ref::steal(PyUnicode_InternFromString(text));
-  PyObject* found = _PyType_Lookup(Py_TYPE(object), name.get());
-  if (!found) {
-    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol",
-                 Py_TYPE(object)->tp_name);
-    return nullptr;
-  }
-  return state.interpreter.attribute(object, name.get());
-}
-
 Flow before_with(FrameState& state) {
+  static PyObject* const enter_name = PyUnicode_InternFromString("__enter__");
+  static PyObject* const exit_name = PyUnicode_InternFromString("__exit__");
   const Ref manager = state.take();
-  const Ref enter = Ref::steal(special_method(state, manager.get(), "__enter__"));
+  const auto special_method = [&](PyObject* name, const char* missing) {
+    Ref method = Ref::steal(state.interpreter.special_method(manager.get(), name));
+    if (!method && !PyErr_Occurred())
+      PyErr_Format(PyExc_TypeError,
+                   "'%.200s' object does not support the context manager protocol%s",
+                   Py_TYPE(manager.get())->tp_name, missing);
+    return method;
+  };
+  const Ref enter = special_method(enter_name, "");
   if (!enter) return Flow::kError;
-  Ref exit = Ref::steal(special_method(state, manager.get(), "__exit__"));
+  Ref exit = special_method(exit_name, " (missed __exit__ method)");
   if (!exit) return Flow::kError;
   PyObject* entered = state.interpreter.call(enter.get(), nullptr, 0, nullptr);
   if (!entered) return Flow::kError;
@@ -78,6 +76,10 @@ Flow raise(FrameState& state, int argument) {
   if (cause) {
     cause = instance(cause);
     if (!cause) return Flow::kError;
+    if (cause.get() != Py_None && !PyExceptionInstance_Check(cause.get())) {
+      PyErr_SetString(PyExc_TypeError, "exception causes must derive from BaseException");
+      return Flow::kError;
+    }
     PyException_SetCause(value.get(), cause.get() == Py_None ? nullptr : cause.release());
   }
   state.interpreter.note_raised(value.get());
@@ -94,6 +96,13 @@ Flow reraise(FrameState& state, int argument) {
   PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value))), value,
                 PyException_GetTraceback(value));
   return Flow::kReraise;
+}
+
+bool may_be_caught(PyObject* type) {
+  if (!PyTuple_Check(type)) return PyExceptionClass_Check(type);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type); ++i)
+    if (!PyExceptionClass_Check(PyTuple_GET_ITEM(type, i))) return false;
+  return true;
 }
 
 }  // namespace
@@ -117,12 +126,12 @@ Flow run_exception_instruction(FrameState& state, const Instruction& it, bool& o
     }
     case CHECK_EXC_MATCH: {
       const Ref type = state.take();
-      if (!PyExceptionClass_Check(type.get()) && !PyTuple_Check(type.get())) {
+      if (!state.world.expose(type.get())) return Flow::kError;
+      if (!may_be_caught(type.get())) {
         PyErr_SetString(PyExc_TypeError,
                         "catching classes that do not inherit from BaseException is not allowed");
         return Flow::kError;
       }
-      if (!state.world.expose(type.get())) return Flow::kError;
       state.push(PyBool_FromLong(PyErr_GivenExceptionMatches(state.peek(1), type.get())));
       return Flow::kNext;
     }

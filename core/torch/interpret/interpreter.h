@@ -117,6 +117,8 @@ class Interpreter final : public cpython::Evaluator {
 
   // What the language does with objects, each read guarded. New references or null, as World.
   PyObject* attribute(PyObject* owner, PyObject* name);
+  // Of the object's class, bound; null without an error where there is none.
+  PyObject* special_method(PyObject* object, PyObject* name);
   bool set_attribute(PyObject* owner, PyObject* name, PyObject* value);  // null value: delete
   // As object.__setattr__.
   bool store_attribute(PyObject* owner, PyObject* name, PyObject* value);
@@ -184,6 +186,7 @@ class Interpreter final : public cpython::Evaluator {
   // dict.pop of a dict from outside; `fallback` may be null.
   PyObject* pop_item(PyObject* dict, PyObject* key, PyObject* fallback);
   PyObject* bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type);
+  PyObject* found_attribute(PyObject* owner, PyObject* name);
   PyObject* missing_attribute(PyObject* owner, PyObject* name);
 
   PyObject* call_type(PyObject* type, PyObject* const* arguments, std::size_t count,

@@ -62,10 +62,16 @@ bool changes_in_place(PyObject* object) {
   return type->tp_as_number || type->tp_as_sequence;
 }
 
-// What operators look at: a list or a dict of the program's own is only taken apart.
-bool expose_operand(World& world, PyObject* object) {
-  const bool is_taken_apart = PyList_Check(object) || PyDict_Check(object);
-  return (is_taken_apart && world.is_own(object)) || world.expose(object);
+// What operators look at: a list or a dict of the program's own is only taken apart, but for one
+// that a text prints.
+bool expose_operands(World& world, PyObject* left, PyObject* right, Binary operation) {
+  const bool prints = (operation == PyNumber_Remainder || operation == PyNumber_InPlaceRemainder) &&
+                      (PyUnicode_Check(left) || PyBytes_Check(left) || PyByteArray_Check(left));
+  const auto expose = [&](PyObject* object) {
+    const bool is_taken_apart = !prints && (PyList_Check(object) || PyDict_Check(object));
+    return (is_taken_apart && world.is_own(object)) || world.expose(object);
+  };
+  return expose(left) && expose(right);
 }
 
 bool is_of_library(PyObject* object, std::string_view prefix) {
@@ -112,10 +118,10 @@ Flow binary(FrameState& state, int argument) {
                " from outside");
     return Flow::kError;
   }
-  if (!expose_operand(world, left.get()) || !expose_operand(world, right.get()))
-    return Flow::kError;
+  const Binary operation = kBinary[static_cast<std::size_t>(argument)];
+  if (!expose_operands(world, left.get(), right.get(), operation)) return Flow::kError;
   if (needs_context(world, left.get()) || needs_context(world, right.get())) return Flow::kError;
-  Ref result = Ref::steal(kBinary[static_cast<std::size_t>(argument)](left.get(), right.get()));
+  Ref result = Ref::steal(operation(left.get(), right.get()));
   if (depends_on_errstate(world, left.get(), right.get(), result.get())) return Flow::kError;
   return push_result(state, world.admit(result.release(), "an operator"));
 }

@@ -75,7 +75,12 @@ PyObject* Interpreter::call_special(int special, PyObject* const* arguments, std
       return attribute(arguments[0], dict_name);
     }
     case CFunctionKind::kLocals: {
-      PyObject* locals = count == 0 ? PyEval_GetLocals() : nullptr;
+      PyFrameObject* const frame = count == 0 ? PyEval_GetFrame() : nullptr;
+      if (!frame) break;
+      const Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+      if (reinterpret_cast<PyCodeObject*>(code.get())->co_nfreevars != 0)
+        return world_.stop("the program asks for all variables of an inner function");
+      PyObject* locals = PyEval_GetLocals();
       if (!locals) break;
       world_.own(locals);
       return Py_NewRef(locals);

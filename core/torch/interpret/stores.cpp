@@ -34,6 +34,7 @@ bool Interpreter::store_in_instance(PyObject* owner, PyObject* name, PyObject* v
   } else {
     place = dict_of(owner);
     if (!place) return refuse(", which has no __dict__");
+    if (world_.is_iterated(place)) return refuse(", whose __dict__ it iterates over");
     if (!value) {
       bool failed = false;
       const Ref old = Ref::steal(find_in_instance(owner, name, failed));

@@ -93,7 +93,10 @@ bool World::expose_dict(PyObject* dict, SourceId source, std::vector<PyObject*>&
   while (PyDict_Next(dict, &position, &key, &value)) {
     // The guard of the keys holds the very objects.
     if (!may_be_searched(dict, key)) return false;
-    if (!is_primitive(key) && !Ref::steal(read_constant(key))) return false;
+    if (!is_primitive(key)) {
+      if (!Ref::steal(read_constant(key))) return false;
+      out_children.push_back(key);
+    }
     if (!expose_child(value, guards_.sources().add(SourceKind::kDictItem, source, key)))
       return false;
     out_children.push_back(value);
@@ -215,6 +218,7 @@ bool World::expose(PyObject* object) {
   while (!pending.empty()) {
     PyObject* next = pending.back();
     pending.pop_back();
+    if (PyFunction_Check(next)) note_identity(next);
     if (is_leaf(next)) continue;
     if (guards::is_partial(next) && !expose_function_of(next)) return false;
     const auto found = known_.find(next);
@@ -230,6 +234,8 @@ bool World::expose(PyObject* object) {
     found->second.depth = Depth::kAll;
     children.clear();
     const Known known = found->second;  // the table may move
+    // It may ask whether two are one: for a set, a memo, before it compares them.
+    note_identity(next);
     if (!expose_outside(next, known, children)) return false;
     pending.insert(pending.end(), children.begin(), children.end());
   }

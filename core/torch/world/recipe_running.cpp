@@ -75,14 +75,14 @@ bool is_program_instance(PyObject* object) {
          (Py_TYPE(object)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) == 0;
 }
 
-// Without what the program bound to it: closure and defaults.
+// Without what the program bound to it: closure, defaults, annotations.
 Ref function_like(const PyFunctionObject* function) {
   Ref made = Ref::steal(PyFunction_NewWithQualName(function->func_code, function->func_globals,
                                                    function->func_qualname));
   if (!made) return made;
   auto* out = reinterpret_cast<PyFunctionObject*>(made.get());
   Py_XSETREF(out->func_name, Py_NewRef(function->func_name));
-  Py_XSETREF(out->func_annotations, Py_XNewRef(function->func_annotations));
+  Py_XSETREF(out->func_doc, Py_XNewRef(function->func_doc));
   return made;
 }
 
@@ -170,8 +170,13 @@ Result<std::uint32_t> Recipe::add_function(World& world, PyObject* object) {
     PyErr_Clear();
     return unsupported(object, "cannot be made again");
   }
-  for (PyObject* part :
-       {function->func_closure, function->func_defaults, function->func_kwdefaults}) {
+  const auto* like = reinterpret_cast<PyFunctionObject*>(piece.object.get());
+  if (like->func_module != function->func_module)
+    return unsupported(object, "of another module than its own cannot be made again");
+  if (function->func_doc && !is_primitive(function->func_doc))
+    return unsupported(object, "whose __doc__ is no text cannot be made again");
+  for (PyObject* part : {function->func_closure, function->func_defaults, function->func_kwdefaults,
+                         function->func_annotations}) {
     BP_ASSIGN_OR_RETURN(const std::uint32_t child, add(world, part ? part : Py_None));
     piece.children.push_back(child);
   }
@@ -210,6 +215,7 @@ PyObject* Recipe::make_running(const Piece& piece, std::span<const Ref> made) {
       set(out->func_closure, child(0));
       set(out->func_defaults, child(1));
       set(out->func_kwdefaults, child(2));
+      set(out->func_annotations, child(3));
       return copy.release();
     }
     case Kind::kCell:

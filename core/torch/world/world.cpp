@@ -71,6 +71,20 @@ bool has_own_identity(PyObject* object) {
          (PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) > 1);
 }
 
+// What object.__repr__ and its kin write, wherever in a text it ends up.
+bool names_address(PyObject* object) {
+  constexpr std::string_view kMark = " at 0x";
+  if (PyBytes_CheckExact(object))
+    return std::string_view(PyBytes_AS_STRING(object),
+                            static_cast<std::size_t>(PyBytes_GET_SIZE(object)))
+               .find(kMark) != std::string_view::npos;
+  if (!PyUnicode_CheckExact(object) ||
+      PyUnicode_GET_LENGTH(object) <= static_cast<Py_ssize_t>(kMark.size()))
+    return false;
+  static PyObject* const mark = PyUnicode_InternFromString(kMark.data());
+  return PyUnicode_Find(object, mark, 0, PyUnicode_GET_LENGTH(object), 1) >= 0;
+}
+
 // Containers find it only as the object that it is.
 bool is_nan(PyObject* object) {
   return PyFloat_CheckExact(object) && std::isnan(PyFloat_AS_DOUBLE(object));
@@ -414,6 +428,8 @@ PyObject* World::admit(PyObject* object, const char* giver, Py_ssize_t owner_cou
     share(object);
     return held.release();
   }
+  if (names_address(object))
+    return stop(std::string(giver) + " gave a text that names the address of an object");
   if (is_primitive(object) || known_.count(object) != 0 || THPDevice_Check(object) ||
       PyRange_Check(object) || is_plain_slice(object))
     return held.release();

@@ -95,6 +95,7 @@ std::vector<Case> all_cases(const Corpus& corpus) {
   add_graph_cases(corpus, out);
   add_unary_cases(corpus, out);
   add_digits_cases(out);
+  add_element_cases(out);
   return out;
 }
 

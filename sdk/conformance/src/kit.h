@@ -91,6 +91,7 @@ std::vector<Case> all_cases(const Corpus& corpus);
 void add_graph_cases(const Corpus& corpus, std::vector<Case>& out);
 void add_unary_cases(const Corpus& corpus, std::vector<Case>& out);
 void add_digits_cases(std::vector<Case>& out);
+void add_element_cases(std::vector<Case>& out);
 void add_package_cases(std::vector<Case>& out);
 void add_negotiation_cases(const Corpus& corpus, std::vector<Case>& out);
 void add_misuse_cases(const Corpus& corpus, std::vector<Case>& out);
