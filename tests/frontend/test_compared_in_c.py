@@ -192,7 +192,7 @@ def test_a_printed_list_of_a_list_from_outside() -> None:
     "printer",
     [
         lambda o: "%s" % o,  # noqa: UP031
-        lambda o: "{}".format(o),  # noqa: UP032
+        lambda o: "{}".format(o),  # noqa: PLW0108, UP032
         lambda o: str(ValueError(o)),
         lambda o: next(map(repr, [o])),
         lambda o: [*map(repr, [o])][0],  # noqa: RUF015
