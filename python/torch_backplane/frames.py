@@ -157,12 +157,12 @@ class RecordedFrame(Recording):
                 return self.account.call_eagerly(self.graph_module, arguments, error)
             raise_error("BP-0108", error)
         except Exception as error:
-            if not _is_of_an_operator(error):
+            if not _C.take_forward_failure() or _is_ours(error):
                 raise
-            refusal = _raised(error)
+            failure = _OperatorError.of(error)
         else:
             return self._call_new(arguments) if results is None else results
-        return _run_again(self.account, self.graph_module, arguments, refusal, drawn)
+        return failure.run_again(self.account, self.graph_module, arguments, drawn)
 
     def _in_mode(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.mode is None else self.mode()
@@ -179,30 +179,35 @@ class RecordedFrame(Recording):
 
 
 class _OperatorError(Exception):
-    """Around what an operator of PyTorch raised within a graph that AOTAutograd made."""
+    """A graph's call failed before it wrote to arguments."""
+
+    def __init__(self, refusal: _C.StatusError, original: Exception | None = None) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+        self.original = original
+
+    @classmethod
+    def of(cls, error: Exception) -> _OperatorError:
+        """Of what an operator raised, or Python within one."""
+        refusal = _C.StatusError("program error", f"PyTorch raised an error: {error}")
+        trace = error.__traceback__
+        return cls(refusal, error if trace is not None and trace.tb_next is not None else None)
+
+    def run_again(
+        self, account: FrameAccount, graph_module: Any, arguments: tuple[Any, ...], drawn: Any
+    ) -> Any:
+        """PyTorch raises once more, where the program stands then: with what it changed before. What
+        Python raised and does not raise now was no operator's: a signal's handler, say."""
+        if drawn is not None:
+            torch.default_generator.set_state(drawn)
+        results = account.call_eagerly(graph_module, arguments, self.refusal)
+        if self.original is not None:
+            raise self.original
+        return results
 
 
-def _is_of_an_operator(error: BaseException) -> bool:
-    """Whether a graph's call failed before it wrote to arguments. What Python raises below it may be a
-    hook of saved tensors, which comes behind that."""
-    if isinstance(error, (BackplaneError, torch.OutOfMemoryError)):
-        return False
-    trace = error.__traceback__
-    has_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-    return not has_hooks or trace is None or trace.tb_next is None
-
-
-def _raised(error: BaseException) -> _C.StatusError:
-    return _C.StatusError("program error", f"PyTorch raised an error: {error}")
-
-
-def _run_again(
-    account: FrameAccount, graph_module: Any, arguments: tuple[Any, ...], refusal: Any, drawn: Any
-) -> Any:
-    """PyTorch raises once more, where the program stands then: with what it changed before."""
-    if drawn is not None:
-        torch.default_generator.set_state(drawn)
-    return account.call_eagerly(graph_module, arguments, refusal)
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, (BackplaneError, torch.OutOfMemoryError))
 
 
 def _draws(report: dict[str, Any]) -> bool:
@@ -280,6 +285,7 @@ class TracedGraph(Recording):
             pack_inference=role == "inference" if pack is None else pack,
         )
         self.role = role
+        self.is_eager = False
 
     def __call__(self, arguments: list[Any]) -> Any:
         given = tuple(arguments)
@@ -291,9 +297,10 @@ class TracedGraph(Recording):
         except _C.StatusError as error:
             raise_error("BP-0108", error)
         except Exception as error:
-            if self.role == "backward" or not _is_of_an_operator(error):
+            failed_in_forward = _C.take_forward_failure() or self.is_eager
+            if self.role == "backward" or not failed_in_forward or _is_ours(error):
                 raise
-            raise _OperatorError(_raised(error)) from error
+            raise _OperatorError.of(error) from error
         return list(results)
 
     def _call_new(self, arguments: tuple[Any, ...]) -> Any:
@@ -308,6 +315,7 @@ class TracedGraph(Recording):
                 return self.account.call_eagerly(self.graph_module, arguments, error)
             self.account.note_eager(self.role, error)
             self.function = self.graph_module.forward
+            self.is_eager = True
         return self.function(*arguments)
 
 
@@ -325,7 +333,7 @@ def make_eager(graph_module: Any, role: str) -> Callable[[list[Any]], Any]:
         except Exception as error:
             if role == "backward":
                 raise
-            raise _OperatorError(_raised(error)) from error
+            raise _OperatorError.of(error) from error
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
@@ -377,14 +385,14 @@ class TracedFrame:
         try:
             return self.compiled(*arguments)
         except _OperatorError as error:
-            refusal = error.args[0]
+            failure = error
         except (BackplaneDataError, BackplaneDeviceLostError) as error:
             if self.account.options.strict:
                 raise
             is_data = isinstance(error, BackplaneDataError)
             kind = "invalid argument" if is_data else "device lost"
-            refusal = _C.StatusError(kind, str(error))
-        return _run_again(self.account, self.graph_module, arguments, refusal, drawn)
+            failure = _OperatorError(_C.StatusError(kind, str(error)))
+        return failure.run_again(self.account, self.graph_module, arguments, drawn)
 
 
 class _Refused:

@@ -1,9 +1,10 @@
-"""PyTorch's own unit tests, each test method captured by one of the doors.
+"""PyTorch's own unit tests, each test method captured by one of the doors, or on the device.
 
-As a program: ``python -m peers.pytorch --checkout FOLDER [FILE…] [--door own|torch] [--plugin NAME]
-[--jobs N] [--json FILE]``, with a checkout of https://github.com/pytorch/pytorch at the release that is
+As a program: ``python -m peers.pytorch --checkout FOLDER [FILE…] [--door own|torch|device] [--plugin
+NAME] [--jobs N] [--json FILE]``, with a checkout of https://github.com/pytorch/pytorch at the release that is
 installed; FILE is a path below its folder ``test`` without ``.py``, or a pattern. The plain run of
-``torch.compile``'s door is that of its back end ``eager``. What may differ stands in
+``torch.compile``'s door is that of its back end ``eager``; by ``device`` the tests that are written
+for any device run on the ``backplane`` device, beside the CPU. What may differ stands in
 ``pytorch_exceptions.toml``, each with its reason.
 """
 
@@ -23,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     compared.add_arguments(parser)
     parser.add_argument("--checkout", type=Path)
-    parser.add_argument("--door", choices=["own", "torch"], default="own")
+    parser.add_argument("--door", choices=["own", "torch", "device"], default="own")
     parser.add_argument("--plugin", default="cpu_onednn")
     given = parser.parse_args()
     folder = given.checkout / "test" if given.checkout else Path()
@@ -42,9 +43,12 @@ def main() -> int:
         worker = str(HERE / "pytorch_worker.py")
         return processes.run([sys.executable, worker, str(files[module]), how])
 
-    plain = "plain" if given.door == "own" else "torch:eager"
+    plain = "torch:eager" if given.door == "torch" else "plain"
     hows = (plain, f"{given.door}:plugin:{given.plugin}")
-    return compared.report_on(given, run, names, exceptions.read("pytorch"), hows)
+    suite = "pytorch_device" if given.door == "device" else "pytorch"
+    allowed = exceptions.read(suite)
+    # Tests that are written for other devices alone are left out on this one.
+    return compared.report_on(given, run, names, allowed, hows, given.door == "device")
 
 
 if __name__ == "__main__":

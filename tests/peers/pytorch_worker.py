@@ -70,6 +70,10 @@ def _as_it_is(function: Any) -> Any:
     return function
 
 
+def _name_on_cpu(test: unittest.TestCase) -> str:
+    return test.id().replace("BACKPLANE.", "CPU.").replace("_backplane", "_cpu")
+
+
 class _TooLong(BaseException):
     """A test that takes too long for a suite of thousands."""
 
@@ -104,7 +108,8 @@ def main() -> None:
     parser.add_argument("skip", type=Path)
     given = parser.parse_args()
 
-    os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "cpu"
+    door, _, backend = given.how.partition(":")
+    os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "privateuse1" if door == "device" else "cpu"
     sys.path.insert(0, str(given.file.parent))
     sys.argv = [sys.argv[0]]
     import torch
@@ -112,7 +117,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    door, _, backend = given.how.partition(":")
+    if door == "device":
+        torch_backplane.device(backend.removeprefix("plugin:"), 0)
     compile_by = {"own": torch_backplane.compile, "torch": torch.compile}.get(door)
     capture: Callable[[Any], Any] = _as_it_is
     if compile_by is not None:
@@ -128,7 +134,7 @@ def main() -> None:
         except (unittest.SkipTest, ImportError) as reason:
             results.skip_all(f"{type(reason).__name__}: {reason}")
             return
-        without(suite, skipped).run(_Timed(results))
+        without(suite, skipped, _name_on_cpu).run(_Timed(results, _name_on_cpu))
         results.finish()
 
 

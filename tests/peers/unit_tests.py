@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import traceback
 import unittest
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from peers.results import ERROR, FAILED, PASSED, SKIPPED, ResultFile
+
+Name = Callable[[unittest.TestCase], str]
 
 
 def _text(error: Any) -> str:
@@ -17,17 +19,18 @@ def _text(error: Any) -> str:
 class Recorder(unittest.TestResult):
     """Writes what happens to each test at once."""
 
-    def __init__(self, file: ResultFile) -> None:
+    def __init__(self, file: ResultFile, name: Name = unittest.TestCase.id) -> None:
         super().__init__()
         self._results = file
+        self._name = name
         self._worst: dict[str, tuple[str, str]] = {}
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
-        self._results.begin(test.id())
+        self._results.begin(self._name(test))
 
     def stopTest(self, test: unittest.TestCase) -> None:
-        self._results.end(test.id(), *self._worst.pop(test.id(), (PASSED, "")))
+        self._results.end(self._name(test), *self._worst.pop(test.id(), (PASSED, "")))
         super().stopTest(test)
 
     def _note(self, test: Any, outcome: str, detail: str = "") -> None:
@@ -56,12 +59,14 @@ class Recorder(unittest.TestResult):
         self._note(test, "unexpected success")
 
 
-def without(suite: unittest.TestSuite, skipped: Collection[str]) -> unittest.TestSuite:
+def without(
+    suite: unittest.TestSuite, skipped: Collection[str], name: Name = unittest.TestCase.id
+) -> unittest.TestSuite:
     """Keeps the suites' own order and nesting, which fixtures of classes depend on."""
     kept = type(suite)()
     for test in suite:
         if isinstance(test, unittest.TestSuite):
-            kept.addTest(without(test, skipped))
-        elif test.id() not in skipped:
+            kept.addTest(without(test, skipped, name))
+        elif name(test) not in skipped:
             kept.addTest(test)
     return kept

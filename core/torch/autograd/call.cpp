@@ -21,6 +21,7 @@
 #include <numeric>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "core/runtime/plugin/pack_cache.h"
 #include "core/torch/autograd/cut_program.h"
@@ -40,6 +41,8 @@ namespace {
 namespace impl = torch::autograd::impl;
 using record::OutputInfo;
 using record::OutputKind;
+
+thread_local bool t_forward_failed = false;
 
 // As autograd does with views that come several at a time.
 void let_nobody_write(const at::Tensor& view) {
@@ -142,8 +145,11 @@ class Call {
     if (signature_.draws) generator = generator_state();
     Result<std::vector<at::Tensor>> made = [&] {
       try {
-        return forward();
+        Result<std::vector<at::Tensor>> values = forward();
+        t_forward_failed = false;  // of calls within it
+        return values;
       } catch (...) {
+        t_forward_failed = true;
         if (generator.defined() && errors_ == Errors::kRunAgain) set_generator_state(generator);
         throw;
       }
@@ -500,7 +506,10 @@ bool may_write(const Signature& signature, std::span<const at::Tensor> arguments
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
                                       std::span<const at::Tensor> arguments, Errors errors) {
+  t_forward_failed = false;
   return Call(program, sizes, arguments, errors).run();
 }
+
+bool take_forward_failure() { return std::exchange(t_forward_failed, false); }
 
 }  // namespace backplane::autograd

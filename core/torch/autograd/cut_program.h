@@ -102,6 +102,8 @@ class CutProgram {
     return {std::vector<bool>(signature.saved.size(), true),
             std::vector<bool>(signature.saved.size(), false)};
   }
+  // A back end's own function: what Python raises in it is the caller's.
+  virtual bool is_foreign() const { return false; }
   // Its devices are those of the process that this one was forked from: PyTorch differentiates it.
   virtual bool is_of_parent() const { return false; }
   // The program run by PyTorch, whose autograd then knows its history. Where it is repeatable.
@@ -130,5 +132,8 @@ Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program
                                       const std::shared_ptr<const SizeRecord>& sizes,
                                       std::span<const at::Tensor> arguments,
                                       Errors errors = Errors::kRaise);
+// Whether the call that ended last on this thread did so with an exception of its forward: it has
+// written nothing then, and may be run again. Asked once.
+bool take_forward_failure();
 
 }  // namespace backplane::autograd

@@ -259,7 +259,7 @@ void Joint::release_read() {
 }
 
 void Joint::release() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
   release_read();
 }
 
@@ -282,7 +282,7 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
   std::vector<at::Tensor> inputs;
   bool runs_again = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     apart = take_apart(node);
     const bool was_written = check_watched(tangents);
     const std::vector<bool> is_read = saved_read(is_given);
@@ -428,7 +428,7 @@ variable_list Joint::differentiate_again(const variable_list& tangents,
 variable_list Joint::differentiate_results(std::uint32_t tangent, const at::Tensor& given,
                                            std::span<const record::GradientSource> results) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     variable_list tangents(program_->signature.tangent_count);
     tangents[tangent] = given;
     check_watched(tangents);

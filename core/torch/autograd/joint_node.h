@@ -92,7 +92,8 @@ class Joint {
 
   std::shared_ptr<CutProgram> program_;
   std::shared_ptr<const SizeRecord> sizes_;
-  std::mutex mutex_;
+  // Hooks of saved tensors run under it, and may differentiate another part of the program.
+  std::recursive_mutex mutex_;
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<std::pair<c10::VariableVersion, std::uint32_t>> watched_;  // as it was saved
   // For a second differentiation only. Those that it needs are held until the last apply, as eager

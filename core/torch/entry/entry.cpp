@@ -94,15 +94,19 @@ namespace {
 struct DataRefusal {
   const Entry* entry = nullptr;
   std::string reason;
+  bool is_of_python = false;
 };
 thread_local DataRefusal t_refusal;
 
 }  // namespace
 
 std::string Entry::take_refusal() {
-  if (t_refusal.entry != this) return {};
+  DataRefusal last = std::exchange(t_refusal, {});
+  // What is no Exception, such as KeyboardInterrupt, is no operator's.
+  if (last.entry != this || (last.is_of_python && !PyErr_ExceptionMatches(PyExc_Exception)))
+    return {};
   PyErr_Clear();
-  return std::exchange(t_refusal, {}).reason;
+  return std::move(last.reason);
 }
 
 PyObject* Entry::run(const guards::Registers& registers) {
@@ -130,13 +134,19 @@ PyObject* Entry::run(const guards::Registers& registers) {
                               autograd::Errors::kRunAgain);
       } catch (const c10::OutOfMemoryError&) {
         throw;
-      } catch (const c10::Error& error) {
+      } catch (const std::exception& error) {
+        if (!autograd::take_forward_failure()) throw;
         // Raised once more where the program stands then, which may catch it.
+        const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+        const bool is_of_python = dynamic_cast<const python_error*>(&error) != nullptr ||
+                                  dynamic_cast<const pybind11::error_already_set*>(&error);
+        if (is_of_python && program_.code->is_foreign()) throw;
         t_refusal = {this,
-                     std::string("PyTorch raised an error: ") + error.what_without_backtrace()};
-        throw;
-      } catch (const std::runtime_error& error) {  // of a number that does not fit
-        t_refusal = {this, std::string("PyTorch raised an error: ") + error.what()};
+                     is_of_python
+                         ? "an operator of the program raised an error"
+                         : std::string("PyTorch raised an error: ") +
+                               (of_torch ? of_torch->what_without_backtrace() : error.what()),
+                     is_of_python};
         throw;
       }
     }();

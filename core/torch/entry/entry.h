@@ -46,8 +46,8 @@ class Entry {
   bool check(const guards::CallArguments& call, guards::Registers& out_registers);
   // A new reference, or null with a Python error set.
   PyObject* run(const guards::Registers& registers);
-  // Why the calling thread's last run failed, if the plugin refused the data: nothing was changed,
-  // and the Python error is gone. Plain Python is to say what is wrong with the data. Empty else.
+  // Why the calling thread's last run failed, if the forward did: nothing was changed, and the
+  // Python error is gone. Plain Python is to say what is wrong with the data. Empty else.
   std::string take_refusal();
 
   std::string explain(const guards::CallArguments& call) const {

@@ -51,6 +51,7 @@ class ForeignProgram final : public compiler::StagedProgram {
     throw std::logic_error("a graph without gradients is not differentiated");
   }
   std::vector<compiler::Stage> stages() const override { return {}; }
+  bool is_foreign() const override { return true; }
 
  private:
   std::shared_ptr<py::object> callable_;

@@ -172,6 +172,7 @@ void register_recorded(py::module_& module) {
       // seconds of recomputing)] of what was compiled; `cut` says what a forward saves.
       .def("add", add)
       .def("counts", counts);
+  module.def("take_forward_failure", autograd::take_forward_failure);
   module.def("second_differentiations", autograd::second_differentiations);
   module.def("refused_calls", compiler::refused_calls);
   // (calls, differences) of the option verify, since the process started.

@@ -154,12 +154,17 @@ void check_mask(const at::Tensor& query, const at::Tensor& key, const at::Tensor
                                Code::kProgramError);
 }
 
-// PyTorch has a kernel of its own where no gradient is wanted, and it takes fewer dtypes.
+// PyTorch has a kernel of its own where no gradient is wanted: it takes fewer dtypes, and its
+// result is contiguous.
 void max_pool1d(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
                 torch::jit::Stack* stack) {
-  const c10::IValue& input = (*stack)[stack->size() - handle.schema().arguments().size()];
-  if (input.isTensor() && at::isIntegralType(input.toTensor().scalar_type(), /*includeBool=*/true))
-    Session::current()->refuse("max_pool1d takes no whole numbers", Code::kProgramError);
+  c10::IValue& input = (*stack)[stack->size() - handle.schema().arguments().size()];
+  if (input.isTensor()) {
+    const at::Tensor& self = input.toTensor();
+    if (at::isIntegralType(self.scalar_type(), /*includeBool=*/true))
+      Session::current()->refuse("max_pool1d takes no whole numbers", Code::kProgramError);
+    if (!(self.requires_grad() && at::GradMode::is_enabled())) input = self.contiguous();
+  }
   note_call(handle, keys, stack);
 }
 

@@ -134,6 +134,9 @@ class Lowering {
         name.starts_with("aten.fill") || name.starts_with("aten.copy"))
       return std::nullopt;
     const at::ScalarType common = common_type(call);
+    // What makes floats of whole numbers takes each as it is.
+    if (c10::isIntegralType(common, /*includeBool=*/true) && c10::isFloatingType(result_type(call)))
+      return std::nullopt;
     if (c10::isReducedFloatingType(common)) return rounded_type(call, argument, number, common);
     if (c10::promoteTypes(meta.scalar_type(), common) == common) return std::nullopt;
     return common;
@@ -237,6 +240,9 @@ class Lowering {
         operands.push_back(id);
       }
     }
+    // PyTorch gives it the shape of what is added.
+    if (call.info->name == "aten.addmv" && tape_.values[call.operands[1]].meta.numel() == 0)
+      host_reason = "a product of a matrix without elements";
     if (takes_offset(call.info->name)) BP_RETURN_IF_ERROR(make_offset_relative(call, attributes));
 
     std::vector<ir::TensorType> types;

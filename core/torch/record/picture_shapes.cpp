@@ -53,7 +53,9 @@ bool pad_pictures(Stack& stack) {
   const at::Tensor self = in.tensor(0);
   const Dims pads = in.at(1).toIntVector();
   const at::MemoryFormat format = self.suggest_memory_format();
-  if (self.dim() != 4 || pads.size() != kPads || format != at::MemoryFormat::ChannelsLast)
+  const bool is_laid = (self.dim() == 4 && format == at::MemoryFormat::ChannelsLast) ||
+                       (self.dim() == 5 && format == at::MemoryFormat::ChannelsLast3d);
+  if (!is_laid || pads.size() != kPads || self.dim() < static_cast<std::int64_t>(kPads / 2 + 1))
     return false;
   Dims sizes = self.sizes().vec();
   for (std::size_t i = 0; i < pads.size(); ++i) {

@@ -17,7 +17,7 @@ enum class Method { kNearest, kNearestExact, kLinear, kCubic, kLinearSmooth, kCu
 
 // R is the type the framework computes positions in; they decide which points are taken.
 template <class R>
-Taps taps_of(Method method, int64_t in, int64_t out, bool align, double given_scale) {
+Taps taps_of(Method method, int64_t in, int64_t out, bool align, double given_scale, bool by_size) {
   const auto in_size = static_cast<R>(in);
   Taps taps(out);
   R scale = given_scale > 0 ? static_cast<R>(1.0 / given_scale) : in_size / static_cast<R>(out);
@@ -30,9 +30,9 @@ Taps taps_of(Method method, int64_t in, int64_t out, bool align, double given_sc
       int64_t x = 0;
       if (method == Method::kNearestExact)
         x = static_cast<int64_t>(std::floor((at + R(0.5)) * scale));
-      else if (in == out)
+      else if (by_size && in == out)
         x = i;
-      else if (out == 2 * in)
+      else if (by_size && out == 2 * in)
         x = i / 2;
       else
         x = static_cast<int64_t>(std::floor(at * scale));
@@ -102,6 +102,18 @@ std::vector<double> apply(const std::vector<double>& x, const Taps& taps, int64_
   return y;
 }
 
+// More than three channels, side by side, and the dims behind them in their order.
+bool lies_channels_last(const Tensor& volume) {
+  const int64_t channels = volume.dims[1];
+  if (channels <= 3 || volume.strides[1] != 1) return false;
+  int64_t expected = channels;
+  for (int64_t d = volume.rank(); d-- > 2;) {
+    if (volume.dims[d] != 1 && volume.strides[d] != expected) return false;
+    expected *= volume.dims[d];
+  }
+  return true;
+}
+
 template <Method kMethod, int64_t kSpatial, bool kBackward>
 void run_upsample(const Frame& f) {
   const Tensor from = f.in(0), to = f.out();
@@ -113,6 +125,8 @@ void run_upsample(const Frame& f) {
   if (kBackward && kMethod == Method::kCubic && small.dims == large.dims) return store(to, x);
   const std::vector<double> factors = f.reals("scale_factors");
   static constexpr std::string_view kNames[] = {"scales_d", "scales_h", "scales_w"};
+  // PyTorch's kernels of nearest points look at sizes first, but for these.
+  const bool by_size = kBackward || kSpatial == 2 || (kSpatial == 3 && lies_channels_last(from));
   for (int64_t s = 0; s < kSpatial; ++s) {
     const int64_t dim = small.rank() - kSpatial + s;
     double scale = 0;
@@ -121,9 +135,10 @@ void run_upsample(const Frame& f) {
     else
       scale = kSpatial == 1 ? f.real("scales", 0) : f.real(kNames[3 - kSpatial + s], 0);
     const bool nearest = kMethod == Method::kNearest || kMethod == Method::kNearestExact;
+    const int64_t in = small.dims[dim], out = large.dims[dim];
     const Taps taps = small.type == Type::kF64 && !nearest
-                          ? taps_of<double>(kMethod, small.dims[dim], large.dims[dim], align, scale)
-                          : taps_of<float>(kMethod, small.dims[dim], large.dims[dim], align, scale);
+                          ? taps_of<double>(kMethod, in, out, align, scale, by_size)
+                          : taps_of<float>(kMethod, in, out, align, scale, by_size);
     int64_t inner = 1;  // dims before are done already
     for (int64_t d = dim + 1; d < small.rank(); ++d) inner *= from.dims[d];
     x = apply(x, taps, small.dims[dim], inner, kBackward);

@@ -35,14 +35,25 @@ Result<TensorView> table(Builder& b, const std::vector<std::int32_t>& values) {
   return table(b, Storage::kI32, values.data(), values.size());
 }
 
+// Without gaps: the channels side by side, then the dims behind them in their order.
+bool lies_channels_last(const TensorView& view, std::size_t channel) {
+  std::int64_t expected = view.dims[channel];
+  if (expected != 1 && view.strides[channel] != 1) return false;
+  for (std::size_t d = view.dims.size(); d-- > channel + 1;) {
+    if (view.dims[d] != 1 && view.strides[d] != expected) return false;
+    expected *= view.dims[d];
+  }
+  return true;
+}
+
 template <std::size_t kDims>
 std::vector<ResampledFrom> resampled(Builder& b, Resampling method, std::size_t dim,
-                                     const Shape& in, const Shape& out) {
+                                     const Shape& in, const Shape& out, bool by_size) {
   static constexpr const char* kNames[] = {"scales_d", "scales_h", "scales_w"};
   const sdk::NodeView node = b.step().node();
   const std::size_t k = in.size() - kDims + dim;
   return sdk::resample(method, in[k], out[k], node.bool_or("align_corners", false),
-                       node.real_or(kDims == 1 ? "scales" : kNames[3 - kDims + dim], 0));
+                       node.real_or(kDims == 1 ? "scales" : kNames[3 - kDims + dim], 0), by_size);
 }
 
 template <std::size_t kDims, Resampling kMethod>
@@ -54,13 +65,16 @@ Status resample(Builder& b) {
   if (product(out.dims) == 0) return {};
   Draft d(b, out.dims);
   Expressions& e = d.e();
+  const std::size_t channel = out.dims.size() - kDims - 1;
+  const bool by_size =
+      sdk::is_nearest_by_size(kDims, out.dims[channel], lies_channels_last(*in, channel));
   // Of each dim the first and the second point, and their weights.
   std::array<std::array<Expr, kDims>, 2> at{}, weight{};
   for (std::size_t i = 0; i < kDims; ++i) {
     const std::size_t k = out.dims.size() - kDims + i;
     std::array<std::vector<std::int32_t>, 2> points;
     std::array<std::vector<float>, 2> weights;
-    for (const ResampledFrom& from : resampled<kDims>(b, kMethod, i, in->dims, out.dims)) {
+    for (const ResampledFrom& from : resampled<kDims>(b, kMethod, i, in->dims, out.dims, by_size)) {
       points[0].push_back(static_cast<std::int32_t>(from.first));
       points[1].push_back(static_cast<std::int32_t>(from.second));
       weights[0].push_back(from.first_weight);
@@ -105,8 +119,8 @@ Status resample_backward(Builder& b) {
   std::array<ResamplingReaders, kDims> readers;
   Shape most(kDims, 1);
   for (std::size_t i = 0; i < kDims; ++i) {
-    readers[i] =
-        sdk::transposed(resampled<kDims>(b, kMethod, i, out.dims, grad->dims), out.dims[lead + i]);
+    readers[i] = sdk::transposed(resampled<kDims>(b, kMethod, i, out.dims, grad->dims, true),
+                                 out.dims[lead + i]);
     for (const ResampledInto& into : readers[i].points) most[i] = std::max(most[i], into.count);
   }
   Draft d(b, out.dims, most);

@@ -39,7 +39,7 @@ inline std::vector<sdk::ResampledFrom> resampled(const sdk::StepContext& context
   const char* name = in.size() == 3 ? "scales" : dim == 0 ? "scales_h" : "scales_w";
   const std::size_t at = in.size() - 2 + dim;
   return sdk::resample(method, in[at], out[at], context.node().bool_or("align_corners", false),
-                       context.node().real_or(name, 0));
+                       context.node().real_or(name, 0), backward || in.size() == 4);
 }
 
 inline std::int64_t whole_lanes(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }

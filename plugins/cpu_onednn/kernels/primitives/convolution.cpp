@@ -536,10 +536,23 @@ bool is_input_padding(const NodeView& pad, const NodeView& node) {
   return true;
 }
 
+namespace {
+
+// Where a dim has one element, its stride says nothing.
+bool lie_alike(const sdk::ValueView& a, const sdk::ValueView& b) {
+  for (std::size_t d = 0; d < a.rank(); ++d)
+    if (a.dims()[d] != 1 && a.strides()[d] != b.strides()[d]) return false;
+  return true;
+}
+
+}  // namespace
+
 bool is_foldable_norm(const NodeView& node, std::uint32_t chained) {
   if (node.op() != "aten._native_batch_norm_legit_no_training") return false;
   if (node.operand_index(0) != chained || !node.has_operand(3) || !node.has_operand(4))
     return false;
+  // The convolution writes where its own result would lie.
+  if (!lie_alike(node.operand(0), node.result())) return false;
   for (std::size_t i = 1; i < 5; ++i) {
     if (!node.has_operand(i)) continue;
     const sdk::ValueView v = node.operand(i);

@@ -18,11 +18,18 @@ struct ResampledFrom {
   float first_weight = 1, second_weight = 0;
 };
 
+// Whether PyTorch takes nearest points by the sizes alone where these are equal or doubled,
+// whatever the scale that is given: in images of two dims, and in volumes of more than three
+// channels that lie channels-last. Of its gradients: always.
+inline bool is_nearest_by_size(std::size_t dims, std::int64_t channels, bool is_channels_last) {
+  return dims == 2 || (dims == 3 && channels > 3 && is_channels_last);
+}
+
 // For each of `out` results of `in` points. `scale` is the operator's, 0 where none is given.
 // Positions are computed in float, like PyTorch's for float32 and narrower types: they decide
-// which points are taken.
+// which points are taken. `by_size`: see is_nearest_by_size.
 inline std::vector<ResampledFrom> resample(Resampling method, std::int64_t in, std::int64_t out,
-                                           bool align_corners, double scale) {
+                                           bool align_corners, double scale, bool by_size = true) {
   const bool linear = method == Resampling::kLinear;
   float step = scale > 0 ? static_cast<float>(1.0 / scale)
                          : static_cast<float>(in) / static_cast<float>(out);
@@ -37,11 +44,11 @@ inline std::vector<ResampledFrom> resample(Resampling method, std::int64_t in, s
     const auto at = static_cast<float>(i);
     if (method == Resampling::kNearestExact) {
       from.first = below((at + 0.5F) * step);
-    } else if (in == out) {
+    } else if (in == out && (linear || by_size)) {
       from.first = from.second = i;
       continue;
     } else if (!linear) {
-      from.first = out == 2 * in ? i / 2 : below(at * step);
+      from.first = out == 2 * in && by_size ? i / 2 : below(at * step);
     } else {
       const float x = std::max(align_corners ? step * at : step * (at + 0.5F) - 0.5F, 0.0F);
       from.first = below(x);
