@@ -284,6 +284,8 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
                 draws = bool(effects.draws)
                 if reason := written_views.find_lost_effect(seen, effects):
                     raise _C.StatusError("eager only", reason)
+            if role == "forward" and made is not None:
+                made.bw_donated_idxs = []  # a backward that keeps its graph runs again
             if role == "forward" and made is not None and writes:
                 written_views.save_content_before_write(traced, made)
             static = made.static_input_indices if made else []  # weights and buffers
@@ -305,7 +307,7 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
         # Backward may run inside of code that TorchDynamo traces; this is not for it.
         bw_compiler=torch._dynamo.disable(compile_as("backward")),
         inference_compiler=compile_as("inference"),
-        keep_inference_input_mutations=False,
+        keep_inference_input_mutations=True,
     )
     if account.aot_reason:
         account.note_aot()

@@ -144,13 +144,15 @@ class RecordedFrame(Recording):
                 raise
 
     def __call__(self, *arguments: Any) -> Any:
+        results = self._try(arguments)
+        return self._call_new(arguments) if results is None else results
+
+    def _try(self, arguments: tuple[Any, ...]) -> Any:
+        """None where the call is not known yet."""
         drawn = torch.default_generator.get_state() if self.draws else None
         try:
-            if self.mode is None:
-                results = self.function(*arguments)
-            else:
-                with self.mode():
-                    results = self.function(*arguments)
+            with self._in_mode():
+                return self.function(*arguments)
         except _C.StatusError as error:
             if runs_again(error) and not self.account.options.strict:
                 # Nothing was changed yet, and PyTorch says better what is wrong with the data.
@@ -160,8 +162,6 @@ class RecordedFrame(Recording):
             if not _C.take_forward_failure() or _is_ours(error):
                 raise
             failure = _OperatorError.of(error)
-        else:
-            return self._call_new(arguments) if results is None else results
         return failure.run_again(self.account, self.graph_module, arguments, drawn)
 
     def _in_mode(self) -> contextlib.AbstractContextManager[Any]:
@@ -175,7 +175,12 @@ class RecordedFrame(Recording):
                 self.add_call(arguments)
         except _C.StatusError as error:
             return self.account.call_eagerly(self.graph_module, arguments, error)
-        return self(*arguments)
+        results = self._try(arguments)
+        if results is not None:
+            return results
+        # PyTorch's own to make: it writes what only that may write.
+        reason = _C.StatusError("unsupported", "the call is one that PyTorch has to make")
+        return self.account.call_eagerly(self.graph_module, arguments, reason)
 
 
 class _OperatorError(Exception):

@@ -31,18 +31,28 @@ def test_a_norm_behind_a_convolution_of_one_dim(
         close(compiled(x), model(x))
 
 
-LAID: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] = {
-    f"{mode} of volumes": (
-        lambda x, mode=mode: F.pad(x, (1, 0, 0, 1, 0, 1), mode=mode),
-        torch.randn(2, 3, 4, 4, 4).to(memory_format=torch.channels_last_3d),
-    )
-    for mode in ("replicate", "reflect")
-} | {
-    "max_pool1d": (
-        lambda x: F.max_pool1d(x, 2),
-        torch.randn(3, 6, 4).contiguous().transpose(1, 2),
-    )
-}
+LAID: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]] = (
+    {
+        f"{mode} of volumes": (
+            lambda x, mode=mode: F.pad(x, (1, 0, 0, 1, 0, 1), mode=mode),
+            torch.randn(2, 3, 4, 4, 4).to(memory_format=torch.channels_last_3d),
+        )
+        for mode in ("replicate", "reflect")
+    }
+    | {
+        f"{mode} of less than nothing": (
+            lambda x, mode=mode: F.pad(x, (-1, 1, -2, 1), mode=mode),
+            torch.randn(1, 3, 4, 4).to(memory_format=torch.channels_last),
+        )
+        for mode in ("replicate", "reflect")
+    }
+    | {
+        "max_pool1d": (
+            lambda x: F.max_pool1d(x, 2),
+            torch.randn(3, 6, 4).contiguous().transpose(1, 2),
+        )
+    }
+)
 
 
 @pytest.mark.parametrize("door", DOORS)

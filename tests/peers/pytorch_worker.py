@@ -111,7 +111,7 @@ def main() -> None:
     door, _, backend = given.how.partition(":")
     os.environ["PYTORCH_TESTING_DEVICE_ONLY_FOR"] = "privateuse1" if door == "device" else "cpu"
     sys.path.insert(0, str(given.file.parent))
-    sys.argv = [sys.argv[0]]
+    sys.argv = [str(given.file.resolve())]  # which its tests are to be of
     import torch
     import torch_backplane
 

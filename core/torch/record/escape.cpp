@@ -87,7 +87,8 @@ Verdict judge(const Escape& escape, PyObject* self, PyObject* argument) {
       reason += "reads the memory of a tensor while the program is being recorded";
       break;
     case What::kStorage:
-      if (!is_empty_storage(self)) return Verdict::kPass;
+      if (!is_empty_storage(self) || (!session && THPStorage_Unpack(self).device().is_meta()))
+        return Verdict::kPass;
       reason += "changes the memory of a tensor that has none while the program is being recorded";
       break;
     case What::kOffset:

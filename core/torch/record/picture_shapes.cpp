@@ -3,6 +3,7 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/native/ConvUtils.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -61,9 +62,10 @@ bool pad_pictures(Stack& stack) {
   for (std::size_t i = 0; i < pads.size(); ++i) {
     const std::size_t dim = sizes.size() - 1 - i / 2;
     const std::int64_t size = self.size(static_cast<std::int64_t>(dim));
-    if (size == 0 || pads[i] < 0 || (kReflects && pads[i] >= size)) return false;
+    if (size == 0 || (kReflects && pads[i] >= size)) return false;
     sizes[dim] += pads[i];
   }
+  if (std::ranges::any_of(sizes, [](std::int64_t size) { return size < 1; })) return false;
   return in.reply(dense(sizes, self.scalar_type(), format));
 }
 
