@@ -59,7 +59,7 @@ print(json.dumps([_C.plugin_info(plugin)["isolated"], said]))
 """
 
 
-@pytest.mark.parametrize("plugin", ["cpu_onednn", "reference", "opencl"])
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "reference", "opencl", "cuda"])
 def test_inference_training_and_other_sizes_give_the_same_numbers(plugin: str) -> None:
     here, there = (run(TRAINING, plugin, BACKPLANE_ISOLATION=how) for how in ("", plugin))
     assert here.returncode == 0, here.stderr

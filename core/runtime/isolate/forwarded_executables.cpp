@@ -98,6 +98,8 @@ bp_error* ask_description(const IsolatedPlugin::Place& place, std::uint64_t remo
   out.inputs = in.array<bp_io_contract>();
   out.outputs = in.array<bp_io_contract>();
   out.requirement = in.text();
+  out.info.inputs = out.info.outputs = nullptr;
+  out.info.requirement = {};
   return in.ok() ? nullptr : unparsed();
 }
 

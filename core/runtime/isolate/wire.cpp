@@ -21,6 +21,12 @@ void put_elements(WireWriter& out, const T* first, std::size_t count, std::size_
   out.put_array(all.data(), all.size());
 }
 
+template <class Info>
+auto texts_of(Info& info) {
+  return std::array{&info.name, &info.architecture, &info.driver, &info.unique_id,
+                    &info.torch_device};
+}
+
 }  // namespace
 
 void put_graph(WireWriter& out, const bp_graph& graph) {
@@ -104,19 +110,19 @@ void put_info(WireWriter& out, const bp_device_info& info) {
   bp_device_info known{};
   std::memcpy(&known, &info, std::min(info.struct_size, sizeof known));
   out.put(known);
-  for (const bp_string text : {info.name, info.architecture, info.driver, info.unique_id})
-    out.put_text(text);
-  put_elements(out, info.rates, info.rate_count, info.rate_stride);
+  for (const bp_string* text : texts_of(known)) out.put_text(*text);
+  put_elements(out, known.rates, known.rate_count, known.rate_stride);
 }
 
 WireInfo::WireInfo(WireReader& in) {
   view_ = in.get<bp_device_info>();
-  for (std::string* text : {&name_, &architecture_, &driver_, &unique_id_}) *text = in.text();
+  const auto texts = texts_of(view_);
+  static_assert(std::tuple_size_v<decltype(texts_)> == texts.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    texts_[i] = in.text();
+    *texts[i] = {texts_[i].data(), texts_[i].size()};
+  }
   rates_ = in.array<bp_device_rate>();
-  view_.name = {name_.data(), name_.size()};
-  view_.architecture = {architecture_.data(), architecture_.size()};
-  view_.driver = {driver_.data(), driver_.size()};
-  view_.unique_id = {unique_id_.data(), unique_id_.size()};
   view_.rates = rates_.data();
   view_.rate_count = rates_.size();
   view_.rate_stride = sizeof(bp_device_rate);

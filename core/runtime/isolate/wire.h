@@ -5,6 +5,8 @@
 
 #include <backplane/plugin.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -16,11 +18,40 @@
 
 namespace backplane::runtime {
 
+// What may cross as it is: numbers, and the structs of this list, by their size when somebody last
+// looked for pointers in them. The reader sets every one of those anew, or clears it. A struct that
+// has grown does not compile until somebody has looked again.
+template <class T>
+inline constexpr std::size_t kWireSize = std::is_arithmetic_v<T> || std::is_enum_v<T> ? sizeof(T)
+                                                                                      : 0;
+template <class T, std::size_t kCount>
+inline constexpr std::size_t kWireSize<T[kCount]> = kCount* kWireSize<T>;
+template <class T, std::size_t kCount>
+inline constexpr std::size_t kWireSize<std::array<T, kCount>> = kCount* kWireSize<T>;
+#define BP_WIRE_SIZE(type, size) \
+  template <>                    \
+  inline constexpr std::size_t kWireSize<type> = size
+BP_WIRE_SIZE(bp_dtype, 4);
+BP_WIRE_SIZE(bp_layout, 16);
+BP_WIRE_SIZE(bp_io_contract, 16);
+BP_WIRE_SIZE(bp_node, 64);
+BP_WIRE_SIZE(bp_value, 80);
+BP_WIRE_SIZE(bp_attribute, 96);
+BP_WIRE_SIZE(bp_op, 24);
+BP_WIRE_SIZE(bp_dim_class, 64);
+BP_WIRE_SIZE(bp_claim, 72);
+BP_WIRE_SIZE(bp_device_rate, 16);
+BP_WIRE_SIZE(bp_device_info, 192);
+BP_WIRE_SIZE(bp_device_counters, 56);
+BP_WIRE_SIZE(bp_executable_info, 80);
+BP_WIRE_SIZE(bp_profile_range, 80);
+#undef BP_WIRE_SIZE
+
 class WireWriter {
  public:
   template <class T>
   void put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
+    static_assert(kWireSize<T> == sizeof(T) && std::is_trivially_copyable_v<T>);
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
   void put_text(std::string_view text) {
@@ -32,7 +63,7 @@ class WireWriter {
   }
   template <class T>
   void put_array(const T* first, std::size_t count) {
-    static_assert(std::is_trivially_copyable_v<T>);
+    static_assert(kWireSize<T> == sizeof(T) && std::is_trivially_copyable_v<T>);
     put<std::uint64_t>(first != nullptr ? count : 0);
     if (first != nullptr && count != 0)
       bytes_.append(reinterpret_cast<const char*>(first), count * sizeof(T));
@@ -94,6 +125,8 @@ struct WireRange {
   std::uint64_t size_bytes = 0;
   std::uint32_t is_shared = 0, reserved = 0;
 };
+template <>
+inline constexpr std::size_t kWireSize<WireRange> = 32;
 
 void put_graph(WireWriter& out, const bp_graph& graph);
 // A graph out of bytes, which must outlive it. Its indices are the sender's own.
@@ -120,7 +153,7 @@ class WireInfo {
 
  private:
   bp_device_info view_{};
-  std::string name_, architecture_, driver_, unique_id_;
+  std::array<std::string, 5> texts_;
   std::vector<bp_device_rate> rates_;
 };
 

@@ -95,6 +95,7 @@ TEST(Wire, ADescriptionKeepsItsTextsAndRates) {
   bp_device_info info{};
   info.struct_size = sizeof info;
   info.name = {"Acme", 4};
+  info.torch_device = {"cuda:0", 6};
   info.memory_bytes = 77;
   const bp_device_rate rate{{BP_DTYPE_FLOAT, 32, 1}, 0, 3e9};
   info.rates = &rate;
@@ -107,9 +108,24 @@ TEST(Wire, ADescriptionKeepsItsTextsAndRates) {
   ASSERT_TRUE(in.ok());
   EXPECT_EQ(text_of(read.get().name), "Acme");
   EXPECT_EQ(text_of(read.get().driver), "");
+  EXPECT_EQ(text_of(read.get().torch_device), "cuda:0");
+  EXPECT_NE(read.get().torch_device.data, info.torch_device.data);
   EXPECT_EQ(read.get().memory_bytes, 77u);
   ASSERT_EQ(read.get().rate_count, 1u);
   EXPECT_EQ(read.get().rates[0].flop_per_s, 3e9);
+}
+
+TEST(Wire, ADescriptionThatIsOlderHasNoLaterTexts) {
+  bp_device_info info{};
+  info.struct_size = offsetof(bp_device_info, torch_device);
+  info.torch_device = {"beyond its end", 14};
+  WireWriter out;
+  put_info(out, info);
+  WireReader in(out.bytes());
+  WireInfo read(in);
+  ASSERT_TRUE(in.ok());
+  EXPECT_EQ(read.get().struct_size, info.struct_size);
+  EXPECT_EQ(read.get().torch_device.size, 0u);
 }
 
 }  // namespace
