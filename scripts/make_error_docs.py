@@ -28,7 +28,8 @@ PyTorch, counted, which raises what PyTorch raises. Where that cannot be, since 
 did not wait for refused it, or the option `strict` forbids it, the error is a
 `torch_backplane.BackplaneDataError`, which is a `BackplaneError` and an `IndexError`. So it is with a
 call during which a device is lost: it runs again as plain PyTorch, as do later ones; under `strict` the
-error is a `torch_backplane.BackplaneDeviceLostError`.
+error is a `torch_backplane.BackplaneDeviceLostError`. A backward is not run again: there the error is that one
+with `strict` and without.
 
 A device without memory is a `torch_backplane.BackplaneOutOfMemoryError`, `BP-0115`, wherever memory was
 asked for: a tensor, a compile, a call, queued work. It is a `BackplaneError` and a

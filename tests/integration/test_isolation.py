@@ -68,6 +68,7 @@ def test_inference_training_and_other_sizes_give_the_same_numbers(plugin: str) -
     is_isolated, found = json.loads(there.stdout)
     assert (was_isolated, is_isolated) == (False, True)
     assert found == expected
+    assert "state directory" not in there.stderr  # which is the program's own
 
 
 CRASH = (

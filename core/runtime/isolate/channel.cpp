@@ -9,7 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <utility>
+#include <vector>
+
+#include "core/base/fork.h"
 
 namespace backplane::runtime {
 
@@ -17,6 +21,25 @@ namespace {
 
 constexpr std::size_t kAtOnce = 4096;
 constexpr std::uint64_t kBodyLimit = std::uint64_t{1} << 36;
+
+// Descriptors of all channels.
+struct Descriptors {
+  std::mutex mutex;
+  std::vector<int> open;
+};
+void close_descriptors(void* inherited) {
+  auto& all = *static_cast<Descriptors*>(inherited);
+  for (const int one : all.open) ::close(one);
+  all.open.clear();
+}
+Descriptors& descriptors() {
+  static Descriptors* const kept = [] {
+    auto* const made = new Descriptors;
+    hold_over_fork(made->mutex, ForkRank::kLeaf, close_descriptors, made);
+    return made;
+  }();
+  return *kept;
+}
 
 bool receive_all(int fd, void* memory, std::size_t size) {
   auto* at = static_cast<char*>(memory);
@@ -93,15 +116,26 @@ std::string_view entry_name(WorkerEntry entry) {
   return index < kNames.size() ? kNames[index] : "an unknown entry";
 }
 
-Channel::Channel(Channel&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+Channel::Channel(int fd) : Channel(fd, fork_count()) {
+  if (fd_ < 0) return;
+  const std::lock_guard lock(descriptors().mutex);
+  descriptors().open.push_back(fd_);
+}
+
+Channel::Channel(Channel&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), forks_(other.forks_) {}
 
 Channel& Channel::operator=(Channel&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(forks_, other.forks_);
   return *this;
 }
 
 Channel::~Channel() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0 || forks_ != fork_count()) return;
+  const std::lock_guard lock(descriptors().mutex);
+  std::erase(descriptors().open, fd_);
+  ::close(fd_);
 }
 
 bool Channel::send(const FrameHead& head, std::string_view body) {
@@ -172,9 +206,14 @@ int Channel::receive_descriptor() {
 
 bool make_channels(Channel& here, Channel& there) {
   std::array<int, 2> pair{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) return false;
-  here = Channel(pair[0]);
-  there = Channel(pair[1]);
+  {
+    // A child comes before they are open or when they are known.
+    const std::lock_guard lock(descriptors().mutex);
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) return false;
+    descriptors().open.insert(descriptors().open.end(), pair.begin(), pair.end());
+  }
+  here = Channel(pair[0], fork_count());
+  there = Channel(pair[1], fork_count());
   return true;
 }
 

@@ -51,11 +51,12 @@ struct FrameHead {
   std::uint64_t cancel_offset = 0;  // requests: a std::uint32_t in shared memory, 1: end the call
 };
 
-// A socket that owns its descriptor. Not thread-safe.
+// A socket that owns its descriptor, and that no child of fork() holds: a worker ends when nobody
+// has the other end. Not thread-safe.
 class Channel {
  public:
   Channel() = default;
-  explicit Channel(int fd) : fd_(fd) {}
+  explicit Channel(int fd);
   Channel(Channel&& other) noexcept;
   Channel& operator=(Channel&& other) noexcept;
   ~Channel();
@@ -74,7 +75,10 @@ class Channel {
   int receive_descriptor();  // -1 at the end
 
  private:
+  friend bool make_channels(Channel& here, Channel& there);
+  Channel(int fd, std::uint32_t forks) : fd_(fd), forks_(forks) {}
   int fd_ = -1;
+  std::uint32_t forks_ = 0;  // fork_count() where it was opened; in a child it is closed
 };
 
 // Two connected channels. False: the process has no more descriptors.

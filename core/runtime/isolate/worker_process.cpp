@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/auxv.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,8 +18,6 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/fork.h"
-
 extern "C" char** environ;
 
 namespace backplane::runtime {
@@ -27,36 +26,8 @@ namespace {
 
 constexpr int kFirstFree = 10;  // descriptors behind those that a worker inherits
 constexpr int kSliceMs = 50;    // between two questions to the program whether it still waits
+constexpr auto kByPidfd = static_cast<idtype_t>(3);  // P_PIDFD, which older headers lack
 constexpr int kReapMs = 5000, kFinishMs = 2000;
-
-// Descriptors that lead to workers. A child of fork() must hold none: a worker ends when nobody
-// holds the other end.
-struct Descriptors {
-  std::mutex mutex;
-  std::vector<int> open;
-};
-void close_descriptors(void* inherited) {
-  auto& all = *static_cast<Descriptors*>(inherited);
-  for (const int one : all.open) ::close(one);
-  all.open.clear();
-}
-Descriptors& descriptors() {
-  static Descriptors* const kept = [] {
-    auto* const made = new Descriptors;
-    hold_over_fork(made->mutex, ForkRank::kLeaf, close_descriptors, made);
-    return made;
-  }();
-  return *kept;
-}
-void keep_from_children(int fd) {
-  const std::lock_guard lock(descriptors().mutex);
-  descriptors().open.push_back(fd);
-}
-void close_kept(Channel channel) {
-  const std::lock_guard lock(descriptors().mutex);
-  std::erase(descriptors().open, channel.fd());
-  channel = Channel();
-}
 
 Result<std::string> find_program() {
   const char* const given = ::getauxval(AT_SECURE) == 0 ? std::getenv("BACKPLANE_WORKER") : nullptr;
@@ -99,7 +70,7 @@ std::vector<std::string> worker_environment(std::uint32_t thread_count) {
   }
   out.emplace_back("BACKPLANE_CRASH_WORDS=0");
   out.emplace_back("BACKPLANE_PATIENCE=0");
-  out.emplace_back("BACKPLANE_STATE_DIR=/dev/null");  // no folder: nothing outlives it
+  out.emplace_back("BACKPLANE_STATE_DIR=off");  // nothing outlives it
   if (!has_threads) out.push_back("OMP_NUM_THREADS=" + std::to_string(thread_count));
   return out;
 }
@@ -173,15 +144,13 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::start(const std::string& p
     made->is_alive_ = false;
     return no_worker(error);
   }
-  keep_from_children(made->control_.fd());
+  made->pidfd_ = Channel(static_cast<int>(::syscall(SYS_pidfd_open, made->pid_, 0)));
   return made;
 }
 
 WorkerProcess::~WorkerProcess() {
-  if (control_) close_kept(std::move(control_));
-  for (Channel& channel : idle_) close_kept(std::move(channel));
   if (pid_ == 0 || is_reaped_) return;
-  ::kill(pid_, SIGKILL);
+  end_now();
   static_cast<void>(reap(kReapMs));
 }
 
@@ -195,16 +164,12 @@ Channel WorkerProcess::take_channel() {
   }
   Channel here, there;
   if (!make_channels(here, there) || !control_.send_descriptor(there.fd())) return {};
-  keep_from_children(here.fd());
   here.set_patience(kSliceMs);
   return here;
 }
 
 void WorkerProcess::give_channel(Channel channel) {
-  if (!is_alive()) {
-    close_kept(std::move(channel));
-    return;
-  }
+  if (!is_alive()) return;
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(channel));
 }
@@ -213,16 +178,25 @@ void WorkerProcess::kill(std::string why) {
   is_alive_.store(false, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   if (why_killed_.empty()) why_killed_ = std::move(why);
-  if (!is_reaped_) ::kill(pid_, SIGKILL);
+  if (!is_reaped_) end_now();
+}
+
+void WorkerProcess::end_now() const {
+  if (pidfd_)
+    ::syscall(SYS_pidfd_send_signal, pidfd_.fd(), SIGKILL, nullptr, 0);
+  else
+    ::kill(pid_, SIGKILL);
 }
 
 // Another part of the program may have waited for all of its children.
 bool WorkerProcess::reap(int timeout_ms) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   for (;;) {
-    const pid_t found = ::waitpid(pid_, &status_, WNOHANG);
-    if (found == pid_ || (found < 0 && errno != EINTR)) {
-      if (found != pid_) status_ = -1;
+    constexpr int kHow = WEXITED | WNOHANG;
+    const int failed = pidfd_ ? ::waitid(kByPidfd, static_cast<id_t>(pidfd_.fd()), &end_, kHow)
+                              : ::waitid(P_PID, static_cast<id_t>(pid_), &end_, kHow);
+    if (failed == 0 ? end_.si_pid != 0 : errno != EINTR) {
+      if (failed != 0) end_ = {};
       return is_reaped_ = true;
     }
     if (std::chrono::steady_clock::now() >= end) return false;
@@ -234,13 +208,13 @@ std::string WorkerProcess::how_it_ended() {
   is_alive_.store(false, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   if (!is_reaped_ && !reap(kReapMs)) {
-    ::kill(pid_, SIGKILL);  // it closed its end and did not end
+    end_now();  // it closed its end and goes on
     return "by closing its end";
   }
   if (!why_killed_.empty()) return why_killed_;
-  if (status_ == -1) return "in a way that somebody else was told";
-  if (WIFEXITED(status_)) return "with exit status " + std::to_string(WEXITSTATUS(status_));
-  const int signal = WTERMSIG(status_);
+  if (end_.si_pid == 0) return "in a way that somebody else was told";
+  if (end_.si_code == CLD_EXITED) return "with exit status " + std::to_string(end_.si_status);
+  const int signal = end_.si_status;
   const char* const name = ::sigabbrev_np(signal);
   std::string text = "by ";
   text += name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
@@ -251,11 +225,10 @@ std::string WorkerProcess::how_it_ended() {
 void WorkerProcess::finish() {
   is_alive_.store(false, std::memory_order_release);
   const std::lock_guard lock(mutex_);
-  if (control_) close_kept(std::move(control_));
-  for (Channel& channel : idle_) close_kept(std::move(channel));
+  control_ = Channel();
   idle_.clear();
   if (is_reaped_ || reap(kFinishMs)) return;
-  ::kill(pid_, SIGKILL);
+  end_now();
   static_cast<void>(reap(kReapMs));
 }
 

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <csignal>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -43,14 +45,17 @@ class WorkerProcess {
  private:
   WorkerProcess() = default;
   bool reap(int timeout_ms);
+  void end_now() const;
 
   pid_t pid_ = 0;
+  // Means this process for good: its number is another's once the program has waited for it.
+  Channel pidfd_;  // empty: the system has none
   std::atomic<bool> is_alive_{true};
   Channel control_;
   std::mutex mutex_;  // guards what follows
   std::vector<Channel> idle_;
   bool is_reaped_ = false;
-  int status_ = 0;
+  siginfo_t end_{};  // of nobody: somebody else was told
   std::string why_killed_;
 };
 

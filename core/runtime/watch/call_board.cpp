@@ -214,6 +214,8 @@ const std::string& state_directory() {
       const char* const text = std::getenv(variable);
       return text != nullptr && text[0] == '/' ? text : "";
     };
+    const char* const asked = std::getenv("BACKPLANE_STATE_DIR");
+    if (asked != nullptr && std::string_view(asked) == "off") return new std::string;
     std::string path = given("BACKPLANE_STATE_DIR");
     if (path.empty() && !given("XDG_STATE_HOME").empty())
       path = given("XDG_STATE_HOME") + "/backplane";

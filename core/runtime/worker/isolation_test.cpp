@@ -1,5 +1,6 @@
 // Plugins in worker processes: the same numbers, and what becomes of calls when a worker ends. What
 // each entry does then is tools/sabotage_test.cpp.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -281,6 +282,46 @@ TEST_F(Isolated, AChildOfForkCallsNothingAndHoldsNothing) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+  expect_right(**compiled);
+}
+
+TEST_F(Isolated, AChildOfForkKeepsWhatTheProgramOpenedAfterAWorkerEnded) {
+  Device* const device = open(built("cpu_onednn"));
+  ASSERT_NE(device, nullptr);
+  auto compiled = compile(kLinear, {device});
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  expect_right(**compiled);
+  end_workers();
+  Inputs inputs = Inputs::random((*compiled)->graph(), {});
+  EXPECT_EQ(call(**compiled, inputs).status().code(), Code::kDeviceLost);
+  std::array<int, 16> opened{};  // the numbers of channels that are no more, among others
+  for (int& one : opened) one = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool are_open =
+        std::ranges::all_of(opened, [](int one) { return ::fcntl(one, F_GETFD) >= 0; });
+    ::_exit(are_open ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const int one : opened) ::close(one);
+}
+
+TEST_F(Isolated, AWorkerThatTheProgramWaitedForIsLostLikeAnyOther) {
+  Device* const device = open(built("cpu_onednn"));
+  ASSERT_NE(device, nullptr);
+  auto compiled = compile(kLinear, {device});
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  for (const pid_t worker : workers()) {
+    ::kill(worker, SIGKILL);
+    ASSERT_EQ(::waitpid(worker, nullptr, 0), worker);
+  }
+  Inputs inputs = Inputs::random((*compiled)->graph(), {});
+  const auto lost = call(**compiled, inputs);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.status().code(), Code::kDeviceLost);
+  EXPECT_THAT(lost.status().message(), HasSubstr("in a way that somebody else was told"));
   expect_right(**compiled);
 }
 
