@@ -23,6 +23,7 @@ PROGRAM = "of one compiled program, held for moments"
 
 REASONS = {
     "core/runtime/isolate/forwarded.h: mutex": DEVICE,
+    "core/runtime/isolate/forwarded.h: opened": DEVICE,
     "core/runtime/isolate/forwarded_executables.cpp: mutex": DEVICE,
     "core/runtime/isolate/isolated_plugin.h: mutex_": DEVICE,
     "core/runtime/isolate/isolated_plugin.h: started_": DEVICE,

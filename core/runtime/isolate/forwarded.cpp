@@ -8,32 +8,52 @@ bp_error* unparsed() {
   return make_error(BP_INTERNAL, "its worker process gave an answer that does not parse");
 }
 
+namespace {
+
+bp_error* open_in(const IsolatedPlugin::Place& place, const ForwardedDevice& device,
+                  std::uint64_t& out_remote) {
+  WireWriter request;
+  request.put(device.index);
+  std::string answer;
+  if (bp_error* const error = device.plugin.ask(place, {WorkerEntry::kDeviceOpen}, request, answer))
+    return error;
+  WireReader in(answer);
+  out_remote = in.get<std::uint64_t>();
+  if (!in.ok()) return unparsed();
+  return out_remote != 0 ? nullptr : make_error(BP_INTERNAL, "it succeeded without a device");
+}
+
+}  // namespace
+
 bp_error* locate(ForwardedDevice& device, bool begins_anew, IsolatedPlugin::Place& out_place,
                  std::uint64_t& out_remote) {
   out_place = device.plugin.place(begins_anew);
   if (out_place.worker == nullptr) return out_place.why;
+  std::unique_lock lock(device.mutex);
+  device.opened.wait(lock, [&] { return !device.is_opening; });
+  out_remote = device.remote;
+  if (device.number == out_place.number) return nullptr;
+  device.is_opening = true;
+  lock.unlock();
+  bp_error* const error = open_in(out_place, device, out_remote);
+  lock.lock();
+  device.is_opening = false;
+  device.opened.notify_all();
+  if (error != nullptr) return error;
+  device.number = out_place.number;
+  device.remote = out_remote;
+  return nullptr;
+}
+
+bp_error* ask_of(ForwardedDevice& device, WorkerEntry entry, std::string& answer) {
+  WireWriter request;
+  std::uint64_t number = 0;
   {
     const std::lock_guard lock(device.mutex);
-    out_remote = device.remote;
-    if (device.number == out_place.number) return nullptr;
+    number = device.number;
+    request.put(device.remote);
   }
-  WireWriter request;
-  request.put(device.index);
-  std::string answer;
-  if (bp_error* const error =
-          device.plugin.ask(out_place, {WorkerEntry::kDeviceOpen}, request, answer))
-    return error;
-  WireReader in(answer);
-  const auto opened = in.get<std::uint64_t>();
-  if (!in.ok()) return unparsed();
-  if (opened == 0) return make_error(BP_INTERNAL, "it succeeded without a device");
-  const std::lock_guard lock(device.mutex);
-  if (device.number != out_place.number) {  // else another thread was faster: two are open
-    device.number = out_place.number;
-    device.remote = opened;
-  }
-  out_remote = device.remote;
-  return nullptr;
+  return device.plugin.ask(number, {entry}, request, answer);
 }
 
 bp_error* ask_object(ForwardedDevice& device, WorkerEntry entry, const WireWriter& rest,

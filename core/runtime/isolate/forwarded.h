@@ -4,6 +4,7 @@
 // memory.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -22,6 +23,8 @@ struct ForwardedDevice {
   const std::uint32_t index;
   const bool shares_memory;
   std::mutex mutex;  // guards what follows; not held while the worker is asked
+  std::condition_variable opened;
+  bool is_opening = false;
   std::uint64_t number = 0, remote = 0;
 };
 struct ForwardedBuffer {
@@ -54,9 +57,13 @@ Handle* handle_of(Forwarded* object) {
 
 bp_error* unparsed();
 
-// The device in the worker that there is. Of work that begins anew it is opened again in a new one.
+// The device in the worker that there is. Of work that begins anew it is opened again in a new one,
+// by one thread: others wait, since a plugin opens a device once.
 bp_error* locate(ForwardedDevice& device, bool begins_anew, IsolatedPlugin::Place& out_place,
                  std::uint64_t& out_remote);
+
+// Of a device as it is: no other worker is started for the question, which begins with its number.
+bp_error* ask_of(ForwardedDevice& device, WorkerEntry entry, std::string& answer);
 
 // A question about a device whose answer is a new object of it.
 bp_error* ask_object(ForwardedDevice& device, WorkerEntry entry, const WireWriter& rest,

@@ -43,12 +43,8 @@ void device_close(bp_device* handle) {
 }
 
 bp_error* device_counters(bp_device* handle, bp_device_counters* out_counters) {
-  ForwardedDevice& device = device_of(handle);
-  WireWriter request;
-  request.put(device.remote);
   std::string answer;
-  if (bp_error* const error =
-          device.plugin.ask(device.number, {WorkerEntry::kDeviceCounters}, request, answer))
+  if (bp_error* const error = ask_of(device_of(handle), WorkerEntry::kDeviceCounters, answer))
     return error;
   WireReader in(answer);
   bp_device_counters counters = in.get<bp_device_counters>();
@@ -248,20 +244,13 @@ bp_error* layout_convert(bp_device* handle, const bp_tensor_desc* source_desc,
 // ---- Profile
 
 bp_error* profile_begin(bp_device* handle) {
-  ForwardedDevice& device = device_of(handle);
-  WireWriter request;
-  request.put(device.remote);
   std::string answer;
-  return device.plugin.ask(device.number, {WorkerEntry::kProfileBegin}, request, answer);
+  return ask_of(device_of(handle), WorkerEntry::kProfileBegin, answer);
 }
 
 bp_error* profile_end(bp_device* handle, bp_profile_sink* sink) {
-  ForwardedDevice& device = device_of(handle);
-  WireWriter request;
-  request.put(device.remote);
   std::string answer;
-  if (bp_error* const error =
-          device.plugin.ask(device.number, {WorkerEntry::kProfileEnd}, request, answer))
+  if (bp_error* const error = ask_of(device_of(handle), WorkerEntry::kProfileEnd, answer))
     return error;
   WireReader in(answer);
   const auto count = in.get<std::uint64_t>();

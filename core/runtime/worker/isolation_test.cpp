@@ -223,6 +223,19 @@ TEST_F(Isolated, WhatWasCompiledIsMadeAgainInAnotherWorker) {
   EXPECT_THAT(call(**first, inputs).status().message(), HasSubstr("it was the last of 4"));
 }
 
+TEST_P(IsolatedPlugins, AreCalledByManyThreadsAfterAWorkerEnded) {
+  Device* const device = open();
+  ASSERT_NE(device, nullptr);
+  auto compiled = compile(kDynamic, {device});
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  end_workers();
+  Inputs inputs = Inputs::random((*compiled)->graph(), {3});
+  EXPECT_EQ(call(**compiled, inputs, {3}).status().code(), Code::kDeviceLost);
+  std::vector<std::thread> threads;  // all find the device unopened
+  for (int t = 0; t < 8; ++t) threads.emplace_back([&, t] { expect_right(**compiled, {2 + t}); });
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_F(Isolated, WhatEndsEveryWorkerIsNotMadeAgainForEver) {
   ::setenv("BACKPLANE_SABOTAGE", "execute segv", 1);
   ::setenv("BACKPLANE_SABOTAGE_HOST_MEMORY", "1", 1);
