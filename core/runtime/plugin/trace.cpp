@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -35,7 +36,8 @@ struct DeviceRanges {
 };
 struct Trace {
   std::mutex& mutex = fork_mutex();
-  std::vector<Span> spans;  // a span's id is its position + 1
+  std::vector<Span> spans;
+  std::uint64_t forgotten = 0;  // a span's id counts those that were there before
   std::vector<DeviceRanges> ranges;
 };
 struct Profiled {
@@ -87,14 +89,15 @@ std::uint64_t begin_span(std::string_view plugin, std::string_view name) {
   const std::lock_guard lock(t.mutex);
   span.begin_ns = now_ns();
   t.spans.push_back(std::move(span));
-  return t.spans.size();
+  return t.forgotten + t.spans.size();
 }
 
 void end_span(std::uint64_t id) {
   const std::uint64_t end = now_ns();
   Trace& t = trace();
   const std::lock_guard lock(t.mutex);
-  if (id <= t.spans.size()) t.spans[id - 1].end_ns = end;
+  if (id > t.forgotten && id - t.forgotten <= t.spans.size())
+    t.spans[id - t.forgotten - 1].end_ns = end;
 }
 
 void add_ended_span(std::string_view plugin, std::string_view name, std::uint64_t begin_ns,
@@ -168,6 +171,23 @@ void collect_at_exit() {
   collect_profiles();
 }
 
+// Inside of a string of JSON.
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      std::array<char, 8> code{};
+      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned>(c));
+      out += code.data();
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 void write_range(std::FILE* file, const CollectedRange& range, const std::string& device, int row) {
   std::string nodes;
   for (const std::uint32_t node : range.node_ids)
@@ -177,7 +197,8 @@ void write_range(std::FILE* file, const CollectedRange& range, const std::string
                "\"name\":\"%s\",\"args\":{\"nodes\":[%s],\"call\":%llu,\"uncertainty_us\":%.3f}}",
                static_cast<int>(getpid()), row, static_cast<double>(range.begin_ns) / 1e3,
                static_cast<double>(range.end_ns - range.begin_ns) / 1e3, device.c_str(),
-               range.name.c_str(), nodes.c_str(), static_cast<unsigned long long>(range.call_id),
+               escaped(range.name).c_str(), nodes.c_str(),
+               static_cast<unsigned long long>(range.call_id),
                static_cast<double>(range.uncertainty_ns) / 1e3);
 }
 // One row a device and queue, beyond those of threads.
@@ -197,7 +218,10 @@ void write_ranges(std::FILE* file, const std::vector<DeviceRanges>& all) {
     }
 }
 
+// The process whose trace the file is: a child of fork() that ends in order leaves it alone.
+pid_t traced = 0;
 void write_at_exit() {
+  if (::getpid() != traced) return;
   const char* path = std::getenv("BACKPLANE_TRACE");
   if (path != nullptr && !write_trace(path))
     std::fprintf(stderr, "backplane: cannot write the trace to %s\n", path);
@@ -209,6 +233,7 @@ void start_trace_from_environment() {
   const char* path = std::getenv("BACKPLANE_TRACE");
   if (path == nullptr || *path == '\0') return;
   start_trace();
+  traced = ::getpid();
   std::atexit(write_at_exit);
 }
 
@@ -254,6 +279,7 @@ void clear_trace() {
   collect_profiles();
   Trace& t = trace();
   const std::lock_guard lock(t.mutex);
+  t.forgotten += t.spans.size();
   t.spans.clear();
   t.ranges.clear();
 }
@@ -298,7 +324,7 @@ bool write_trace(const std::string& path) {
                  "\"name\":\"%s\"}",
                  static_cast<int>(getpid()), s.thread, static_cast<double>(s.begin_ns) / 1e3,
                  static_cast<double>(s.end_ns - s.begin_ns) / 1e3, s.plugin.c_str(),
-                 s.name.c_str());
+                 escaped(s.name).c_str());
   }
   write_ranges(file, t.ranges);
   std::fputs("\n]}\n", file);
