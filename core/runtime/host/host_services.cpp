@@ -400,7 +400,9 @@ void set_interrupt_check(InterruptCheck check) { interrupt_check = check; }
 
 bool wants_interrupt() {
   const InterruptCheck check = interrupt_check.load();
-  if (check == nullptr || ::syscall(SYS_gettid) != ::getpid() || !check()) return false;
+  if (check == nullptr || ::syscall(SYS_gettid) != ::getpid()) return false;
+  note_program_runs();
+  if (!check()) return false;
   note_own_error();
   return true;
 }
@@ -412,6 +414,7 @@ bool CancelToken::ask() {
   const std::uint64_t now = clock_ns(nullptr);
   if (now - asked_ns_ < kAskAgainNs) return false;
   asked_ns_ = now;
+  note_program_runs();
   if (check()) {
     note_own_error();
     cancel();

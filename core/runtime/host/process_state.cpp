@@ -1,17 +1,24 @@
 #include "core/runtime/host/process_state.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <clocale>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <fstream>
 #include <mutex>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "core/base/fork.h"
 #include "core/base/log.h"
@@ -27,6 +34,56 @@ bool same_action(const struct sigaction& a, const struct sigaction& b) {
   return a.sa_sigaction == b.sa_sigaction && a.sa_flags == b.sa_flags &&
          std::memcmp(&a.sa_mask, &b.sa_mask, 8) == 0;
 }
+
+std::int64_t clock_now(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+bool is_another_running() {
+  struct Close {
+    void operator()(DIR* folder) const { ::closedir(folder); }
+  };
+  const std::unique_ptr<DIR, Close> tasks(::opendir("/proc/self/task"));
+  if (tasks == nullptr) return true;
+  const std::string self = std::to_string(::syscall(SYS_gettid));
+  while (const dirent* const task = ::readdir(tasks.get())) {
+    if (task->d_name[0] == '.' || self == task->d_name) continue;
+    std::ifstream file("/proc/self/task/" + std::string(task->d_name) + "/stat");
+    std::string text;
+    std::getline(file, text);  // the name, in parentheses, may have any character
+    const std::size_t name_end = text.rfind(") ");
+    if (name_end != std::string::npos && text[name_end + 2] == 'R') return true;
+  }
+  return false;
+}
+
+thread_local std::uint32_t program_runs = 0;
+constexpr std::chrono::milliseconds kStoppingTime{2};
+
+// Whether this thread alone ran since: what has changed then, this thread has changed. The system
+// adds up what a thread ran when it stops, so who still runs is asked first, and after a moment: a
+// thread says that it waits before it has stopped.
+class Alone {
+ public:
+  bool is_still() const {
+    if (program_runs != program_runs_) return false;
+    std::this_thread::sleep_for(kStoppingTime);
+    if (is_another_running()) return false;
+    const std::int64_t all = clock_now(CLOCK_PROCESS_CPUTIME_ID) - all_;
+    const std::int64_t of_others = all - (clock_now(CLOCK_THREAD_CPUTIME_ID) - own_);
+    // Below 0 by the time between the readings; where timers of the process tick, the system's sums
+    // lag and say nothing.
+    constexpr std::int64_t kReadingsNs = 100'000;
+    return of_others <= 0 && of_others >= -kReadingsNs;
+  }
+
+ private:
+  const std::uint32_t program_runs_ = program_runs;
+  const std::int64_t own_ = clock_now(CLOCK_THREAD_CPUTIME_ID);
+  const std::int64_t all_ = clock_now(CLOCK_PROCESS_CPUTIME_ID);
+};
 
 // From /proc, because umask() can only be read by changing it for all threads. -1: unknown.
 int read_umask() {
@@ -74,6 +131,8 @@ void restore_fp_control(const FpControl& before, std::string_view call) {
             "masks); it was restored; the plugin must leave it as it found it");
 }
 
+void note_program_runs() { ++program_runs; }
+
 struct ProcessStateGuard::State {
   ~State() {
     if (folder >= 0) ::close(folder);
@@ -84,6 +143,7 @@ struct ProcessStateGuard::State {
   locale_t thread_locale = nullptr;
   int umask = -1;
   int folder = -1;  // the working directory; -1: unknown
+  Alone alone;
 };
 
 // Whether the working directory is another one than that.
@@ -109,38 +169,47 @@ ProcessStateGuard::ProcessStateGuard(std::string call)
 
 ProcessStateGuard::~ProcessStateGuard() {
   restore_fp_control(before_->fp, call_);
-  std::string signals;
-  for (int number = 1; number < 65; ++number) {
-    struct sigaction now {};
-    const struct sigaction& before = before_->actions[static_cast<std::size_t>(number)];
-    if (::sigaction(number, nullptr, &now) != 0 || same_action(now, before)) continue;
-    ::sigaction(number, &before, nullptr);
-    const char* name = ::sigabbrev_np(number);
-    signals +=
-        (signals.empty() ? "" : ", ") + (name ? std::string("SIG") + name : std::to_string(number));
-  }
-  if (!signals.empty()) {
-    warn_once(call_ + " installed signal handlers (" + signals +
-              "); the former ones were put back; the plugin must leave them as it found them");
-  }
   if (::uselocale(nullptr) != before_->thread_locale) {
     ::uselocale(before_->thread_locale);
     warn_once(call_ + " changed the thread's locale; it was restored");
   }
-  const char* locale = std::setlocale(LC_ALL, nullptr);
-  if (locale == nullptr || before_->locale != locale) {
-    const std::string changed = locale != nullptr ? locale : "";
-    std::setlocale(LC_ALL, before_->locale.c_str());
-    warn_once(call_ + " changed the locale from '" + before_->locale + "' to '" + changed +
-              "'; it was restored");
+  std::vector<int> numbers;
+  std::string changed;
+  const auto add = [&](const std::string& what) {
+    changed += (changed.empty() ? "" : ", ") + what;
+  };
+  for (int number = 1; number < 65; ++number) {
+    struct sigaction now {};
+    if (::sigaction(number, nullptr, &now) != 0 ||
+        same_action(now, before_->actions[static_cast<std::size_t>(number)]))
+      continue;
+    const char* const name = ::sigabbrev_np(number);
+    add("the handler of " + (name ? "SIG" + std::string(name) : std::to_string(number)));
+    numbers.push_back(number);
   }
+  const char* const locale = std::setlocale(LC_ALL, nullptr);
+  const bool is_other_locale = locale == nullptr || before_->locale != locale;
+  if (is_other_locale)
+    add("the locale from '" + before_->locale + "' to '" + (locale != nullptr ? locale : "") + "'");
   const int mask = read_umask();
-  if (mask >= 0 && before_->umask >= 0 && mask != before_->umask) {
-    ::umask(static_cast<mode_t>(before_->umask));
-    warn_once(call_ + " changed the umask; it was restored");
+  const bool is_other_mask = mask >= 0 && before_->umask >= 0 && mask != before_->umask;
+  if (is_other_mask) add("the umask");
+  const bool is_elsewhere = has_moved(before_->folder);
+  if (is_elsewhere) add("the working directory");
+  if (changed.empty()) return;
+  if (!before_->alone.is_still()) {
+    warn_once("inside of " + call_ + ", in which other code of the program ran as well, changed: " +
+              changed + "; that stays; if the plugin did it, it must not");
+    return;
   }
-  if (has_moved(before_->folder) && ::fchdir(before_->folder) == 0)
-    warn_once(call_ + " changed the working directory; it was restored");
+  for (const int number : numbers)
+    ::sigaction(number, &before_->actions[static_cast<std::size_t>(number)], nullptr);
+  if (is_other_locale) std::setlocale(LC_ALL, before_->locale.c_str());
+  if (is_other_mask) ::umask(static_cast<mode_t>(before_->umask));
+  if (is_elsewhere && ::fchdir(before_->folder) != 0) changed += " (to which there is no way back)";
+  warn_once(
+      call_ + " changed " + changed +
+      "; what was there before was put back; the plugin must leave such things as it found them");
 }
 
 pid_t process_id() {

@@ -1,6 +1,7 @@
 // What a plugin must leave as it found it: floating-point control around every call, signal
 // handlers, locale, umask and working directory around load and open. A change is undone and named
-// in the log.
+// in the log; one of the whole process only where the calling thread alone ran meanwhile, since
+// else it may be the program's own.
 #pragma once
 
 #include <csignal>
@@ -71,6 +72,9 @@ class ProcessStateGuard {
   std::string call_;
   std::unique_ptr<State> before_;
 };
+
+// Inside of a call, in its thread: code of the program itself runs now, as handlers of signals do.
+void note_program_runs();
 
 // getpid() without the system call: kept up to date by a fork handler.
 pid_t process_id();
