@@ -41,15 +41,27 @@ std::int64_t clock_now(clockid_t clock) {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+// Of the runtime itself; as long as the process.
+struct OwnThread {
+  std::atomic<pid_t> process{0}, id{0};
+  std::atomic<clockid_t> clock{0};
+};
+OwnThread own_thread;
+
+std::int64_t own_thread_time() {
+  return own_thread.process == ::getpid() ? clock_now(own_thread.clock) : 0;
+}
+
 bool is_another_running() {
   struct Close {
     void operator()(DIR* folder) const { ::closedir(folder); }
   };
   const std::unique_ptr<DIR, Close> tasks(::opendir("/proc/self/task"));
   if (tasks == nullptr) return true;
-  const std::string self = std::to_string(::syscall(SYS_gettid));
+  const std::string self = std::to_string(::syscall(SYS_gettid)),
+                    own = std::to_string(own_thread.id);
   while (const dirent* const task = ::readdir(tasks.get())) {
-    if (task->d_name[0] == '.' || self == task->d_name) continue;
+    if (task->d_name[0] == '.' || self == task->d_name || own == task->d_name) continue;
     std::ifstream file("/proc/self/task/" + std::string(task->d_name) + "/stat");
     std::string text;
     std::getline(file, text);  // the name, in parentheses, may have any character
@@ -72,7 +84,8 @@ class Alone {
     std::this_thread::sleep_for(kStoppingTime);
     if (is_another_running()) return false;
     const std::int64_t all = clock_now(CLOCK_PROCESS_CPUTIME_ID) - all_;
-    const std::int64_t of_others = all - (clock_now(CLOCK_THREAD_CPUTIME_ID) - own_);
+    const std::int64_t of_others =
+        all - (clock_now(CLOCK_THREAD_CPUTIME_ID) - own_) - (own_thread_time() - runtime_);
     // Below 0 by the time between the readings; where timers of the process tick, the system's sums
     // lag and say nothing.
     constexpr std::int64_t kReadingsNs = 100'000;
@@ -82,6 +95,7 @@ class Alone {
  private:
   const std::uint32_t program_runs_ = program_runs;
   const std::int64_t own_ = clock_now(CLOCK_THREAD_CPUTIME_ID);
+  const std::int64_t runtime_ = own_thread_time();
   const std::int64_t all_ = clock_now(CLOCK_PROCESS_CPUTIME_ID);
 };
 
@@ -132,6 +146,14 @@ void restore_fp_control(const FpControl& before, std::string_view call) {
 }
 
 void note_program_runs() { ++program_runs; }
+
+void note_own_thread() {
+  clockid_t clock{};
+  if (::pthread_getcpuclockid(::pthread_self(), &clock) != 0) return;
+  own_thread.clock = clock;
+  own_thread.id = static_cast<pid_t>(::syscall(SYS_gettid));
+  own_thread.process = ::getpid();
+}
 
 struct ProcessStateGuard::State {
   ~State() {

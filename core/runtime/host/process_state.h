@@ -75,6 +75,8 @@ class ProcessStateGuard {
 
 // Inside of a call, in its thread: code of the program itself runs now, as handlers of signals do.
 void note_program_runs();
+// The calling thread, one that never ends, is the runtime's and changes nothing of the process.
+void note_own_thread();
 
 // getpid() without the system call: kept up to date by a fork handler.
 pid_t process_id();

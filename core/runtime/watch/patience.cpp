@@ -73,7 +73,15 @@ void start_patience() {
   sigset_t all, former;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &former);
-  std::thread([&board, first_word] { watch(board, first_word); }).detach();
+  static std::atomic<bool> is_known;
+  is_known = false;  // in a child of fork()
+  std::thread([&board, first_word] {
+    note_own_thread();
+    is_known = true;
+    is_known.notify_one();
+    watch(board, first_word);
+  }).detach();
+  is_known.wait(false);
   ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
 }
 
