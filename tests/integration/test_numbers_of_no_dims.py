@@ -35,3 +35,47 @@ def test_a_number_keeps_its_digits(plugin: str, door: str, name: str) -> None:
         torch.testing.assert_close(
             compiled(elements, number), program(elements, number), equal_nan=True
         )
+
+
+HALVES: dict[str, Callable[..., Any]] = {
+    "floor_divide": lambda z, h: z // h,
+    "floor_divide by": lambda z, h: h // z,
+    "rsub": lambda z, h: torch.rsub(h, z),
+    "addcdiv": lambda z, h: torch.addcdiv(h, z, h),
+    "addcmul": lambda z, h: torch.addcmul(z, z, h, value=2),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "opencl", "reference"])
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_float_beside_halves_has_their_digits(
+    plugin: str, door: str, name: str, dtype: torch.dtype
+) -> None:
+    program = HALVES[name]
+    halves = torch.tensor([1.5, -2.25], dtype=dtype)
+    compiled = compile_for(plugin, program, door)
+    for number in (torch.tensor(70000.0), torch.tensor(3.14159)):
+        expected = program(number, halves)
+        torch.testing.assert_close(
+            compiled(number, halves), expected, rtol=0, atol=0, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "opencl", "reference"])
+def test_what_is_too_large_to_fill_with(plugin: str, door: str) -> None:
+    def program(x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(x > 1, value)
+
+    compiled = compile_for(plugin, program, door)
+    for x, value in (
+        (torch.ones(3).half() * 2, torch.tensor(-1e9)),
+        (torch.ones(3) * 2, torch.tensor(1e300, dtype=torch.float64)),
+    ):
+        for run in (program, compiled):
+            with pytest.raises(RuntimeError, match="cannot be converted"):
+                run(x, value)
+        fits = torch.tensor(-5.0, dtype=value.dtype)
+        torch.testing.assert_close(compiled(x, fits), program(x, fits))

@@ -142,7 +142,8 @@ bool holds(const Scalar& number, ScalarType dtype) {
 }
 
 bool is_rounded(std::string_view op, std::string_view argument) {
-  if (argument == "other" || argument == "self" || argument == "exponent")
+  if (argument == "other" || argument == "self" || argument == "exponent" ||
+      argument == "tensor1" || argument == "tensor2")
     return !is_scale(op, argument) && base_name(op) != "float_power";
   if (argument == "alpha") return is_one_of(base_name(op), kSums);
   return argument == "lambd" && is_one_of(base_name(op), kThresholds);

@@ -158,13 +158,17 @@ class Lowering {
     return is_rounded ? beside : std::nullopt;
   }
 
-  // PyTorch refuses to fill whole numbers with what is none of theirs.
+  // PyTorch refuses to fill whole numbers with what is none of theirs, and floats with what is too
+  // large for them.
   bool may_not_fit(const Call& call, const c10::Argument& argument, ValueNumber number) const {
     if (!call.info->name.starts_with("aten.masked_fill") || argument.name() != "value")
       return false;
-    const at::ScalarType filled = *first_type(call);
+    const at::ScalarType filled = *first_type(call),
+                         value = tape_.values[number].meta.scalar_type();
+    if (c10::isFloatingType(filled) && c10::isFloatingType(value))
+      return c10::elementSize(value) > c10::elementSize(filled);
     return c10::isIntegralType(filled, /*includeBool=*/false) &&
-           c10::promoteTypes(tape_.values[number].meta.scalar_type(), filled) != filled;
+           c10::promoteTypes(value, filled) != filled;
   }
 
   Result<ir::ValueId> converted_id(ir::ValueId id, at::ScalarType to) {

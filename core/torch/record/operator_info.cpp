@@ -231,7 +231,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& h)
 
   device_mix = record::device_mix(schema_name);
   refused_values = refused_values_of(*this);
-  is_pointwise = handle.hasTag(at::Tag::pointwise) || name == "aten.copy_";
+  is_pointwise = handle.hasTag(at::Tag::pointwise) || name == "aten.copy_" ||
+                 name.starts_with("aten.floor_divide") || name.starts_with("aten.rsub");
   asks_for_memory = std::ranges::find(kAskForMemory, name) != kAskForMemory.end();
   is_opaque = std::ranges::find(kOpaque, name) != kOpaque.end();
   if (name == "aten._embedding_bag_backward")
