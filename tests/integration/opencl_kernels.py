@@ -59,6 +59,7 @@ PROGRAMS: dict[str, tuple[Call, tuple[Any, ...], bool]] = {
     "conv block": (conv_block, (rand(1, 3, 6, 9), rand(5, 3, 3, 3), rand(5), rand(1, 5, 6, 9)), False),
     "conv 1x1": (F.conv2d, (rand(2, 5, 6, 9), rand(7, 5, 1, 1)), True),
     "conv of many": (F.conv2d, (rand(3, 7, 3, 7), rand(10, 7, 1, 1), rand(10)), True),
+    "conv of whole panels": (F.conv2d, (rand(3, 16, 4, 9), rand(16, 16, 1, 1)), True),
     "conv strided": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), (rand(1, 4, 9, 8), rand(6, 4, 3, 3)), True),
     "conv small": (lambda x, w: F.conv2d(x, w, stride=2, padding=1), (rand(9, 4, 4, 4), rand(6, 4, 3, 3)), True),
     "conv by channel": (lambda x, w: F.conv2d(x, w, padding=3, groups=4), (rand(2, 4, 9, 5), rand(4, 1, 7, 7)), True),

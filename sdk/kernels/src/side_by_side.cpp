@@ -43,8 +43,9 @@ RightFactor pack_side_by_side(Builder& builder, const Gemm& g, std::int64_t widt
       "  BP_GLOBAL float* to = (BP_GLOBAL float*)(base_b + offset_b) + (ulong)(first / " +
       number(width) + ") * " + number(g.depth * width) + "UL + first % " + number(width) +
       ";\n"
-      "  if (column + " +
-      lanes + " <= " + each +
+      // Behind the last column there is no matrix.
+      "  if (first < " +
+      number(columns) + " && column + " + lanes + " <= " + each +
       ") {\n"
       "    from += (ulong)n * " +
       matrix +
