@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -191,3 +193,28 @@ def test_weight_gradients_of_images_smaller_than_the_stride(plugin: str) -> None
     filling = {"MALLOC_PERTURB_": str(0xFF ^ 0x46)}
     done = run_python(FILLED.replace("{plugin}", plugin), filling)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"padding": 1}, {"dilation": 2}, {"stride": 2}, {"groups": 3}], ids=str
+)
+@pytest.mark.parametrize("plugin", [p for p in PLUGINS if p != "cuda"])
+def test_taps_that_touch_no_infinity_keep_their_gradient(
+    plugin: str, settings: dict[str, Any]
+) -> None:
+    """At the ends of rows and images, which in a kernel's memory the next ones follow."""
+    torch.manual_seed(0)
+    groups = settings.get("groups", 1)
+    weight = torch.randn(6, 3 // groups, 3, 3, requires_grad=True)
+
+    def convolution(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.conv2d(x, weight, **settings)
+
+    compiled = compile_for(plugin, convolution, "own", dynamic=False)
+    for place in [(0, 1, 0, 9), (0, 2, 9, 0), (1, 0, 9, 9), (1, 1, 4, 5)]:
+        for number in (math.inf, math.nan):
+            x = torch.randn(2, 3, 10, 10)
+            x[place] = number
+            expected = torch.autograd.grad(convolution(x, weight).sum(), weight)
+            actual = torch.autograd.grad(compiled(x, weight).sum(), weight)
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4, equal_nan=True)

@@ -41,13 +41,14 @@ class Text {
  public:
   Text(std::int64_t in_registers, const WindowGradient& p, const Planes& planes,
        const Runs& gradient, const Runs& image, std::int64_t images, std::int64_t length,
-       const Draft& epilogue)
+       bool has_gaps, const Draft& epilogue)
       : p_(p),
         planes_(planes),
         gradient_(gradient),
         image_(image),
         images_(images),
         length_(length),
+        has_gaps_(has_gaps),
         epilogue_(epilogue),
         out_width_(p.gradient.dims[1] / p.groups),
         in_width_(p.image.dims[1] / p.groups),
@@ -147,14 +148,31 @@ class Text {
            number(out_width_) + "; ++r)\n  for (int c = 0; c < " + channels + " && j0 + c < " +
            number(in_width_) + "; ++c)\n  for (int t = 0; t < " + taps +
            "; ++t) {\n  const int a1 = i0 + r, a2 = j0 + c, a3 = chunk * " + taps +
-           " + t;\n  const float x0 = sums[(r * " + channels + " + c) * " + taps + " + t];\n" +
-           store.narrow + "  }\n";
+           " + t;\n  float x0 = sums[(r * " + channels + " + c) * " + taps + " + t];\n" +
+           (has_gaps_ ? sum_without_gaps() : "") + store.narrow + "  }\n";
+  }
+  // Beside the gradient's rows there are zeros, which times an infinity or NaN of the image spoil
+  // the sum of a tap that does not touch it.
+  std::string sum_without_gaps() const {
+    const std::string width = number(p_.window.kernel[1]), rows = number(planes_.out[0]),
+                      columns = number(planes_.out[1]);
+    return "  if (x0 != x0) {\n  BP_GLOBAL const float* g = pa + (ulong)a1 * " +
+           number(gradient_.channel) + "UL;\n  BP_GLOBAL const float* b = pb + (ulong)a2 * " +
+           number(image_.channel) + "UL + (" +
+           planes_.shift(p_.window, "(a3 / " + width + ")", "(a3 % " + width + ")") +
+           ");\n  x0 = 0.0f;\n  for (int n = 0; n < " + number(p_.image.dims[0]) +
+           "; ++n) {\n  float image = 0.0f;\n  for (int y = 0; y < " + rows +
+           "; ++y) {\n  const int at = n * " + number(planes_.image) + " + y * " +
+           number(planes_.pitch) + ";\n  float row = 0.0f;\n  for (int x = 0; x < " + columns +
+           "; ++x) row = BP_FMA(g[at + x], b[at + x], row);\n  image += row;\n  }\n" +
+           "  x0 += image;\n  }\n  }\n";
   }
 
   const WindowGradient& p_;
   const Planes& planes_;
   Runs gradient_, image_;
   std::int64_t images_, length_;
+  bool has_gaps_;  // between the gradient's rows, where the image has elements
   const Draft& epilogue_;
   std::int64_t out_width_, in_width_;
   Sums sums_;
@@ -185,16 +203,18 @@ Status add_window_gradient(Builder& b, const WindowGradient& p) {
     return p.window.stride[i] == 1 && p.window.padding[i] == 0 && p.window.kernel[i] == 1;
   };
   std::int64_t runs = images, length = planes.plane;
+  bool has_gaps = false;
   if (is_plain(0) && is_plain(1) && lies_in_vectors(p.image) && lies_in_vectors(p.gradient)) {
     image = {p.image, p.image.strides[1], p.image.strides[0]};
     gradient = {p.gradient, p.gradient.strides[1], p.gradient.strides[0]};
   } else {
-    // One run of all images for each channel. What lies between a channel's planes and behind them
-    // is zero in the gradient and finite in the image.
+    // One run of all images for each channel. What lies between a plane's rows is zero in the
+    // gradient, and so is what lies behind the planes, where the image has nothing but zeros.
     if (planes.is_sparse() && results / p.groups > 1)
       planes = Planes::for_taps(p.window, planes.out, images);
     runs = 1;
     const std::int64_t plane = planes.rows * planes.pitch;
+    has_gaps = plane != product(planes.out);
     length = round_up(images * plane);
     // Behind the last plane taps read beyond it.
     const std::int64_t reach = planes.by_tap ? 0 : plane - planes.positions() + planes.pitch;
@@ -214,7 +234,8 @@ Status add_window_gradient(Builder& b, const WindowGradient& p) {
   Draft epilogue(b, {p.groups, results / p.groups, channels / p.groups, product(p.window.kernel)});
   BP_SDK_RETURN_IF_ERROR(
       p.store(epilogue, epilogue.e().external(kernelgen::Type::kF32), epilogue.outer()));
-  const Text text(b.facts().product_sums, p, planes, gradient, image, runs, length, epilogue);
+  const Text text(b.facts().product_sums, p, planes, gradient, image, runs, length, has_gaps,
+                  epilogue);
   std::vector<Argument> arguments = epilogue.arguments();
   arguments.push_back(gradient.view.argument);
   arguments.push_back(image.view.argument);
