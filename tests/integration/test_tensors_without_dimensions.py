@@ -117,6 +117,19 @@ def test_what_does_not_fit_is_refused(plugin: str) -> None:
         compiled(x, torch.tensor(300))
 
 
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_the_first_of_one_element(plugin: str) -> None:
+    """As PyTorch, which gives the element of a tensor without dims even where none is asked for."""
+    for k in (0, 1):
+        for x in (torch.tensor(1.5), torch.tensor(7)):
+
+            def program(x: torch.Tensor, k: int = k) -> tuple[torch.Tensor, torch.Tensor]:
+                return tuple(torch.topk(x, k, 0))
+
+            actual = compile_for(plugin, program, "own")(x)
+            assert all(map(torch.equal, actual, program(x)))
+
+
 # With indices of two dims that are none: PyTorch asks for no equal dims then.
 BY_NO_INDEX: dict[str, Binary] = {
     "gather": lambda x, i: torch.gather(x, -1, i),

@@ -77,7 +77,8 @@ Order largest_first(const T* v, int64_t n, bool descending, int64_t k) {
   return order;
 }
 void run_topk(const Frame& f) {
-  const int64_t k = f.integer("k", 1);
+  // Of a tensor without dims that is its element, even where none is asked for.
+  const int64_t k = f.in(0).rank() == 0 ? 1 : f.integer("k", 1);
   write_first(f, f.integer("dim", -1), k, 0, 1, [&](const auto* v, int64_t n) {
     return largest_first(v, n, f.flag("largest", true), k);
   });

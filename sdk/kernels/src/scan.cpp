@@ -241,7 +241,10 @@ Status sort(Builder& b) {
   return first_in_order(b, b.step().node().bool_or("descending", false), line_length(b));
 }
 Status topk(Builder& b) {
-  return first_in_order(b, b.step().node().bool_or("largest", true), b.step().int_or("k", 1));
+  // Of a tensor without dims that is its element, even where none is asked for.
+  const bool is_element = b.step().operand(0).dims.empty();
+  return first_in_order(b, b.step().node().bool_or("largest", true),
+                        is_element ? 1 : b.step().int_or("k", 1));
 }
 
 std::optional<sdk::Refusal> refuse_lines(const sdk::NodeView& node) {

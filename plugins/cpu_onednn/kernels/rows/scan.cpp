@@ -163,8 +163,10 @@ MadeKernel sort(const StepContext& context) {
   return ordered(context, context.node().bool_or("descending", false), line_length(context));
 }
 MadeKernel topk(const StepContext& context) {
-  return ordered(context, context.node().bool_or("largest", true), context.int_or("k", 1),
-                 Ties::kAsTopkOfPyTorch);
+  // Of a tensor without dims that is its element, even where none is asked for.
+  const bool is_element = context.operand(0).rank() == 0;
+  return ordered(context, context.node().bool_or("largest", true),
+                 is_element ? 1 : context.int_or("k", 1), Ties::kAsTopkOfPyTorch);
 }
 
 constexpr KernelRow kRows[] = {
