@@ -75,17 +75,19 @@ Results threshold_backward(Expressions& e, OperatorSource& s) {
   const Expr g = m.in(0, m.type()), x = m.in(1, m.type());
   return {e.select(e.binary(Op::kLe, x, m.attribute("threshold", 0, m.type())), m.number(0), g)};
 }
-Expr clip(Emitter& m, Expr x, double low, double high) {
+Expr clip(Emitter& m, Expr x, Expr low, Expr high) {
   // Of equal ones the second is taken: zero keeps its sign.
-  return m.e.binary(Op::kMin, m.number(high), m.e.binary(Op::kMax, m.number(low), x));
+  return m.e.binary(Op::kMin, high, m.e.binary(Op::kMax, low, x));
 }
+Expr clip_to_six(Emitter& m, Expr x) { return clip(m, x, m.number(0), m.number(6)); }
 Results hardtanh(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {clip(m, m.in(0, m.type()), m.real("min_val", -1), m.real("max_val", 1))};
+  const Expr low = m.attribute("min_val", -1, m.type()), high = m.attribute("max_val", 1, m.type());
+  return {clip(m, m.in(0, m.type()), low, high)};
 }
 Results relu6(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {clip(m, m.in(0, m.type()), 0, 6)};
+  return {clip_to_six(m, m.in(0, m.type()))};
 }
 Expr inside(Emitter& m, Expr x, double low, double high) {
   return m.e.both(m.e.binary(Op::kLt, m.number(low), x), m.e.binary(Op::kLt, x, m.number(high)));
@@ -96,7 +98,7 @@ Results hardtanh_backward(Expressions& e, OperatorSource& s) {
   return {e.select(inside(m, x, m.real("min_val", -1), m.real("max_val", 1)), g, m.number(0))};
 }
 Expr sixth(Emitter& m, Expr x) {
-  return m.e.div(clip(m, m.e.add(x, m.number(3)), 0, 6), m.number(6));
+  return m.e.div(clip_to_six(m, m.e.add(x, m.number(3))), m.number(6));
 }
 Results hardsigmoid(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
@@ -105,7 +107,7 @@ Results hardsigmoid(Expressions& e, OperatorSource& s) {
 Results hardswish(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr x = m.in(0, m.type());
-  return {e.div(e.mul(x, clip(m, e.add(x, m.number(3)), 0, 6)), m.number(6))};
+  return {e.div(e.mul(x, clip_to_six(m, e.add(x, m.number(3)))), m.number(6))};
 }
 Results hardsigmoid_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

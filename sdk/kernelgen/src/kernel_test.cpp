@@ -271,6 +271,17 @@ TEST(Expressions, IndexArithmeticFolds) {
   EXPECT_EQ(e.axis(1), e.axis(1));  // one node
 }
 
+TEST(Expressions, IndicesThatInt32DoesNotHoldAreWide) {
+  Expressions e({4, 8});
+  const std::int64_t far = std::int64_t{1} << 32;
+  EXPECT_EQ(e.type(e.index(INT32_MAX)), Type::kI32);
+  EXPECT_EQ(e.index(far), e.integer(Type::kI64, far));
+  EXPECT_EQ(e.type(e.add(e.axis(0), e.index(-far))), Type::kI64);
+  EXPECT_EQ(e.type(e.offset(std::array{e.binary(Op::kMod, e.axis(0), e.index(far))},
+                            std::array<std::int64_t, 1>{3})),
+            Type::kI32);
+}
+
 TEST(Expressions, ConstantsAreWhatTheirTypeHolds) {
   Expressions e;
   const Expr x = e.constant(Type::kF32, 0.1);

@@ -140,6 +140,13 @@ Draft::Draft(Builder& builder, const Shape& outer, const Shape& loop, bool wide_
     (i < outer.size() ? outer_ : loop_).push_back(e().axis(i));
 }
 
+Expr Draft::attribute(std::string_view name, double fallback, kernelgen::Type type) {
+  const sdk::NodeView node = builder_.step().node();
+  const bp_attribute* a = node.attribute(name);
+  if (a == nullptr || a->kind == BP_ATTRIBUTE_FLOAT)
+    return e().constant(type, node.real_or(name, fallback));
+  return e().integer(type, node.int_or(name, 0));
+}
 std::size_t Draft::tensor(const TensorView& view) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const Argument& a = tensors_[i];

@@ -88,6 +88,8 @@ class Draft {
   const Indices& outer() const { return outer_; }
   const Indices& loop() const { return loop_; }
   Expr index(std::int64_t v) { return e().index(v); }
+  // The number in the attribute of the step's first node: whole ones keep all their digits.
+  Expr attribute(std::string_view name, double fallback, kernelgen::Type type);
 
   // Element of a tensor; dims of size 1 take index 0.
   Expr load(const TensorView& tensor, const Indices& index);

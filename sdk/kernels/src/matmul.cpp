@@ -68,11 +68,11 @@ Result<Term> added_operand(Builder& b, std::size_t operand, Gemm* gemm = nullptr
   return Term([view = *view, alpha, beta](Draft& d, Expr value, const Indices& axes) {
     Expressions& e = d.e();
     const kernelgen::Type t = e.type(value);
-    if (alpha != 1) value = e.mul(value, e.constant(t, alpha));
+    if (alpha != 1) value = e.mul(value, d.attribute("alpha", 1, t));
     if (beta == 0) return value;
     const Indices index(axes.end() - static_cast<std::ptrdiff_t>(view.dims.size()), axes.end());
     Expr term = e.cast(d.load(view, index), t);
-    if (beta != 1) term = e.mul(term, e.constant(t, beta));
+    if (beta != 1) term = e.mul(term, d.attribute("beta", 1, t));
     return e.add(value, term);
   });
 }

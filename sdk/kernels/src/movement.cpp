@@ -185,9 +185,8 @@ Status constant_pad(Builder& b) {
     Expr& at = index[index.size() - 1 - i];
     at = d.e().sub(at, d.index(pad[2 * i]));
   }
-  const double value = b.step().node().real_or("value", 0);
-  d.store(out, d.outer(),
-          guarded(d, in, index, d.e().constant(kernelgen::compute_type(out.storage), value)));
+  const Expr value = d.attribute("value", 0, kernelgen::compute_type(out.storage));
+  d.store(out, d.outer(), guarded(d, in, index, value));
   return d.finish();
 }
 // Index of a source element along a dim that a slice took: (i - start) / step where that is whole.
@@ -248,7 +247,9 @@ Status triangle(Builder& b) {
   const TensorView out = b.result();
   const std::size_t rank = out.dims.size();
   Draft d(b, out.dims);
-  const Expr row = d.e().add(d.outer()[rank - 2], d.index(b.step().int_or("diagonal", 0)));
+  const std::int64_t diagonal =
+      std::clamp(b.step().int_or("diagonal", 0), -out.dims[rank - 2], out.dims[rank - 1]);
+  const Expr row = d.e().add(d.outer()[rank - 2], d.index(diagonal));
   const Expr column = d.outer()[rank - 1];
   const Expr kept =
       kUpper ? d.e().binary(Op::kLe, row, column) : d.e().binary(Op::kLe, column, row);

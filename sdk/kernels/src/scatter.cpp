@@ -71,10 +71,10 @@ Status along_dim(Builder& b, Mode mode, bool index_is_vector) {
       d.load(*index, index_is_vector ? (index->dims.empty() ? Indices{} : Indices{d.loop()[0]})
                                      : own(*index));
   const kernelgen::Type type = kernelgen::compute_type(out.storage);
-  Expr value = source ? d.e().cast(d.load(*source, own(*source)), type)
-                      : d.e().constant(type, b.step().node().real_or("value", 0));
-  const double alpha = b.step().node().real_or("alpha", 1);
-  if (alpha != 1) value = d.e().mul(value, d.e().constant(type, alpha));
+  Expr value =
+      source ? d.e().cast(d.load(*source, own(*source)), type) : d.attribute("value", 0, type);
+  if (b.step().node().real_or("alpha", 1) != 1)
+    value = d.e().mul(value, d.attribute("alpha", 1, type));
   Indices target = at;
   target[dim] = position(d, raw, out.dims[dim]);
   d.store(out, target, value, mode);

@@ -298,11 +298,12 @@ MadeKernel repeat(const StepContext& context) {
 // Keeps one side of a diagonal of the last two dims.
 MadeKernel triangle(const StepContext& context, bool lower) {
   const TensorSpec in = context.operand(0), out = context.result();
-  const std::int64_t diagonal = context.int_or("diagonal", 0);
+  const std::int64_t asked = context.int_or("diagonal", 0);
   return make_kernel([=](const KernelCall& call) {
     if (out.elements() == 0) return;
     const std::size_t rank = out.rank();
     const std::int64_t rows = out.dims[rank - 2], columns = out.dims[rank - 1];
+    const std::int64_t diagonal = std::clamp(asked, -rows, columns);
     const std::int64_t to_step = out.strides[rank - 1], from_step = in.strides[rank - 1];
     Walk walk(Shape(out.dims.begin(), out.dims.end() - 1),
               {Shape(out.strides.begin(), out.strides.end() - 1),

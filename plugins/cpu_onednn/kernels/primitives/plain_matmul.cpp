@@ -46,7 +46,7 @@ template <class T>
 class PlainMatmul : public sdk::Kernel {
  public:
   PlainMatmul(Shape batch, Operand left, Operand right, Operand added, Operand out, std::int64_t m,
-              std::int64_t n, std::int64_t k, double alpha, double beta)
+              std::int64_t n, std::int64_t k, T alpha, T beta)
       : batch_(std::move(batch)),
         left_(std::move(left)),
         right_(std::move(right)),
@@ -55,8 +55,8 @@ class PlainMatmul : public sdk::Kernel {
         m_(m),
         n_(n),
         k_(k),
-        alpha_(static_cast<T>(alpha)),
-        beta_(static_cast<T>(beta)),
+        alpha_(alpha),
+        beta_(beta),
         threads_(omp_get_max_threads()) {}
   std::uint64_t scratch_bytes() const override {
     return static_cast<std::uint64_t>(thread_elements() * threads_) * sizeof(T);
@@ -162,7 +162,7 @@ class PlainMatrixVector : public sdk::Kernel {
     return same_bits(matrix.type, kDomainOf<T>) && matrix.column == 1;
   }
   PlainMatrixVector(Shape batch, Operand matrix, Operand vector, Operand added, Operand out,
-                    std::int64_t rows, std::int64_t k, double alpha, double beta)
+                    std::int64_t rows, std::int64_t k, T alpha, T beta)
       : batch_(std::move(batch)),
         matrix_(std::move(matrix)),
         vector_(std::move(vector)),
@@ -170,8 +170,8 @@ class PlainMatrixVector : public sdk::Kernel {
         out_(std::move(out)),
         rows_(rows),
         k_(k),
-        alpha_(static_cast<T>(alpha)),
-        beta_(static_cast<T>(beta)) {}
+        alpha_(alpha),
+        beta_(beta) {}
   std::uint64_t scratch_bytes() const override {
     return static_cast<std::uint64_t>(k_ * product(batch_)) * sizeof(T);
   }
@@ -276,9 +276,14 @@ sdk::Result<std::unique_ptr<sdk::Kernel>> make_plain_matmul_kernel(const StepCon
   const Operand left = operand_of(a, position(roles.left), with_batch(m, k), batch),
                 right = operand_of(b, position(roles.right), with_batch(k, n), batch),
                 out = operand_of(c, 0, c.dims, batch);
-  const double alpha = node.real_or("alpha", 1), beta = node.real_or("beta", 1);
-  const auto made = [&](auto sample) -> std::unique_ptr<sdk::Kernel> {
-    using T = decltype(sample);
+  const auto made = [&]<class T>(T) -> std::unique_ptr<sdk::Kernel> {
+    const auto number = [&](std::string_view name) {
+      if constexpr (std::is_same_v<T, double>)
+        return node.real_or(name, 1);
+      else
+        return node.int_or(name, 1);
+    };
+    const T alpha = number("alpha"), beta = number("beta");
     if (n == 1 && PlainMatrixVector<T>::suits(left))
       return std::make_unique<PlainMatrixVector<T>>(batch_dims, left, right, added, out, m, k,
                                                     alpha, beta);

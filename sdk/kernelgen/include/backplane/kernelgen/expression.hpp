@@ -130,7 +130,11 @@ class Expressions {
 
   Expr constant(Type type, double value);
   Expr integer(Type type, std::int64_t value);
-  Expr index(std::int64_t value) { return integer(index_type_, value); }
+  // One that int32 does not hold makes the arithmetic around it wide.
+  Expr index(std::int64_t value) {
+    const bool fits = value >= INT32_MIN && value <= INT32_MAX;
+    return integer(fits ? index_type_ : Type::kI64, value);
+  }
   Expr axis(std::size_t which);
   Expr load(std::size_t tensor, Storage storage, Expr offset);
   Expr value(std::size_t which, Storage storage);
