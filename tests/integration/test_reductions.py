@@ -91,6 +91,33 @@ def test_total_weight_of_one_sample(target: int, plugin: str) -> None:
         torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("plugin", ["cpu_onednn", "opencl", "reference"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("inner", [None, (), (2, 1)], ids=str)
+def test_classes_without_weight_count(
+    inner: tuple[int, ...] | None, reduction: str, plugin: str
+) -> None:
+    """Other than samples that are ignored: zero times an infinity, and zero of zero, are no numbers."""
+    targets = torch.tensor(0) if inner is None else torch.tensor([0, 2, -100, 1])
+    if inner:
+        targets = targets.view(2, *inner)
+    shape = (3,) if inner is None else (targets.shape[0], 3, *inner)
+
+    def losses(x: torch.Tensor, t: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x = x.detach().requires_grad_()
+        loss = F.nll_loss(x, t, w, reduction=reduction)
+        return loss.detach(), *torch.autograd.grad(loss.sum(), x)
+
+    compiled = torch_backplane.compile(losses, backend=plugin)
+    for weights in ([0.0, 1.0, 2.0], [0.0, 0.0, 0.0]):
+        for first in (-1.0, -math.inf):
+            scores = torch.linspace(-2, -1, math.prod(shape)).view(shape)
+            scores.view(-1)[0] = first
+            operands = scores, targets, torch.tensor(weights)
+            for actual, expected in zip(compiled(*operands), losses(*operands), strict=True):
+                torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
 def batch_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return F.batch_norm(x, None, None, w[0, :, 0, 0], b, True)
 

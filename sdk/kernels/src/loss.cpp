@@ -11,21 +11,20 @@ struct Inputs {
   TensorView scores, target;
   std::optional<TensorView> weight;
 };
-// The weight of a sample: 0 where its target is ignored.
-Expr sample_weight(Builder& b, Draft& d, const Inputs& in, Expr target, Expr column,
-                   kernelgen::Type t) {
+// Whether a sample counts, whatever its class weighs.
+Expr counts(Builder& b, Draft& d, Expr target) {
   Expressions& e = d.e();
-  const Expr one = in.weight ? e.cast(d.load(*in.weight, {column}), t) : e.constant(t, 1);
-  const Expr ignored =
-      e.binary(Op::kEq, target, e.integer(e.type(target), b.step().int_or("ignore_index", -100)));
-  return e.select(ignored, e.constant(t, 0), one);
+  return e.binary(Op::kNe, target,
+                  e.integer(e.type(target), b.step().int_or("ignore_index", -100)));
 }
-Expr column_of(Builder& b, Draft& d, Expr target, std::int64_t classes) {
+// The weight of a sample that counts.
+Expr class_weight(Draft& d, const Inputs& in, Expr column, kernelgen::Type t) {
+  return in.weight ? d.e().cast(d.load(*in.weight, {column}), t) : d.e().constant(t, 1);
+}
+Expr column_of(Draft& d, Expr target, Expr counted, std::int64_t classes) {
   Expressions& e = d.e();
-  const Expr counts =
-      e.binary(Op::kNe, target, e.integer(e.type(target), b.step().int_or("ignore_index", -100)));
-  d.fault_where(e.both(counts, e.unary(Op::kNot, e.inside(target, classes))));
-  return d.e().cast(d.e().clamped(target, classes), d.e().index_type());
+  d.fault_where(e.both(counted, e.unary(Op::kNot, e.inside(target, classes))));
+  return e.cast(e.clamped(target, classes), e.index_type());
 }
 
 // Scores are [C], or [N, C, …]: samples are all dims but the classes'.
@@ -70,12 +69,12 @@ Status nll_loss_forward(Builder& b) {
   const Expr raw = d.load(in.target, in.target.dims.empty() ? Indices{}
                                      : samples.empty()      ? d.loop()
                                                             : sample);
-  const Expr column = column_of(b, d, raw, classes);
-  const Expr weight = sample_weight(b, d, in, raw, column, t);
+  const Expr counted = counts(b, d, raw), column = column_of(d, raw, counted, classes);
+  const Expr own = class_weight(d, in, column, t), nothing = e.constant(t, 0);
+  const Expr weight = e.select(counted, own, nothing);
   const Expr score = d.load(in.scores, with_column(sample, column));
   // An ignored sample counts nothing, whatever its score is.
-  const Expr loss = e.select(e.binary(Op::kEq, weight, e.constant(t, 0)), e.constant(t, 0),
-                             e.unary(Op::kNeg, e.mul(weight, score)));
+  const Expr loss = e.select(counted, e.unary(Op::kNeg, e.mul(own, score)), nothing);
   if (each) {
     d.store(b.result(0), d.outer(), loss);
     BP_SDK_RETURN_IF_ERROR(d.finish());
@@ -109,12 +108,12 @@ Status nll_loss_backward(Builder& b) {
   const Expr own = d.outer()[rows ? 1 : 0];
   const Indices of_target = rows ? sample : Indices(in.target.dims.size(), d.index(0));
   const Expr raw = d.load(in.target, of_target);
-  const Expr column = column_of(b, d, raw, out.dims[rows ? 1 : 0]);
-  const Expr weight = sample_weight(b, d, in, raw, column, t);
+  const Expr counted = counts(b, d, raw),
+             column = column_of(d, raw, counted, out.dims[rows ? 1 : 0]);
+  const Expr weight = class_weight(d, in, column, t);
   Expr g = d.load(*grad, grad->dims.empty() ? Indices{} : sample);
   if (reduction == 1) g = e.div(g, d.load(*total, {}));
-  const Expr here =
-      e.both(e.binary(Op::kEq, own, column), e.binary(Op::kNe, weight, e.constant(t, 0)));
+  const Expr here = e.both(e.binary(Op::kEq, own, column), counted);
   d.store(out, d.outer(), e.select(here, e.unary(Op::kNeg, e.mul(g, weight)), e.constant(t, 0)));
   return d.finish();
 }
