@@ -2,6 +2,7 @@
 #include "kernels/pooling.h"
 
 #include <cmath>
+#include <limits>
 
 #include "kernel_registry.h"
 
@@ -31,6 +32,15 @@ void each_inside(const Triple& in, const Triple& start, const Triple& end, const
       }
 }
 
+// What a window of no elements gives.
+template <class T>
+T least(Type type) {
+  if constexpr (std::is_same_v<T, double>)
+    return -std::numeric_limits<double>::infinity();
+  else
+    return type >= Type::kI8 && type <= Type::kI64 ? INT64_MIN >> (64 - bits_of_integer(type)) : 0;
+}
+// `window` visits what lies inside, and gives the position from which it goes.
 template <class T, class Window>
 void max_over(const Frame& f, const Planes& s, const Window& window) {
   const std::vector<T> x = load<T>(f.in(0));
@@ -40,12 +50,11 @@ void max_over(const Frame& f, const Planes& s, const Window& window) {
     const T* plane = x.data() + c * s.in_size();
     each_output(s.out, [&](int64_t p, const Triple& o) {
       int64_t best = -1;
-      window(o, [&](int64_t at) {
+      const int64_t first = window(o, [&](int64_t at) {
         if (best < 0 || plane[at] > plane[best] || plane[at] != plane[at]) best = at;
       });
-      if (best < 0) best = 0;
-      y[c * s.out_size() + p] = plane[best];
-      index[c * s.out_size() + p] = best;
+      y[c * s.out_size() + p] = best < 0 ? least<T>(f.in(0).type) : plane[best];
+      index[c * s.out_size() + p] = best < 0 ? first : best;
     });
   }
   store(f.out(0), y);
@@ -63,8 +72,10 @@ void run_max_pool(const Frame& f) {
       for (int d = 0; d < 3; ++d) {
         start[d] = o[d] * w.stride[d] - w.padding[d];
         end[d] = start[d] + (w.kernel[d] - 1) * w.dilation[d] + 1;
+        while (start[d] < 0) start[d] += w.dilation[d];
       }
       each_inside(s.in, start, end, w.dilation, visit);
+      return (start[0] * s.in[1] + start[1]) * s.in[2] + start[2];
     });
   });
 }
@@ -84,6 +95,7 @@ void run_adaptive_max_pool(const Frame& f) {
     Triple start, end;
     adaptive_range(s, o, start, end);
     each_inside(s.in, start, end, {1, 1, 1}, visit);
+    return (start[0] * s.in[1] + start[1]) * s.in[2] + start[2];
   });
 }
 

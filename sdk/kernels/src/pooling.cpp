@@ -88,9 +88,39 @@ Expr flat_position(Draft& d, const Shape& in, const Indices& at, std::size_t dim
   return flat;
 }
 
+// Whether a window between its dilated taps holds none of the input.
+bool has_bare_windows(const Window& w, const Shape& in, const Shape& out) {
+  for (std::size_t i = 0; i < w.rank(); ++i) {
+    const std::int64_t size = in[in.size() - w.rank() + i];
+    for (std::int64_t o = 0; o < out[out.size() - w.rank() + i]; ++o) {
+      const std::int64_t start = o * w.stride[i] - w.padding[i],
+                         outside = start < 0 ? (w.dilation[i] - 1 - start) / w.dilation[i] : 0;
+      if (outside >= w.kernel[i] || start + outside * w.dilation[i] >= size) return true;
+    }
+  }
+  return false;
+}
+// The position of a window's first tap at or behind the input's start: that of one with no tap
+// inside, in PyTorch.
+template <std::size_t kDims>
+Expr first_position(Draft& d, const Window& w, const Shape& in, const Indices& axes) {
+  Expressions& e = d.e();
+  Indices at = lead(axes, kDims);
+  for (std::size_t i = 0; i < kDims; ++i) {
+    const Expr dilation = d.index(w.dilation[i]);
+    const Expr start =
+        e.sub(e.mul(axes[axes.size() - kDims + i], d.index(w.stride[i])), d.index(w.padding[i]));
+    const Expr before = e.binary(Op::kMax, e.sub(d.index(0), start), d.index(0));
+    const Expr skipped = e.div(e.add(before, d.index(w.dilation[i] - 1)), dilation);
+    at.push_back(e.add(start, e.mul(skipped, dilation)));
+  }
+  return flat_position(d, in, at, kDims);
+}
+
 // Taps one after the other: the first that is largest, or the last NaN.
 template <std::size_t kDims>
-void max_of_few(Draft& d, const Window& w, const TensorView& in, Expr& out_value, Expr& out_place) {
+void max_of_few(Draft& d, const Window& w, const TensorView& in, const Shape& out, Expr& out_value,
+                Expr& out_place) {
   Expressions& e = d.e();
   const Expr none = e.constant(kernelgen::compute_type(in.storage), -kInfinity);
   Expr found = e.integer(kernelgen::Type::kBool, 0);
@@ -107,6 +137,8 @@ void max_of_few(Draft& d, const Window& w, const TensorView& in, Expr& out_value
     out_place = e.select(better, flat_position(d, in.dims, at, kDims), out_place);
     found = e.binary(Op::kOr, found, inside);
   });
+  if (has_bare_windows(w, in.dims, out))
+    out_place = e.select(found, out_place, first_position<kDims>(d, w, in.dims, d.outer()));
 }
 
 template <std::size_t kDims>
@@ -118,7 +150,7 @@ Status max_pool(Builder& b) {
   if (product(w.kernel) <= kFewTaps) {
     Draft d(b, out.dims);
     Expr value = kernelgen::kNoExpr, place = kernelgen::kNoExpr;
-    max_of_few<kDims>(d, w, *in, value, place);
+    max_of_few<kDims>(d, w, *in, out.dims, value, place);
     d.store(out, d.outer(), value);
     if (b.wants(1)) d.store(b.result(1), d.outer(), place);
     return d.finish();
@@ -142,8 +174,12 @@ Status max_pool(Builder& b) {
              is_best = pe.both(also, pe.binary(Op::kEq, one, best));
   const Expr last_nan = pe.reduce(Reduction::kMax, pe.select(is_nan, place, whole(-1))),
              first = pe.reduce(Reduction::kMin, pe.select(is_best, place, whole(INT64_MAX)));
+  Expr chosen = first;
+  if (has_bare_windows(w, in->dims, out.dims))
+    chosen = pe.select(pe.binary(Op::kEq, first, whole(INT64_MAX)),
+                       first_position<kDims>(p, w, in->dims, p.outer()), first);
   p.store(b.result(1), p.outer(),
-          pe.select(pe.binary(Op::kLe, whole(0), last_nan), last_nan, first));
+          pe.select(pe.binary(Op::kLe, whole(0), last_nan), last_nan, chosen));
   return p.finish();
 }
 

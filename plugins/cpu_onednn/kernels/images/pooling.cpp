@@ -280,6 +280,7 @@ class Pooling : public sdk::Kernel {
     for (const Window& w : plan_.columns) {
       sizes_.push_back(plan_.divisor != 0 ? plan_.divisor : static_cast<float>(w.size));
       if (w.start != 0 || w.count != in_columns_ || w.step != 1) whole_rows_ = false;
+      if (w.count == 0) bare_columns_.push_back(&w - plan_.columns.data());
     }
     if (inside_) return;
     // The joined row with what windows of whole vectors reach before and behind it.
@@ -403,7 +404,10 @@ class Pooling : public sdk::Kernel {
       }
     }
     if (out != nullptr) loops_.put_row(out, best, out_columns_);
-    if (indices != nullptr) std::copy(where, where + out_columns_, indices);
+    if (indices == nullptr) return;
+    std::copy(where, where + out_columns_, indices);
+    for (const std::int64_t j : bare_columns_)
+      indices[j] = row.start * in_columns_ + at(plan_.columns, j).start;
   }
   void mean_row(const T* plane, std::int64_t row, std::int64_t n, float* joined, T* out) const {
     const Grid& g = plan_.grid;
@@ -433,7 +437,8 @@ class Pooling : public sdk::Kernel {
   Loops<T> loops_;
   DenseOperand input_;
   DenseResult output_, indices_;
-  std::vector<float> sizes_;  // divisors along the columns
+  std::vector<float> sizes_;                // divisors along the columns
+  std::vector<std::int64_t> bare_columns_;  // of no elements: their index is the window's start
   std::int64_t images_ = 1, channels_ = 1, in_columns_ = 0, in_area_ = 0, out_rows_ = 0,
                out_columns_ = 0, wide_ = 0, row_ = 0, room_ = 0, parts_ = 1;
   std::uint64_t rooms_ = 0;
