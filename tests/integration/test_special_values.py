@@ -465,6 +465,23 @@ def test_numbers_that_no_integer_holds(dtype: torch.dtype, plugin: str) -> None:
     assert all(map(torch.equal, compile_for(plugin, program)(x), program(x)))
 
 
+@pytest.mark.parametrize("plugin", [p for p in PLUGINS if p != "cuda"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+def test_roots_that_are_powers(dtype: torch.dtype, plugin: str) -> None:
+    """PyTorch takes them as roots, but for float16: zeros and infinities have other signs."""
+
+    def program(x):
+        return x**0.5, x**-0.5
+
+    x = torch.tensor([-torch.inf, torch.inf, -0.0, 0.0, 4, -4, torch.nan], dtype=dtype).repeat(9)
+    for actual, expected in zip(compile_for(plugin, program)(x), program(x), strict=True):
+        torch.testing.assert_close(actual, expected, equal_nan=True)
+        is_number = ~expected.isnan()
+        assert torch.equal(actual.signbit()[is_number], expected.signbit()[is_number])
+
+
 DECOMPOSED = {
     "eigh": lambda x: torch.linalg.eigh(x).eigenvalues,
     "eigvalsh": torch.linalg.eigvalsh,

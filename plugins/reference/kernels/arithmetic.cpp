@@ -70,9 +70,10 @@ constexpr auto kFmodInteger = [](auto&, I a, I b) {
 };
 constexpr auto kPow = [](auto&, double a, double b) { return std::pow(a, b); };
 // PyTorch takes squares and roots for what they are: a square is rounded once, and the infinities
-// of roots have other signs.
-constexpr auto kPowNumber = [](auto&, double a, double b) {
+// of roots have other signs. Roots of float16 are powers like others.
+constexpr auto kPowNumber = [](auto& p, double a, double b) {
   if (b == 2) return a * a;
+  if (p.compute == Type::kF16) return std::pow(a, b);
   return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a) : std::pow(a, b);
 };
 constexpr auto kPowInteger = [](auto&, I a, I b) { return power(a, b); };

@@ -151,8 +151,9 @@ Results pow_scalar(Expressions& e, OperatorSource& s) {
     return {m.wrap(y)};
   }
   if (is_float(t)) {
-    if (p == 0.5) return {e.unary(Op::kSqrt, x)};
-    if (p == -0.5) return {e.unary(Op::kRsqrt, x)};
+    const bool takes_roots = s.result_storage(0) != Storage::kF16;  // in PyTorch
+    if (p == 0.5 && takes_roots) return {e.unary(Op::kSqrt, x)};
+    if (p == -0.5 && takes_roots) return {e.unary(Op::kRsqrt, x)};
     if (p == -1) return {e.div(m.number(1), x)};
     if (p == -2) return {e.div(m.number(1), e.mul(x, x))};
   }

@@ -58,8 +58,9 @@ Results pow_scalar(Emitter& e) {
   if (exponent == 1) return {e.apply(Opcode::kCopy, x)};
   if (exponent == 2) return {e.wrapped(e.apply(Opcode::kSquare, x))};
   if (exponent == 3) return {e.wrapped(e.apply(Opcode::kMul, e.apply(Opcode::kSquare, x), x))};
-  if (real && exponent == 0.5) return {e.apply(Opcode::kSqrt, x)};
-  if (real && exponent == -0.5) return {e.apply(Opcode::kRsqrt, x)};
+  const bool takes_roots = real && e.out() != Type::kF16;  // in PyTorch
+  if (takes_roots && exponent == 0.5) return {e.apply(Opcode::kSqrt, x)};
+  if (takes_roots && exponent == -0.5) return {e.apply(Opcode::kRsqrt, x)};
   if (real && exponent == -1) return {e.apply(Opcode::kReciprocal, x)};
   if (real && exponent == -2) return {e.apply(Opcode::kReciprocal, e.apply(Opcode::kSquare, x))};
   return {e.wrapped(e.apply(Opcode::kPow, x, e.attribute("exponent", 1, d)))};
