@@ -195,7 +195,7 @@ void run_batch_norm(const Frame& f) {
     if (training) {
       const Stat s = stat_of(x.data() + c * n, n, eps);
       mean[c] = s.mean;
-      rstd[c] = s.rstd;
+      rstd[c] = s.squares == 0 && eps == 0 ? 0 : s.rstd;  // equal values become zeros
       if (kForm.running) {
         running_mean[c] += momentum * (s.mean - running_mean[c]);
         running_var[c] += momentum * (s.squares / static_cast<double>(n - 1) - running_var[c]);

@@ -98,7 +98,9 @@ Status batch_norm(Builder& b, bool training, bool functional) {
     Expressions& e = d.e();
     const Expr v = e.cast(d.load(x, Channels::at(d.loop(), d.outer()[0])), t);
     const auto [mu, var] = kernelgen::moments(e, v, c.count);
-    const Expr inverse = e.unary(Op::kRsqrt, e.add(var, e.constant(t, eps)));
+    Expr inverse = e.unary(Op::kRsqrt, e.add(var, e.constant(t, eps)));
+    const Expr nothing = e.constant(t, 0);  // becomes of a channel of one value
+    if (eps == 0) inverse = e.select(e.binary(Op::kEq, var, nothing), nothing, inverse);
     d.store(mean, d.outer(), mu);
     d.store(rstd, d.outer(), inverse);
     if (b.wants(1)) d.store(b.result(1), d.outer(), mu);

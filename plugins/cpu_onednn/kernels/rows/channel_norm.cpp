@@ -142,6 +142,7 @@ struct Statistics {
   DenseOperand running_mean, running_variance;
   DenseResult mean, rstd, next_mean, next_variance;
   double momentum = 0, eps = 0;
+  bool is_batch = false;  // of a batch norm, by which equal values become zeros where eps is 0
 };
 
 template <class T>
@@ -251,7 +252,9 @@ class ChannelNorm : public sdk::Kernel {
       mean = static_cast<double>(m.running_mean[set]);
       variance = static_cast<double>(m.running_variance[set]);
     }
-    const double rstd = 1 / std::sqrt(variance + statistics_.eps);
+    const double spread = variance + statistics_.eps;
+    const bool is_flat = statistics_.is_batch && statistics_.measured && spread == 0;
+    const double rstd = is_flat ? 0 : 1 / std::sqrt(spread);
     m.mean[set] = static_cast<float>(mean);
     m.rstd[set] = static_cast<float>(rstd);
     for (std::int64_t i = 0; i < sets_.per_set; ++i) {
@@ -413,6 +416,7 @@ MadeKernel batch_norm(const StepContext& context) {
   ScratchPlan plan;
   Statistics s;
   const sdk::NodeView node = context.node();
+  s.is_batch = true;
   s.measured = measures(node);
   if (s.measured && context.operand(0).elements() == 0)
     return sdk::Status(BP_INVALID_ARGUMENT, "batch norm has no elements to measure");
