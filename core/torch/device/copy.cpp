@@ -12,6 +12,7 @@
 #include "core/torch/device/counters.h"
 #include "core/torch/device/memory.h"
 #include "core/torch/device/operation.h"
+#include "core/torch/record/overlap.h"
 
 namespace backplane::device {
 
@@ -152,7 +153,9 @@ bool try_copy_on_device(const at::Tensor& source, const at::Tensor& target) {
       take_content(target, (*copy)->run({&argument, 1})[0]);
     return true;
   }
-  // A part of a storage: the whole is made anew.
+  // A part of a storage: the whole is made anew. Of two values for one element PyTorch's order
+  // tells which one stays.
+  if (record::shows_element_twice(target)) return false;
   const OperationResult dense =
       find_copy(source, target.scalar_type(), dense_strides(source.sizes()));
   if (!dense.ok()) return false;

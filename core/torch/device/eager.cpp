@@ -393,7 +393,11 @@ class EagerKernel final : public c10::OperatorKernel {
     if (functional_ == nullptr) return run_on_cpu(op, stack, reason_);
     check_devices(op, *stack);
     std::string reason;
-    if (form_ != Form::kFunctional) check_overlap(op, *stack);
+    if (form_ != Form::kFunctional) {
+      check_overlap(op, *stack);
+      if (writes_element_twice(op, *stack))
+        return run_on_cpu(op, stack, "it writes an element that its target shows twice");
+    }
     if (!run(op, *stack, reason)) run_on_cpu(op, stack, reason);
   }
 

@@ -15,6 +15,7 @@
 #include "core/torch/device/generator.h"
 #include "core/torch/device/memory.h"
 #include "core/torch/device/refusals.h"
+#include "core/torch/device/written.h"
 #include "core/torch/record/operator_info.h"
 
 namespace backplane::device {
@@ -210,6 +211,12 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack* stack, std::string_view re
   count_fallback(name_of(op), reason);
   replace_generator(op, *stack);
   const CauseScope cause(runtime::CopyCause::kFallback);
+  const at::Device device(kDeviceType,
+                          index_of(*stack, stack->size() - op.schema().arguments().size()));
+  if (writes_element_twice(op, *stack)) {
+    run_as_it_lies(op, *stack);
+    return bring_results(op, *stack, device);
+  }
   if (fills(op)) return fill_from_cpu(op, *stack);
   const std::optional<at::ScalarType> counted = widen_counted(op, *stack);
   if (!begins_with_number(op, *stack)) {
@@ -217,8 +224,6 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack* stack, std::string_view re
     if (counted) stack->back() = stack->back().toTensor().to(*counted);
     return;
   }
-  const at::Device device(kDeviceType,
-                          index_of(*stack, stack->size() - op.schema().arguments().size()));
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
   bring_results(op, *stack, device);
 }

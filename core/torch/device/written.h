@@ -11,7 +11,15 @@ namespace backplane::device {
 // refuse. Lists that are written are not looked at.
 bool writes_shared(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
-// `result` is new memory and lost.
+// Whether an element that is written is shown several times, as by windows: a whole result that is
+// put back would write over what it changed with copies of what it did not.
+bool writes_element_twice(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+// Runs the CPU's kernel on a picture of the tensors' memory, with all its sharing, and sends back
+// what it wrote. Results that are no arguments stay on the CPU.
+void run_as_it_lies(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+// `result` is new memory and lost. `target` shows no element twice.
 void put(const at::Tensor& target, at::Tensor result);
 
 }  // namespace backplane::device

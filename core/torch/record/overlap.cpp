@@ -112,11 +112,6 @@ std::vector<Operand> operands_of(const OperatorInfo& info, const torch::jit::Sta
   return operands;
 }
 
-bool shows_element_twice(const at::Tensor& tensor) {
-  return !tensor.is_non_overlapping_and_dense() &&
-         has_element_twice({tensor.storage_offset(), tensor.sizes(), tensor.strides()});
-}
-
 // A write goes into the base through the inverse of each view between the two. Where an element of
 // the base is shown twice, or left out by windows, functionalization has no inverse that is right.
 bool has_no_inverse(const at::Tensor& tensor) {
@@ -232,6 +227,11 @@ bool has_element_twice(const Elements& elements) {
     sum.add(elements.strides[d], -last, last);
   }
   return sum.reaches_zero_otherwise();
+}
+
+bool shows_element_twice(const at::Tensor& tensor) {
+  return !tensor.is_non_overlapping_and_dense() &&
+         has_element_twice({tensor.storage_offset(), tensor.sizes(), tensor.strides()});
 }
 
 std::string find_overlap(const OperatorInfo& info, const torch::jit::Stack& stack) {

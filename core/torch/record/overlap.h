@@ -23,6 +23,7 @@ struct Elements {
 bool share_element(const Elements& a, const Elements& b);
 // Whether two indices lead to one element; true also where that takes too long to find out.
 bool has_element_twice(const Elements& elements);
+bool shows_element_twice(const at::Tensor& tensor);
 
 // Why a graph of values cannot say what a call does that writes: an element that is written is
 // another operand's too, or is written twice. PyTorch refuses some of these calls, and what the
