@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -59,7 +60,7 @@ class _Watch(TorchDispatchMode):
         self.uneven = WeakTensorKeyDictionary()  # views without an inverse
 
     def is_uneven(self, tensor: torch.Tensor) -> bool:
-        return tensor in self.uneven or torch._debug_has_internal_overlap(tensor) == 1
+        return tensor in self.uneven or _shows_twice(tensor)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -190,15 +191,26 @@ def find_shared_tangent(tangents: list[Any]) -> str:
     for tangent in tangents:
         if not isinstance(tangent, torch.Tensor) or not tangent.numel():
             continue
-        lies = [*zip(tangent.stride(), tangent.shape, strict=True)]
-        if not all(type(s) is type(n) is int for s, n in lies):
+        if not all(type(s) is int for s in (*tangent.stride(), *tangent.shape)):
             continue  # where a size is open, it is copied as it comes
-        last = 0
-        for stride, size in sorted((s, n) for s, n in lies if n != 1):
-            if stride <= last:
-                return "a result with a gradient shows an element of its memory twice"
-            last += stride * (size - 1)
+        if _shows_twice(tangent):
+            return "a result with a gradient shows an element of its memory twice"
     return ""
+
+
+def _shows_twice(tensor: torch.Tensor) -> bool:
+    """Whether an element of its memory may be shown twice, by its strides."""
+    if tensor.layout is not torch.strided or has_free_unbacked_symbols(tensor):
+        return torch._debug_has_internal_overlap(tensor) == 1
+    if not tensor.numel():
+        return False
+    lies = zip(tensor.stride(), tensor.shape, strict=True)
+    last = 0
+    for stride, size in sorted([(s, n) for s, n in lies if n != 1], key=lambda one: one[0]):
+        if stride <= last:
+            return True
+        last += stride * (size - 1)
+    return False
 
 
 def save_content_before_write(graph_module: Any, metadata: Any) -> None:

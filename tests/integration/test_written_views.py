@@ -132,6 +132,9 @@ ONLY_EAGER: dict[str, Program] = {
     "window of as_strided": lambda x: fill_row(x.as_strided((3, 2), (1, 1))),
     "of a tensor of its own": lambda x: fill_row((x * 1).expand(3, 4)),
     "an expanded argument": fill_row,
+    "masked windows": lambda x: x.as_strided((3, 2), (1, 1)).masked_fill_(x.new_ones(2) > 0, 2.0),
+    "windows that are an argument": fill_row,
+    "one window of an argument": lambda x: x[1].zero_(),
     "windows with gaps": lambda x: x.unfold(1, 1, 3).zero_(),
     "windows before the end": lambda x: x.unfold(1, 3, 3).fill_(1),
     "reshape of a written slice": lambda x: flatten_written(x, torch.Tensor.zero_),
@@ -145,6 +148,8 @@ ONLY_EAGER: dict[str, Program] = {
 }
 ARGUMENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "an expanded argument": lambda x: x.expand(3, 4),
+    "windows that are an argument": lambda x: x[0].unfold(0, 2, 1),
+    "one window of an argument": lambda x: x[0].unfold(0, 2, 1),
     "reshape of a written slice": lambda x: x.repeat(3, 1)[:, 1:3],
     "reshape of a turned matrix": transposed,
     "reshape of a written view": transposed,
@@ -168,6 +173,33 @@ def test_writes_that_no_graph_can_do_are_pytorchs(door: str, name: str) -> None:
 
     expected, found = outcome(ONLY_EAGER[name]), outcome(compiled(ONLY_EAGER[name], door))
     assert str(found) == str(expected)
+
+
+ONE_OF_TWO = torch.tensor([[False, True], [False, False]])
+WINDOWS: dict[str, tuple[Program, Program]] = {
+    "made of strides": (lambda x: x, lambda x: x.as_strided((2, 2), (1, 1))),
+    "an argument": (lambda x: x[:3].unfold(0, 2, 1), lambda shown: shown),
+    "a part of an argument": (lambda x: x.as_strided((3, 2), (1, 1)), lambda shown: shown[:2]),
+}
+
+
+@pytest.mark.parametrize("sizes", [None, True], ids=["fixed", "open"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_where_pytorch_traces(name: str, sizes: bool | None) -> None:
+    argument, windows = WINDOWS[name]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return windows(x).masked_fill_(ONE_OF_TWO, -1.0) + 1
+
+    torch._dynamo.reset()
+    traced = torch.compile(
+        program, backend="plugin:reference", options={"recorder": False}, dynamic=sizes
+    )
+    outcomes = []
+    for function in (program, traced):
+        x = torch.arange(4.0)
+        outcomes.append((function(argument(x)).tolist(), x.tolist()))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_strict_refuses_what_only_pytorch_can_run() -> None:
