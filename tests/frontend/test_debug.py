@@ -97,6 +97,37 @@ def test_a_wrong_result() -> None:
         compiled(torch.ones(3))
 
 
+@pytest.mark.parametrize("plugin", ("reference", "cpu_onednn"))
+@pytest.mark.parametrize(
+    "draw",
+    (
+        lambda x: torch.rand(3, device=x.device) + x,
+        nn.functional.dropout,
+        lambda x: x.clone().normal_(),
+    ),
+    ids=("rand", "dropout", "normal_"),
+)
+def test_numbers_that_a_device_draws(draw: Any, plugin: str) -> None:
+    x = torch.ones(3, device=torch_backplane.device(plugin))
+    compiled = compared(draw, plugin)
+    torch.manual_seed(5)
+    results = [compiled(x).cpu() for _ in range(2)]
+    torch.manual_seed(5)
+    assert all(torch.equal(result, draw(x).cpu()) for result in results)
+    assert not uncompared(compiled)
+
+
+def test_a_device_that_draws_more() -> None:
+    x = torch.ones(3, device=torch_backplane.device("reference"))
+
+    def draw_too(out: list[torch.Tensor]) -> list[torch.Tensor]:
+        torch.rand(1, device=x.device)
+        return out
+
+    with pytest.raises(BackplaneError, match="the random numbers that are drawn next"):
+        compared(lambda x: x * 2, wrong(draw_too))(x)
+
+
 def test_a_wrong_effect() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y.add_(x)
