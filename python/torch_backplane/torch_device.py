@@ -227,7 +227,7 @@ def _make_module() -> types.ModuleType:
         return device_properties(where)["name"]
 
     def device_properties(where: Any = None) -> dict[str, Any]:
-        plugin, index = _C.devices()[_index_of(where)]
+        plugin, index = _C.device_at(_index_of(where))
         return _C.plugin_info(plugin)["devices"][index]
 
     def device_context(where: Any) -> Any:

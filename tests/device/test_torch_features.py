@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -443,3 +444,47 @@ def test_an_error_of_the_users_is_pytorchs_own(npu: torch.device) -> None:
         torch.ones(2, dtype=torch.int64, device=npu).add_(0.5)
     with pytest.raises(IndexError):
         there.sum(5)
+
+
+UNKNOWN: dict[str, Callable[[], Any]] = {
+    "current stream": lambda: torch.backplane.current_stream(127),
+    "of torch": lambda: torch.accelerator.current_stream(63),
+    "default stream": lambda: torch.backplane.default_stream(70),
+    "new stream": lambda: torch.Stream(device="backplane:63"),
+    "context": lambda: torch.backplane.device(63).__enter__(),
+    "exchange": lambda: torch.backplane._exchange_device(999),
+    "set": lambda: torch.backplane.set_device(999),
+    "name": lambda: torch.backplane.get_device_name(63),
+    "properties": lambda: torch.backplane.get_device_properties(256),
+    "generator": lambda: torch.Generator("backplane:63"),
+    "state": lambda: torch.backplane.get_rng_state(63),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_device_that_there_is_not_is_named(name: str, npu: torch.device) -> None:
+    before = torch.accelerator.current_device_index()
+    with pytest.raises(RuntimeError, match=r"no device backplane:.*; backplane:0 is "):
+        UNKNOWN[name]()
+    assert torch.accelerator.current_device_index() == before
+
+
+def test_generators_are_copied_and_pickled(npu: torch.device) -> None:
+    generator = torch.Generator(npu).manual_seed(7)
+    torch.rand(3, device=npu, generator=generator)
+    copies = [copy.deepcopy(generator), pickle.loads(pickle.dumps(generator))]
+    expected = torch.rand(3, device=npu, generator=generator).cpu()
+    for made in copies:
+        assert made.device == npu
+        assert torch.equal(torch.rand(3, device=npu, generator=made).cpu(), expected)
+
+
+def test_generators_share_a_state(npu: torch.device) -> None:
+    generator, other = torch.Generator(npu).manual_seed(7), torch.Generator(npu)
+    other.graphsafe_set_state(generator.graphsafe_get_state())
+    drawn = [torch.rand(3, device=npu, generator=g).cpu() for g in (generator, other)]
+    assert not torch.equal(*drawn)
+    generator.manual_seed(7)
+    assert torch.equal(torch.rand(3, device=npu, generator=other).cpu(), drawn[0])
+    with pytest.raises(RuntimeError, match="another device"):
+        generator.graphsafe_set_state(torch.Generator())

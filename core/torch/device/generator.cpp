@@ -24,8 +24,11 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   const at::Generator& host() const { return host_; }
 
   void set_current_seed(std::uint64_t seed) override { host_.set_current_seed(seed); }
-  void set_offset(std::uint64_t offset) override { host_.set_offset(offset); }
-  std::uint64_t get_offset() const override { return host_.get_offset(); }
+  // The whole state is the host's: an offset is what copies and pickles ask of a device's.
+  void set_offset(std::uint64_t offset) override {
+    TORCH_CHECK(offset == 0, "generators of the backplane device have no offset, got ", offset);
+  }
+  std::uint64_t get_offset() const override { return 0; }
   std::uint64_t current_seed() const override { return host_.current_seed(); }
   std::uint64_t seed() override { return host_.seed(); }
   void set_state(const c10::TensorImpl& state) override {
@@ -33,6 +36,15 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     return host_.unsafeGetGeneratorImpl()->get_state();
+  }
+  // The state itself, not its content.
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
+    const auto* other = dynamic_cast<const DeviceGenerator*>(state.get());
+    TORCH_CHECK(other != nullptr, "the state of a generator of another device");
+    host_ = other->host_;
+  }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<DeviceGenerator>(device().index(), host_);
   }
 
  private:
@@ -50,7 +62,7 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
   static auto& mutex = *new std::mutex;
   static auto& all = *new std::array<at::Generator, kDeviceLimit>;
   const c10::DeviceIndex wanted = index < 0 ? current_device() : index;
-  TORCH_CHECK(wanted < kDeviceLimit, "there is no device backplane:", static_cast<int>(wanted));
+  if (wanted != 0) device_at(wanted);  // the first may get its device later
   const std::lock_guard lock(mutex);
   at::Generator& one = all[static_cast<std::size_t>(wanted)];
   if (!one.defined()) one = make_generator(wanted);

@@ -21,12 +21,17 @@ using c10::Stream;
 thread_local std::array<c10::StreamId, kDeviceLimit> t_streams{};
 std::atomic<c10::StreamId> g_next_stream{1};
 
+// An error for a device that there is not. A forked child has the names that its parent had:
+// autograd asks for the streams of every backward.
+DeviceIndex known_index(DeviceIndex index) {
+  const DeviceIndex wanted = index < 0 ? current_device() : index;
+  return find_device(wanted) != nullptr ? wanted : device_at(wanted).index();
+}
 Stream stream_of(c10::Device device, c10::StreamId id) {
-  const DeviceIndex index = device.index() < 0 ? current_device() : device.index();
-  return Stream(Stream::UNSAFE, c10::Device(kDeviceType, index), id);
+  return Stream(Stream::UNSAFE, c10::Device(kDeviceType, known_index(device.index())), id);
 }
 c10::StreamId& current_stream_id(DeviceIndex index) {
-  return t_streams[static_cast<std::size_t>(index < 0 ? current_device() : index)];
+  return t_streams[static_cast<std::size_t>(known_index(index))];
 }
 
 // How long an idle device may take to pass a marker.
@@ -69,13 +74,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kDeviceType; }
   c10::Device exchangeDevice(c10::Device device) const override {
-    return {kDeviceType, exchange_device(device.index())};
+    const DeviceIndex index = device.index() < 0 ? device.index() : known_index(device.index());
+    return {kDeviceType, exchange_device(index)};
   }
   c10::Device getDevice() const override { return {kDeviceType, current_device()}; }
   void setDevice(c10::Device device) const override {
     if (device.index() < 0) return;
-    device_at(device.index());  // an error for an unknown one
-    exchange_device(device.index());
+    exchange_device(known_index(device.index()));
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     exchange_device(device.index());

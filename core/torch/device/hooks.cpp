@@ -101,7 +101,9 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   const at::Generator& getDefaultGenerator(DeviceIndex index) const override {
     return default_generator(index);
   }
-  at::Generator getNewGenerator(DeviceIndex index) const override { return make_generator(index); }
+  at::Generator getNewGenerator(DeviceIndex index) const override {
+    return make_generator(index > 0 ? device_at(index).index() : index);
+  }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     TorchDevice& device = device_at(storage.device().index());
     c10::DataPtr made = allocate(device, bytes);

@@ -3,6 +3,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
+#include <limits>
 #include <string>
 
 #include "core/runtime/plugin/plugin.h"
@@ -25,6 +27,16 @@ py::object describe(const Status& status) {
   return py::make_tuple(std::string(code_name(status.code())), status.message());
 }
 
+// One beyond what torch can count stays one that there is not.
+c10::DeviceIndex index_of(int index) {
+  return static_cast<c10::DeviceIndex>(
+      std::clamp<int>(index, -1, std::numeric_limits<c10::DeviceIndex>::max()));
+}
+
+py::tuple describe(const runtime::Device& device) {
+  return py::make_tuple(device.plugin().name(), device.index());
+}
+
 py::object add_device(const std::string& plugin_name, int index) {
   Result<c10::DeviceIndex> added = [&]() -> Result<c10::DeviceIndex> {
     const py::gil_scoped_release no_gil;
@@ -40,10 +52,8 @@ py::object add_device(const std::string& plugin_name, int index) {
 
 py::list devices() {
   py::list out;
-  for (int i = 0; i < device::device_count(); ++i) {
-    const runtime::Device& one = device::device_at(static_cast<c10::DeviceIndex>(i)).device();
-    out.append(py::make_tuple(one.plugin().name(), one.index()));
-  }
+  for (int i = 0; i < device::device_count(); ++i)
+    out.append(describe(device::device_at(static_cast<c10::DeviceIndex>(i)).device()));
   return out;
 }
 
@@ -69,17 +79,19 @@ void register_device_bindings(py::module_& module) {
   module.def("add_device", torch::wrap_pybind_function(add_device), py::arg("plugin"),
              py::arg("index"));
   module.def("devices", torch::wrap_pybind_function(devices));
+  module.def("device_at", torch::wrap_pybind_function([](int index) {
+               return describe(device::device_at(index_of(index)).device());
+             }));
   module.def("device_count", device::device_count);
   module.def("in_bad_fork", device::in_bad_fork);
   module.def("check_process", torch::wrap_pybind_function(device::check_process));
   module.def("current_device", [] { return static_cast<int>(device::current_device()); });
-  module.def(
-      "exchange_device", torch::wrap_pybind_function([](int index) {
-        if (index >= 0) device::device_at(static_cast<c10::DeviceIndex>(index));
-        return static_cast<int>(device::exchange_device(static_cast<c10::DeviceIndex>(index)));
-      }));
+  module.def("exchange_device", torch::wrap_pybind_function([](int index) {
+               if (index >= 0) device::device_at(index_of(index));
+               return static_cast<int>(device::exchange_device(index_of(index)));
+             }));
   module.def("default_generator", torch::wrap_pybind_function([](int index) {
-               return device::default_generator(static_cast<c10::DeviceIndex>(index));
+               return device::default_generator(index_of(index));
              }));
   module.def("operator_counts", operator_counts);
   module.def("operation_count", device::operation_count);
