@@ -199,6 +199,7 @@ for read in (failed.cpu, weight.cpu, failed.tolist, weight.detach().sum):
         assert "a simulated parity error" in str(error), error
         wrong += 1
 assert wrong == 4, wrong
+failed.resize_(2000)  # into other memory
 compiled = torch.compile(lambda x: x * 2, backend="plugin:reference")
 for use in (lambda: failed + 1, lambda: compiled(failed)):
     try:

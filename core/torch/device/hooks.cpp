@@ -109,8 +109,13 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     c10::DataPtr made = allocate(device, bytes);
     const std::size_t kept = std::min(bytes, storage.nbytes());
     if (kept != 0) {
-      const bp_range from = memory_of(storage).range(0, kept);
-      const bp_range to = static_cast<const Block*>(made.get_context())->range(0, kept);
+      const Memory old = memory_of(storage);
+      auto* const block = static_cast<Block*>(made.get_context());
+      const bp_range from = old.range(0, kept), to = block->range(0, kept);
+      // What is known against the content goes with it.
+      const std::uint64_t number = old.block->written.load();
+      const bool is_lost = number != 0 && !device.queue().failure_of(number).ok();
+      block->written.store(is_lost ? number : device.queue().next_number());
       if (device.shares_host_memory())
         std::memcpy(to.host, from.host, kept);
       else
