@@ -57,7 +57,7 @@ class Options:
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for key, value in (options or {}).items():
             if key not in fields:
-                near = difflib.get_close_matches(key, fields, n=1)
+                near = difflib.get_close_matches(str(key), fields, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise BackplaneError(
                     "BP-0101",

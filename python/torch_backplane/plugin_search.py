@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch_backplane_names
 
@@ -24,6 +24,8 @@ def find_plugin(plugin: str, isolation: str = "", *, may_be_absent: bool = False
     refused and the nearest name, also of one that was shut down unless it ``may_be_absent``."""
     from torch_backplane import _C, account
 
+    if not isinstance(plugin, str):
+        raise BackplaneError("BP-0103", f"a plugin's name is a str, got {plugin!r}")
     account.STATE.search_plugins()
     try:
         if isolation:
@@ -42,6 +44,8 @@ def find_plugin(plugin: str, isolation: str = "", *, may_be_absent: bool = False
 
 def check_device(info: dict[str, Any], plugin: str, index: int) -> None:
     """``info`` is what ``find_plugin`` gave."""
+    if not isinstance(index, SupportsIndex):
+        raise BackplaneError("BP-0104", f"a device's index is an int, got {index!r}")
     count = len(info["devices"])
     if not 0 <= index < count:
         devices = "1 device" if count == 1 else f"{count} devices"

@@ -146,6 +146,8 @@ def invalidate(module: torch.nn.Module | None = None) -> None:
     if module is None:
         _C.clear_packs()
         return
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, got {module!r}")
     tensors = itertools.chain(module.parameters(), module.buffers())
     _C.forget_packs([t.untyped_storage()._cdata for t in tensors if t.layout == torch.strided])
 
@@ -425,6 +427,8 @@ def explain(
     """
     from torch_backplane import frontend
 
+    if not callable(model):
+        raise TypeError(f"expected a function or a torch.nn.Module, got {model!r}")
     if frontend.is_compiled(model):
         return _explain_captured(model, **options)
     model, own, given = _original(model)

@@ -193,6 +193,10 @@ def test_unknown_indices_and_plugins_are_named() -> None:
         torch_backplane.device("reference", 99)
     with pytest.raises(torch_backplane.BackplaneError, match="BP-0103"):
         torch_backplane.device("refrence")
+    with pytest.raises(torch_backplane.BackplaneError, match=r"BP-0104.*is an int, got '0'"):
+        torch_backplane.device("reference", "0")
+    with pytest.raises(torch_backplane.BackplaneError, match=r"BP-0103.*is a str, got 3"):
+        torch_backplane.device(3, 0)
 
 
 def test_many_threads_at_once(npu: torch.device) -> None:

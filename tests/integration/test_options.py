@@ -32,6 +32,11 @@ def test_unknown_option_without_a_near_name() -> None:
     assert "pack_weights" in str(error)
 
 
+def test_an_option_that_is_no_name() -> None:
+    with pytest.raises(torch_backplane.BackplaneError, match=r"BP-0101.*unknown option 1"):
+        torch_backplane.Options.parse({1: 2})
+
+
 def test_mode_is_no_option() -> None:
     with pytest.raises(Exception) as caught:
         torch.compile(mlp(), backend="plugin:reference", mode="max-autotune")(torch.randn(2, 16))

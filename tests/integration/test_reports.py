@@ -265,3 +265,10 @@ def test_doctor_tells_of_a_device_that_does_not_work(
     (finding,) = [f for f in doctor.examine() if f.topic == "device"]
     assert finding.state == "error" and finding.remedy
     assert finding.text.startswith("reference:0: ") and said in finding.text
+
+
+def test_what_is_asked_about_is_named() -> None:
+    with pytest.raises(TypeError, match=r"a function or a torch\.nn\.Module, got 3"):
+        torch_backplane.explain(3)
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, got 3"):
+        torch_backplane.invalidate(3)
