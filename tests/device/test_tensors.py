@@ -359,3 +359,89 @@ def test_generators_of_the_device_draw_nothing_on_the_host(npu: torch.device) ->
         with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator"):
             program()
     assert torch.randperm(4, device=npu, generator=generator).sum() == 6
+
+
+def outcome(program: Callable[[], Any]) -> Any:
+    try:
+        return program().tolist()
+    except (RuntimeError, IndexError) as error:
+        return str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        (-4, (4,), (1,)),
+        (-1, (3,), (1,)),
+        (0, (3,), (-1,)),
+        (0, (-3,), (1,)),
+        (0, (3,), (1, 1)),
+        (0, (1 << 62, 4), (1 << 62, 1)),
+    ],
+    ids=str,
+)
+def test_no_memory_outside_of_a_storage_is_taken(
+    place: tuple[int, tuple[int, ...], tuple[int, ...]], npu: torch.device
+) -> None:
+    x, y = torch.ones(4, device=npu), torch.empty(0, device=npu)
+    with pytest.raises(RuntimeError):
+        y.set_(x.untyped_storage(), *place)
+    assert (y.shape, y.stride(), y.storage_offset()) == ((0,), (1,), 0)
+    assert x.untyped_storage().nbytes() == 16
+    y.set_(x.untyped_storage(), 1, (2, 2), (2, 1))
+    assert x.untyped_storage().nbytes() == 20 and y[0].tolist() == [1, 1]
+
+
+def test_a_size_that_is_refused_changes_nothing(npu: torch.device) -> None:
+    there = torch.arange(4.0, device=npu)
+    for size in (-3, 1 << 61):
+        with pytest.raises(RuntimeError):
+            there.resize_(size)
+    assert there.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("sizes", [(0,), (3,), (0, 3)], ids=str)
+def test_a_copy_is_of_sizes_that_fit(sizes: tuple[int, ...], npu: torch.device) -> None:
+    for source in (torch.ones(5), torch.ones(2, 3), torch.ones(1, 1, 3), torch.ones(1)):
+        expected = outcome(lambda source=source: torch.zeros(sizes).copy_(source))
+        for of, to in ((npu, npu), ("cpu", npu), (npu, "cpu")):
+            moved, target = source.to(of), torch.zeros(sizes, device=to)
+            assert outcome(lambda m=moved, t=target: t.copy_(m)) == expected
+
+
+def test_an_operand_is_not_resized_as_output(npu: torch.device) -> None:
+    programs: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+        lambda x, wide: torch.add(x, wide, out=x),
+        lambda x, wide: torch.clamp(x, wide, out=x),
+        lambda x, wide: torch.where(wide > 0, x, x, out=x),
+        lambda x, wide: torch.add(x, wide[0], out=x),
+        lambda x, wide: torch.add(x[:], wide[0], out=x),
+    ]
+    for program in programs:
+        outcomes = []
+        for device in (torch.device("cpu"), npu):
+            x, wide = torch.ones(2, device=device), torch.zeros(3, 2, device=device)
+            outcomes.append((outcome(lambda p=program, x=x, w=wide: p(x, w)), x.tolist()))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_windows_and_quasirandom_numbers(npu: torch.device) -> None:
+    for options in ({}, {"periodic": False}, {"periodic": True, "beta": 6.0}):
+        close(torch.kaiser_window(4, device=npu, **options), torch.kaiser_window(4, **options))
+    out = torch.empty(4, device=npu)
+    close(torch.ops.aten.kaiser_window.out(4, out=out), torch.kaiser_window(4))
+    states = []
+    for device in (torch.device("cpu"), npu):
+        state = torch.zeros(2, 30, dtype=torch.long, device=device)
+        torch._sobol_engine_initialize_state_(state, 2)
+        states.append(state.tolist())
+    assert states[0] == states[1]
+
+
+def test_indices_of_another_device_are_refused() -> None:
+    first, second = torch_backplane.device("reference"), torch_backplane.device("cpu_onednn")
+    there, index = torch.arange(3.0, device=first), torch.tensor([0, 2], device=second)
+    for program in (lambda: there[index], lambda: there.__setitem__(index, 1)):
+        with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same"):
+            program()
+    assert there[index.cpu()].tolist() == [0, 2]

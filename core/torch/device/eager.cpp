@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/torch/bridge/errors.h"
@@ -589,11 +590,16 @@ Form form_of(const c10::FunctionSchema& schema) {
 void register_eager_kernels(torch::Library& library) {
   // Composite for all devices, but made of operators that no device but CUDA has, or of those that
   // are made of these.
-  constexpr std::array kAlways{"aten::convolution", "aten::convolution_backward",
-                               "aten::_native_batch_norm_legit_functional",
-                               "aten::_native_batch_norm_legit_no_training",
-                               // Goes to kernels of the CPU and CUDA without being dispatched.
-                               "aten::conj_physical_"};
+  constexpr std::array kAlways{
+      "aten::convolution", "aten::convolution_backward",
+      "aten::_native_batch_norm_legit_functional", "aten::_native_batch_norm_legit_no_training",
+      // These go to kernels of the CPU and CUDA without being dispatched.
+      "aten::conj_physical_", "aten::kaiser_window", "aten::kaiser_window.periodic",
+      "aten::kaiser_window.beta", "aten::kaiser_window.out", "aten::kaiser_window.periodic_out",
+      "aten::kaiser_window.beta_out",
+      // And these to the addresses of their tensors.
+      "aten::_sobol_engine_draw", "aten::_sobol_engine_ff_", "aten::_sobol_engine_scramble_",
+      "aten::_sobol_engine_initialize_state_"};
   constexpr std::array kNever{"aten::copy_", "aten::_local_scalar_dense"};
   const auto is_in = [](const auto& list, const std::string& name) {
     return std::ranges::any_of(list, [&](const char* one) { return name == one; });
@@ -602,14 +608,14 @@ void register_eager_kernels(torch::Library& library) {
     if (!name.name.starts_with("aten::") || is_in(kNever, name.name)) continue;
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
-    const bool always = is_in(kAlways, name.name) && name.overload_name.empty();
-    if (!always &&
+    const std::string full_name =
+        name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
+    if (!is_in(kAlways, full_name) &&
         (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || returns_view(op->schema())))
       continue;
-    const std::string short_name =
-        name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-    library.impl(short_name.c_str(), torch::CppFunction::makeFromBoxedFunctor(
-                                         std::make_unique<EagerKernel>(form_of(op->schema()))));
+    library.impl(full_name.c_str() + std::string_view("aten::").size(),
+                 torch::CppFunction::makeFromBoxedFunctor(
+                     std::make_unique<EagerKernel>(form_of(op->schema()))));
   }
 }
 

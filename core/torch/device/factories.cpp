@@ -1,6 +1,7 @@
 #include "core/torch/device/factories.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/ResizeCommon.h>
@@ -14,7 +15,10 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/torch/bridge/new_memory.h"
 #include "core/torch/device/copy.h"
@@ -73,9 +77,9 @@ at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride,
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype)));
 }
 
-void grow_storage(const at::Tensor& tensor, std::size_t bytes) {
-  if (bytes > tensor.storage().nbytes())
-    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(tensor.storage(), bytes);
+void grow_storage(const at::Storage& storage, std::size_t bytes) {
+  if (bytes > storage.nbytes())
+    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(storage, bytes);
 }
 
 const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
@@ -84,10 +88,11 @@ const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   const std::size_t bytes_before = self.storage().nbytes();
   if (self.sizes() != sizes) {
+    at::detail::check_size_nonnegative(sizes);
+    grow_storage(self.storage(), at::detail::computeStorageNbytesContiguous(
+                                     sizes, impl->dtype().itemsize(),
+                                     static_cast<std::size_t>(impl->storage_offset())));
     impl->set_sizes_contiguous(sizes);
-    grow_storage(self, at::detail::computeStorageNbytesContiguous(
-                           sizes, impl->dtype().itemsize(),
-                           static_cast<std::size_t>(impl->storage_offset())));
   }
   if (format) {
     TORCH_CHECK(*format != at::MemoryFormat::Preserve, "resize_ takes no preserve_format");
@@ -107,17 +112,28 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, SymInt offs
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   TORCH_CHECK(source.device() == self.device(), "a tensor on ", self.device(),
               " cannot take a storage on ", source.device());
+  const std::int64_t start = offset.expect_int();
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size), strides = C10_AS_INTARRAYREF_SLOW(stride);
+  const bool is_contiguous = strides.empty() && !sizes.empty();
+  // Nothing changes of a tensor that is refused.
+  TORCH_CHECK(start >= 0, "Tensor: invalid storage offset ", start);
+  TORCH_CHECK(is_contiguous || sizes.size() == strides.size(), "unequal size length (",
+              sizes.size(), ") and stride length (", strides.size(), ")");
+  at::detail::check_size_nonnegative(sizes);
+  TORCH_CHECK(std::ranges::all_of(strides, [](std::int64_t one) { return one >= 0; }),
+              "Negative strides are not supported, got ", strides);
+  const std::size_t item = impl->dtype().itemsize();
+  const auto before = static_cast<std::size_t>(start);
+  grow_storage(source, is_contiguous
+                           ? at::detail::computeStorageNbytesContiguous(sizes, item, before)
+                           : at::detail::computeStorageNbytes(sizes, strides, item, before));
   impl->set_storage_keep_dtype(std::move(source));
-  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
-  if (stride.empty() && !sizes.empty()) {
-    impl->set_storage_offset(offset.expect_int());
+  if (is_contiguous) {
+    impl->set_storage_offset(start);
     impl->set_sizes_contiguous(sizes);
   } else {
-    impl->set_sizes_and_strides(sizes, C10_AS_INTARRAYREF_SLOW(stride), offset.expect_int());
+    impl->set_sizes_and_strides(sizes, strides, start);
   }
-  grow_storage(
-      self, at::detail::computeStorageNbytes(self.sizes(), self.strides(), impl->dtype().itemsize(),
-                                             static_cast<std::size_t>(impl->storage_offset())));
   return self;
 }
 
@@ -138,9 +154,14 @@ bool can_become(const at::Tensor& self, const at::Tensor& from) {
   return is_plain(self) && is_plain(from);
 }
 
-// As the CPU's kernel: no element twice, and no part of itself.
+// As the CPU's kernel: of sizes that fit, no element twice, and no part of itself.
 at::Tensor checked_copy_from(const at::Tensor& source, const at::Tensor& target,
                              bool non_blocking) {
+  if (target.sizes() != source.sizes()) {
+    const std::vector<std::int64_t> sizes = at::infer_size(target.sizes(), source.sizes());
+    TORCH_CHECK(target.sizes() == sizes, "output with shape ", target.sizes(),
+                " doesn't match the broadcast shape ", at::IntArrayRef(sizes));
+  }
   at::assert_no_internal_overlap(target);
   if (is_on_device(source) && is_on_device(target)) at::assert_no_partial_overlap(target, source);
   return copy_from(source, target, non_blocking);

@@ -157,16 +157,15 @@ void check_targets(const c10::OperatorHandle& op, const Stack& stack) {
               c10::DeviceTypeName(kDeviceType, /*lower_case=*/true), "'");
 }
 
-// A tensor of the host that is indexed from elsewhere: PyTorch's own fallback would take the index
-// to the host, and say nothing.
+// A tensor that is indexed from another device: PyTorch's own fallback would take the index to the
+// host, and say nothing.
 void check_indices(const c10::OperatorHandle& op, const Stack& stack) {
   const std::size_t base = stack.size() - op.schema().arguments().size();
   const at::Device indexed = stack[base].toTensor().device();
-  if (!indexed.is_cpu()) return;
-  for_each_tensor(stack[base + 1], [](const at::Tensor& index) {
-    TORCH_CHECK(
-        index.device().is_cpu(),
-        "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
+  for_each_tensor(stack[base + 1], [&](const at::Tensor& index) {
+    TORCH_CHECK(index.device().is_cpu() || index.device() == indexed,
+                "indices should be either on cpu or on the same device as the indexed tensor (",
+                indexed, ")");
   });
 }
 
