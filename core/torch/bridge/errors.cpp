@@ -95,6 +95,14 @@ void raise_error(std::string_view code, const Status& status) {
   throw raised;
 }
 
+bool is_backplane_error() {
+  PyObject* const module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch_backplane.errors");
+  PyObject* const type = module && PyModule_Check(module)
+                             ? PyDict_GetItemString(PyModule_GetDict(module), "BackplaneError")
+                             : nullptr;
+  return type && PyErr_ExceptionMatches(type);
+}
+
 PyObject* checked(PyObject* result) {
   if (!result) throw python_error();
   return result;

@@ -30,5 +30,7 @@ void watch_errors_of_plugins();
 // is set where `result` is null. Only then do warnings that wait go out beside the error; raised on
 // top of it they are a SystemError.
 PyObject* checked(PyObject* result);
+// Whether the Python error that is set is a BackplaneError.
+bool is_backplane_error();
 
 }  // namespace backplane::bridge

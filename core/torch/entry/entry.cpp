@@ -102,8 +102,10 @@ thread_local DataRefusal t_refusal;
 
 std::string Entry::take_refusal() {
   DataRefusal last = std::exchange(t_refusal, {});
-  // What is no Exception, such as KeyboardInterrupt, is no operator's.
-  if (last.entry != this || (last.is_of_python && !PyErr_ExceptionMatches(PyExc_Exception)))
+  if (last.entry != this) return {};
+  // What is no Exception, such as KeyboardInterrupt, is no operator's; nor are the plugin's errors.
+  if (last.is_of_python &&
+      (!PyErr_ExceptionMatches(PyExc_Exception) || bridge::is_backplane_error()))
     return {};
   PyErr_Clear();
   return std::move(last.reason);
