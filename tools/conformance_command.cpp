@@ -7,6 +7,7 @@
 #include <ostream>
 #include <unordered_map>
 
+#include "core/base/json.h"
 #include "sdk/conformance/src/kit.h"
 #include "tools/arguments.h"
 
@@ -23,31 +24,17 @@ constexpr const char* kUsage =
     "--list      writes all ids with their levels instead\n"
     "--abi       writes the version that the kit speaks instead\n";
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", c);
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 void write_outcome(std::ostream& out, const std::string& id, const Outcome& outcome,
                    double seconds) {
   char numbers[96];
   const double share = std::isfinite(outcome.share_of_bound) ? outcome.share_of_bound : 1e9;
   std::snprintf(numbers, sizeof numbers, "\"share\":%.6g,\"seconds\":%.6f", share, seconds);
-  out << "{\"end\":" << quoted(id)
-      << ",\"verdict\":" << quoted(conformance::verdict_name(outcome.verdict)) << "," << numbers;
-  if (!outcome.text.empty()) out << ",\"text\":" << quoted(outcome.text);
-  if (!outcome.operators.empty()) out << ",\"operators\":" << quoted(outcome.operators);
-  if (!outcome.graph.empty()) out << ",\"graph\":" << quoted(outcome.graph);
+  out << "{\"end\":" << json_string(id)
+      << ",\"verdict\":" << json_string(conformance::verdict_name(outcome.verdict)) << ","
+      << numbers;
+  if (!outcome.text.empty()) out << ",\"text\":" << json_string(outcome.text);
+  if (!outcome.operators.empty()) out << ",\"operators\":" << json_string(outcome.operators);
+  if (!outcome.graph.empty()) out << ",\"graph\":" << json_string(outcome.graph);
   out << "}" << std::endl;  // the reader waits for each line
 }
 
@@ -94,8 +81,8 @@ int conformance_command(std::span<const std::string> arguments, std::istream& id
       return 2;
     }
     for (const Case& one : cases)
-      out << "{\"id\":" << quoted(one.id) << ",\"level\":" << one.level
-          << ",\"door\":" << quoted(conformance::door_name(one.door)) << "}\n";
+      out << "{\"id\":" << json_string(one.id) << ",\"level\":" << one.level
+          << ",\"door\":" << json_string(conformance::door_name(one.door)) << "}\n";
     out.flush();
     return 0;
   }
@@ -107,7 +94,7 @@ int conformance_command(std::span<const std::string> arguments, std::istream& id
       error << "backplane-conformance: there is no case " << id << "\n";
       return 2;
     }
-    out << "{\"begin\":" << quoted(id) << "}" << std::endl;
+    out << "{\"begin\":" << json_string(id) << "}" << std::endl;
     const auto begin = std::chrono::steady_clock::now();
     const Outcome outcome = found->second->run(kit);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;

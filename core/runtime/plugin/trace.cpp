@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +12,7 @@
 #include <mutex>
 
 #include "core/base/fork.h"
+#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/runtime/host/host_services.h"
 #include "core/runtime/host/process_state.h"
@@ -171,33 +171,16 @@ void collect_at_exit() {
   collect_profiles();
 }
 
-// Inside of a string of JSON.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      std::array<char, 8> code{};
-      std::snprintf(code.data(), code.size(), "\\u%04x", static_cast<unsigned>(c));
-      out += code.data();
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 void write_range(std::FILE* file, const CollectedRange& range, const std::string& device, int row) {
   std::string nodes;
   for (const std::uint32_t node : range.node_ids)
     nodes += (nodes.empty() ? "" : ",") + std::to_string(node);
   std::fprintf(file,
                ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\","
-               "\"name\":\"%s\",\"args\":{\"nodes\":[%s],\"call\":%llu,\"uncertainty_us\":%.3f}}",
+               "\"name\":%s,\"args\":{\"nodes\":[%s],\"call\":%llu,\"uncertainty_us\":%.3f}}",
                static_cast<int>(getpid()), row, static_cast<double>(range.begin_ns) / 1e3,
                static_cast<double>(range.end_ns - range.begin_ns) / 1e3, device.c_str(),
-               escaped(range.name).c_str(), nodes.c_str(),
+               json_string(range.name).c_str(), nodes.c_str(),
                static_cast<unsigned long long>(range.call_id),
                static_cast<double>(range.uncertainty_ns) / 1e3);
 }
@@ -321,10 +304,10 @@ bool write_trace(const std::string& path) {
     if (s.end_ns == 0) continue;
     std::fprintf(file,
                  ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\","
-                 "\"name\":\"%s\"}",
+                 "\"name\":%s}",
                  static_cast<int>(getpid()), s.thread, static_cast<double>(s.begin_ns) / 1e3,
                  static_cast<double>(s.end_ns - s.begin_ns) / 1e3, s.plugin.c_str(),
-                 escaped(s.name).c_str());
+                 json_string(s.name).c_str());
   }
   write_ranges(file, t.ranges);
   std::fputs("\n]}\n", file);

@@ -13,6 +13,7 @@
 
 #include "core/torch/device/copy.h"
 #include "core/torch/device/memory.h"
+#include "core/torch/record/operands.h"
 #include "core/torch/record/overlap.h"
 
 namespace backplane::device {
@@ -25,20 +26,8 @@ using c10::IValue;
 class Picture {
  public:
   IValue of(const IValue& value) {
-    if (value.isTensor()) return of(value.toTensor());
     if (value.isDevice()) return c10::Device(c10::kCPU);
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(of(tensor));
-      return list;
-    }
-    if (value.isList() && std::ranges::any_of(value.toListRef(), &IValue::isTensor)) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const IValue& item : value.toListRef())
-        list.push_back(item.isTensor() ? std::optional(of(item.toTensor())) : std::nullopt);
-      return list;
-    }
-    return value;
+    return record::with_tensors(value, [this](const at::Tensor& tensor) { return of(tensor); });
   }
 
   // What a kernel gave back of what it was given.

@@ -75,19 +75,25 @@ bool keeps_operators(PyTypeObject* type) {
   return std::ranges::find(kinds, type) != kinds.end();
 }
 
-// As PyObject_GetAttr, which tells the error whose attribute it was.
-void note_missing(PyObject* owner, PyObject* name) {
+// Of the Python error that is set.
+template <class Change>
+void change_error(const Change& change) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
-  if (value && PyErr_GivenExceptionMatches(value, PyExc_AttributeError)) {
-    auto* error = reinterpret_cast<PyAttributeErrorObject*>(value);
-    if (!error->name && !error->obj) {
-      error->name = Py_NewRef(name);
-      error->obj = Py_NewRef(owner);
-    }
-  }
+  if (value) change(value);
   PyErr_Restore(type, value, trace);
+}
+
+// As PyObject_GetAttr, which tells the error whose attribute it was.
+void note_missing(PyObject* owner, PyObject* name) {
+  change_error([&](PyObject* value) {
+    if (!PyErr_GivenExceptionMatches(value, PyExc_AttributeError)) return;
+    auto* error = reinterpret_cast<PyAttributeErrorObject*>(value);
+    if (error->name || error->obj) return;
+    error->name = Py_NewRef(name);
+    error->obj = Py_NewRef(owner);
+  });
 }
 
 }  // namespace
@@ -512,12 +518,10 @@ PyObject* Interpreter::global(PyObject* globals, PyObject* builtins, PyObject* n
     world_.guards().guard_absence(builtin_source, name);
   }
   PyErr_Format(PyExc_NameError, "name '%U' is not defined", name);
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  PyErr_NormalizeException(&type, &value, &trace);
-  if (value && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(PyExc_NameError))
-    Py_XSETREF(reinterpret_cast<PyNameErrorObject*>(value)->name, Py_NewRef(name));
-  PyErr_Restore(type, value, trace);
+  change_error([&](PyObject* value) {
+    if (Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(PyExc_NameError))
+      Py_XSETREF(reinterpret_cast<PyNameErrorObject*>(value)->name, Py_NewRef(name));
+  });
   return nullptr;
 }
 

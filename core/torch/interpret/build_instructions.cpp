@@ -26,7 +26,6 @@ Flow build_sequence(FrameState& state, int count, bool is_list) {
 Flow build_set(FrameState& state, int count) {
   Ref made = Ref::steal(PySet_New(nullptr));
   for (int i = count; i > 0; --i) {
-    state.world.note_identity(state.peek(i));
     if (!state.world.expose(state.peek(i))) return Flow::kError;
     if (PySet_Add(made.get(), state.peek(i)) != 0) return Flow::kError;
   }
@@ -37,7 +36,6 @@ Flow build_set(FrameState& state, int count) {
 Flow build_map(FrameState& state, int count) {
   Ref made = Ref::steal(PyDict_New());
   for (int i = count; i > 0; --i) {
-    state.world.note_identity(state.peek(2 * i));
     if (!state.world.expose(state.peek(2 * i))) return Flow::kError;
     if (PyDict_SetItem(made.get(), state.peek(2 * i), state.peek(2 * i - 1)) != 0)
       return Flow::kError;
@@ -155,7 +153,6 @@ Flow update_dict(FrameState& state, PyObject* target, PyObject* source, bool mer
       Ref::steal(method ? state.interpreter.call(method.get(), nullptr, 0, nullptr) : nullptr);
   if (!keys) return Flow::kError;
   return feed(state, keys.get(), [&](PyObject* key) {
-    state.world.note_identity(key);
     return state.world.expose(key) &&
            add(key, [&](PyObject* of) { return state.interpreter.item(source, of); });
   });
@@ -275,14 +272,12 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
     case SET_ADD: {
       if (!is_own(state, state.peek(argument + 1))) return Flow::kError;
       const Ref value = state.take();
-      state.world.note_identity(value.get());
       if (!state.world.expose(value.get())) return Flow::kError;
       return PySet_Add(state.peek(argument), value.get()) == 0 ? Flow::kNext : Flow::kError;
     }
     case MAP_ADD: {
       if (!is_own(state, state.peek(argument + 2))) return Flow::kError;
       const Ref value = state.take(), key = state.take();
-      state.world.note_identity(key.get());
       if (!state.world.expose(key.get())) return Flow::kError;
       return PyDict_SetItem(state.peek(argument), key.get(), value.get()) == 0 ? Flow::kNext
                                                                                : Flow::kError;
@@ -299,7 +294,6 @@ Flow run_build_instruction(FrameState& state, const Instruction& it, bool& out_h
       const Ref iterable = state.take();
       PyObject* set = state.peek(argument);
       return feed(state, iterable.get(), [&](PyObject* value) {
-        state.world.note_identity(value);
         return state.world.expose(value) && PySet_Add(set, value) == 0;
       });
     }

@@ -128,7 +128,6 @@ bool Interpreter::set_item(PyObject* container, PyObject* key, PyObject* value) 
     }
     return store_item(container, key, value);
   }
-  world_.note_identity(key);
   if (PyList_Check(container) && !take_items(key, value)) return false;
   static PyObject* const set_name = PyUnicode_InternFromString("__setitem__");
   const bool is_python = is_in_python(container, set_name);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/fork.h"
+#include "core/torch/record/operands.h"
 
 namespace backplane::record {
 
@@ -108,26 +109,14 @@ class Mirror {
 
  private:
   IValue value_of(const IValue& value, bool sizes) {
-    if (value.isTensor()) return tensor_of(value.toTensor());
     if (value.isDevice()) return c10::Device(c10::kCPU);
     if (value.isInt() && sizes && small_) return small_->of(value.toInt());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(tensor_of(tensor));
-      return list;
-    }
     if (value.isIntList() && sizes && small_) {
       c10::List<std::int64_t> list;
       for (const std::int64_t size : value.toIntVector()) list.push_back(small_->of(size));
       return list;
     }
-    if (value.isList() && std::ranges::any_of(value.toListRef(), &IValue::isTensor)) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const IValue& item : value.toListRef())
-        list.push_back(item.isTensor() ? std::optional(tensor_of(item.toTensor())) : std::nullopt);
-      return list;
-    }
-    return value;
+    return with_tensors(value, [this](const at::Tensor& tensor) { return tensor_of(tensor); });
   }
 
   at::Tensor tensor_of(const at::Tensor& like) {

@@ -1,9 +1,12 @@
 // The tensors among the arguments of one call.
 #pragma once
 
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <optional>
 
 #include "core/torch/record/operator_info.h"
 
@@ -26,6 +29,24 @@ void for_each_operand(const OperatorInfo& info, const torch::jit::Stack& stack, 
         if (item.isTensor()) visit(item.toTensor(), is_written);
     }
   }
+}
+
+// An argument with others in the place of its tensors: replace(tensor).
+template <class Replace>
+c10::IValue with_tensors(const c10::IValue& value, const Replace& replace) {
+  if (value.isTensor()) return replace(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replace(tensor));
+    return list;
+  }
+  if (value.isList() && std::ranges::any_of(value.toListRef(), &c10::IValue::isTensor)) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& item : value.toListRef())
+      list.push_back(item.isTensor() ? std::optional(replace(item.toTensor())) : std::nullopt);
+    return list;
+  }
+  return value;
 }
 
 }  // namespace backplane::record

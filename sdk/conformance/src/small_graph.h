@@ -10,6 +10,14 @@
 
 namespace backplane::conformance {
 
+// The device and the oracle for a graph that the device takes whole; anything but a pass says why
+// it does not.
+Outcome open_for(Kit& kit, const ir::Graph& graph, runtime::Device*& out_device,
+                 runtime::Device*& out_oracle);
+// Runs it once on the device: dense results by output; empty, and the outcome says why.
+Outcome run_once(runtime::Device& device, const ir::Graph& graph, std::vector<Bytes>& inputs,
+                 std::vector<Bytes>& out_results);
+
 // A graph with these inputs gives what the oracle gives, bit for bit, and truth values as they are
 // read. `rule`: what a failure has broken. Unsupported where the plugin leaves a node.
 Outcome run_small_graph(Kit& kit, const ir::Graph& graph, std::vector<Bytes> inputs,

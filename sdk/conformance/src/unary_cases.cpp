@@ -6,10 +6,10 @@
 #include <set>
 
 #include "core/ir/text.h"
-#include "core/runtime/plugin/claims.h"
 #include "sdk/conformance/src/elements.h"
 #include "sdk/conformance/src/kit.h"
 #include "sdk/conformance/src/oracle.h"
+#include "sdk/conformance/src/small_graph.h"
 
 namespace backplane::conformance {
 namespace {
@@ -82,28 +82,18 @@ Outcome run(Kit& kit, const CorpusGraph& source) {
   graph.add_node_like(*node, {x}, {made});
   graph.outputs.push_back(graph.nodes.front().results.front());
 
-  auto device = kit.device();
-  if (!device.ok()) return Outcome::fail(device.status().message());
-  auto oracle = kit.oracle();
-  if (!oracle.ok()) return Outcome::mistrusted(oracle.status().message());
-  const runtime::GraphArrays arrays(graph);
-  const auto target = runtime::query_claims(**device, graph, arrays);
-  if (!target.ok()) return Outcome::fail(target.status().message());
-  if (target->claims.empty()) return Outcome::unsupported("not claimed");
-
+  runtime::Device *device = nullptr, *oracle = nullptr;
+  if (Outcome out = open_for(kit, graph, device, oracle); out.verdict != Verdict::kPass) return out;
   std::vector<Bytes> inputs{all_halves(dtype)};
   leave_out_accidents(inputs[0], dtype, made.dtype, node->op->name);
-  auto expected = expect(graph, **oracle, {}, inputs);
+  auto expected = expect(graph, *oracle, {}, inputs);
   if (!expected.ok() || !expected->exact) return Outcome::mistrusted("the oracle does not take it");
-  std::vector<void*> at{inputs[0].data()};
-  auto made_run = GraphRun::make(graph, **device, nullptr, {}, at);
-  if (!made_run.ok()) return Outcome::fail("compile: " + made_run.status().message());
-  GraphRun::Results results;
-  const Status status = (*made_run)->call(at, results);
-  if (!status.ok()) return Outcome::fail("call: " + status.message());
+  std::vector<Bytes> results;
+  if (Outcome out = run_once(*device, graph, inputs, results); out.verdict != Verdict::kPass)
+    return out;
   Strictness strictness;
   strictness.units = allowed_units(dtype, node->op->name);
-  const Judgement judgement = judge(graph, *expected, {results.output(0)}, strictness);
+  const Judgement judgement = judge(graph, *expected, results, strictness);
   Outcome out;
   out.share_of_bound = judgement.share_of_bound;
   out.operators = std::string(node->op->name);
