@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch_backplane
 from frontend.helpers import outcome
 from torch_backplane import frontend
 
@@ -197,6 +198,48 @@ def test_retain_grad() -> None:
         (y * 3).sum().backward()
         assert retains and y.retains_grad
         assert torch.equal(y.grad, torch.full((6,), 3.0))
+
+
+def end_of_graph() -> None:
+    """Where a graph ends."""
+
+
+broken = torch_backplane.disable(end_of_graph)
+
+# What each gives is asked behind the break.
+OVER_BREAKS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "slice": lambda x: (x * 2)[1:],
+    "view of a view": lambda x: (x * 2).view(2, 3)[1:],
+    "real": lambda x: torch.view_as_real(torch.complex(x, x)),
+    "unbind": lambda x: (x * 2).view(2, 3).unbind(0)[1],
+    "chunk": lambda x: (x * 2).chunk(2)[1],
+    "detached": lambda x: (x * 2).detach(),
+    "data": lambda x: (x * 2).data,
+    "no view": lambda x: x * 2,
+    "argument": lambda x: x,
+    "view of the argument": lambda x: x[1:],
+}
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", OVER_BREAKS)
+def test_views_over_a_break(name: str, grad: bool, mode: Callable[[], Any]) -> None:
+    make = OVER_BREAKS[name]
+
+    def f(x):
+        y = make(x)
+        broken()
+        base = y._base
+        return y * 1, y._is_view(), base is x, base is not None and (base.shape, base._is_view())
+
+    compiled = frontend.compile(f)
+    for _ in range(2):
+        x = X.clone().requires_grad_(grad)
+        with mode():
+            actual, expected = compiled(x), f(x)
+        assert actual[1:] == expected[1:]
+        assert torch.equal(actual[0], expected[0])
 
 
 RESULT = "views of a result"

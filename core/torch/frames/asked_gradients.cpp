@@ -7,6 +7,7 @@
 
 #include "core/torch/bridge/history.h"
 #include "core/torch/guards/tensor_match.h"
+#include "core/torch/world/world.h"
 
 namespace backplane::call {
 
@@ -89,10 +90,13 @@ bool is_source_of(const at::Tensor& asked, const std::vector<at::Tensor>& live) 
 }
 
 // Whether it would be no view any more as a result: its base is none, and no argument.
-bool loses_its_base(const at::Tensor& view, const std::vector<at::Tensor>& live) {
-  if (!view.requires_grad() || !view.is_view() || view._base().is_leaf()) return false;
-  return std::ranges::none_of(live,
-                              [&](const at::Tensor& one) { return one.is_same(view._base()); });
+bool loses_its_base(const at::Tensor& view, const std::vector<at::Tensor>& live,
+                    const capture::World& world) {
+  if (!view.is_view()) return false;
+  const at::Tensor base = bridge::root_of(view);
+  const Ref object = Ref::steal(THPVariable_Wrap(base));
+  return !world.is_input_tensor(object.get()) &&
+         std::ranges::none_of(live, [&](const at::Tensor& one) { return one.is_same(base); });
 }
 
 // Those in what a frame goes on with.
@@ -115,6 +119,8 @@ bool names_hooks(PyCodeObject* code) {
   return names(code, "retain_grad") || names(code, "register_hook");
 }
 
+bool names_views(PyCodeObject* code) { return names(code, "_is_view") || names(code, "_base"); }
+
 // Whether `holds` is true of it or of a function in it.
 bool has_code(PyCodeObject* code, bool (*holds)(PyCodeObject*)) {
   if (holds(code)) return true;
@@ -132,12 +138,14 @@ bool may_ask_for_intermediate(PyCodeObject* code) {
   });
 }
 
-bool may_hook(PyCodeObject* code) { return has_code(code, names_hooks); }
-
-bool holds_view_without_base(const std::vector<Ref>& slots, const std::vector<Ref>& state) {
+bool tells_view_without_base(PyCodeObject* code, const std::vector<Ref>& slots,
+                             const std::vector<Ref>& state, const capture::World& world) {
+  const bool asks = has_code(code, names_views);
+  if (!asks && !has_code(code, names_hooks)) return false;
   const std::vector<at::Tensor> live = tensors_in(slots, state);
-  return std::ranges::any_of(live,
-                             [&](const at::Tensor& one) { return loses_its_base(one, live); });
+  return std::ranges::any_of(live, [&](const at::Tensor& one) {
+    return (asks || one.requires_grad()) && loses_its_base(one, live, world);
+  });
 }
 
 bool holds_intermediate(const std::vector<Ref>& slots, const std::vector<Ref>& state) {

@@ -1,10 +1,14 @@
-// What autograd is about to be asked for where a frame breaks.
+// What autograd is about to be asked for, and may be, where a frame breaks.
 #pragma once
 
 #include <string_view>
 #include <vector>
 
 #include "core/cpython/bytecode/py_ref.h"
+
+namespace backplane::capture {
+class World;
+}
 
 namespace backplane::call {
 
@@ -18,13 +22,11 @@ bool asks_for_intermediate(const std::vector<cpython::Ref>& slots, std::string_v
 // Whether a function with this code may do so later on: it names what asks.
 bool may_ask_for_intermediate(PyCodeObject* code);
 
-// Whether a function with this code may set a hook on a tensor, or have it retain its gradient.
-bool may_hook(PyCodeObject* code);
-
-// Whether of what the frame goes on with a tensor is a view of what it does not go on with. Such a
-// result is no view, so that a write after the break would not part it from its hooks.
-bool holds_view_without_base(const std::vector<cpython::Ref>& slots,
-                             const std::vector<cpython::Ref>& state);
+// Whether of what the frame goes on with a tensor is a view of what it does not go on with, and a
+// function with this code can tell: it asks, or sets a hook or retains a gradient, from which a
+// write parts views alone. Such a result is no view.
+bool tells_view_without_base(PyCodeObject* code, const std::vector<cpython::Ref>& slots,
+                             const std::vector<cpython::Ref>& state, const capture::World& world);
 
 // Whether of what the frame goes on with a tensor has been computed from another.
 bool holds_intermediate(const std::vector<cpython::Ref>& slots,

@@ -479,8 +479,8 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
   if (asks_for_intermediate(root.slots, attribute, held) ||
       (may_ask_for_intermediate(original.object()) && holds_intermediate(root.slots, held)))
     return unsupported("the program asks for the gradient of what it has computed with since");
-  if (may_hook(original.object()) && holds_view_without_base(root.slots, held))
-    return unsupported("the program sets hooks, and goes on with a view without its base");
+  if (tells_view_without_base(original.object(), root.slots, held, world))
+    return unsupported("the program can tell a view, and goes on with one without its base");
   for (const Ref& value : root.slots)
     plan.layout.slots.push_back(value ? Slot::kValue : Slot::kNull);
   for (std::size_t i = root.slots.size(); i-- > 0;)
