@@ -192,23 +192,6 @@ def _content(cell: types.CellType) -> Any:
         return None
 
 
-def _random_devices() -> list[Any]:
-    """Modules of the devices that have generators of their own."""
-    modules = [getattr(torch, name, None) for name in ("cuda", torch_device.NAME)]
-    return [module for module in modules if module and module.is_initialized()]
-
-
-def _random_states() -> list[list[torch.Tensor]]:
-    return [[torch.get_rng_state()], *[m.get_rng_state_all() for m in _random_devices()]]
-
-
-def _set_random_states(states: list[list[torch.Tensor]]) -> None:
-    (host,), *of_devices = states
-    torch.set_rng_state(host)
-    for module, own in zip(_random_devices(), of_devices, strict=False):
-        module.set_rng_state_all(own)
-
-
 def outcome(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
     try:
         return function(*args, **kwargs), None
@@ -238,16 +221,16 @@ class Comparison:
             if self.uncompared[reason] == 1:
                 log.warning("%s: call %d is not compared: %s", self.name, number, reason)
             return self.compiled(*args, **kwargs)
-        random = _random_states()
+        random = torch_device.RandomStates()
         expected, plain_error = outcome(copies.target, *copies.arguments)
-        random_after = _random_states()
-        _set_random_states(random)
+        random_after = torch_device.RandomStates()
+        random.restore()
         actual, error = outcome(self.compiled, args, kwargs)
         found = _error_difference(error, plain_error) or (
             "" if error else difference(actual, expected)
         )
         found = found or copies.effects()
-        if not found and difference(_random_states(), random_after):
+        if not found and difference(torch_device.RandomStates().states, random_after.states):
             found = "the random numbers that are drawn next"
         if found:
             raise BackplaneError("BP-0112", f"call {number} of {self.name}: {found}") from error

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from torch_backplane import torch_device
 from torch_backplane.errors import BackplaneError
 from torch_backplane.plugin_search import check_device, describe_choice, find_plugin, plugins
 
@@ -71,8 +72,12 @@ def _graph_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def compile_graph(name: str, run: Callable[..., Any], examples: list[torch.Tensor]) -> Any:
         # It runs once on the call's tensors, which it does not write; its draws must not count.
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            module = make_fx(lambda *inputs: run(list(inputs)))(*examples)
+        before = torch_device.RandomStates()
+        try:
+            with torch.no_grad():
+                module = make_fx(lambda *inputs: run(list(inputs)))(*examples)
+        finally:
+            before.restore()
         module._name = name
         compiled = _C.frontend.call_back_end(function, module, examples)
         if not callable(compiled):

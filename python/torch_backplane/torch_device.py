@@ -293,3 +293,22 @@ def _print_from_one_copy() -> None:
 
     tensor_str._is_backplane = True  # type: ignore[attr-defined]
     strings._tensor_str = tensor_str
+
+
+class RandomStates:
+    """Where the generators of the host and of the devices stand: what ``restore`` goes back to."""
+
+    def __init__(self) -> None:
+        modules = (getattr(torch, name, None) for name in ("cuda", NAME))
+        # One that nothing has used yet has nothing to lose, and asking would start it.
+        self._devices = [module for module in modules if module and module.is_initialized()]
+        self.states = [
+            [torch.get_rng_state()],
+            *[module.get_rng_state_all() for module in self._devices],
+        ]
+
+    def restore(self) -> None:
+        (host,), *of_devices = self.states
+        torch.set_rng_state(host)
+        for module, own in zip(self._devices, of_devices, strict=True):
+            module.set_rng_state_all(own)

@@ -206,3 +206,18 @@ def test_tensors_of_two_devices_in_one_graph() -> None:
         compile_for("reference", lambda a, b: (a + 1, b + 1))(
             torch.ones(2, device=first), torch.ones(2, device=second)
         )
+
+
+def test_random_numbers_of_a_back_end_that_takes_fx(npu: torch.device) -> None:
+    """Making its graph draws nothing."""
+
+    def function(t: torch.Tensor) -> torch.Tensor:
+        return t * torch.rand(3, device=t.device)
+
+    compiled = torch_backplane.compile(function, backend=lambda graph, _: graph.forward)
+    there = torch.ones(3, device=npu)
+    drawn = []
+    for run in (function, compiled):
+        torch.manual_seed(7)
+        drawn.append([run(there).tolist() for _ in range(3)])
+    assert drawn[0] == drawn[1]
