@@ -315,3 +315,10 @@ def test_subclass_is_refused() -> None:
 
     with pytest.raises(_C.StatusError, match="tensor subclass"):
         record(lambda x: x * 2, 1).function.add(plain(3).as_subclass(Marked))
+
+
+def test_an_int_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(_C.StatusError, match="argument 1 is an int beyond 64 bits"):
+        record(lambda x, k: x * 2, 2).function.add(plain(3), 2**70)
+    with pytest.raises(_C.StatusError, match="returns an int beyond 64 bits"):
+        record(lambda x, k: (x * 2, k * 2**50), 2).function.add(plain(3), 2**30)

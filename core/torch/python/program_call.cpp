@@ -23,6 +23,13 @@ thread_local std::exception_ptr g_interrupt;
 
 constexpr std::size_t kLeastStack = 256 << 10;
 
+// Whether it has no more than 64 bits.
+bool fits(const py::handle& number, std::int64_t& out_value) {
+  int overflow = 0;
+  out_value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  return overflow == 0;
+}
+
 void flatten(const py::handle& result, std::vector<c10::IValue>& out) {
   if (c_stack_left() < kLeastStack) throw py::value_error("the program returns what has no end");
   if (THPVariable_Check(result.ptr())) {
@@ -32,7 +39,9 @@ void flatten(const py::handle& result, std::vector<c10::IValue>& out) {
   } else if (py::isinstance<py::bool_>(result)) {
     out.emplace_back(result.cast<bool>());
   } else if (py::isinstance<py::int_>(result)) {
-    out.emplace_back(result.cast<std::int64_t>());
+    std::int64_t number = 0;
+    if (!fits(result, number)) throw py::value_error("the program returns an int beyond 64 bits");
+    out.emplace_back(number);
   } else if (py::isinstance<py::float_>(result)) {
     out.emplace_back(result.cast<double>());
   } else if (py::isinstance<py::str>(result)) {
@@ -132,7 +141,9 @@ Status to_argument(const py::handle& item, std::size_t position, c10::IValue& ou
   } else if (PyBool_Check(item.ptr())) {
     out_value = item.cast<bool>();
   } else if (PyLong_CheckExact(item.ptr())) {
-    out_value = item.cast<std::int64_t>();
+    std::int64_t number = 0;
+    if (!fits(item, number)) return Status(Code::kUnsupported, who() + " is an int beyond 64 bits");
+    out_value = number;
   } else if (PyFloat_CheckExact(item.ptr())) {
     out_value = item.cast<double>();
   } else if (item.is_none()) {
