@@ -242,6 +242,29 @@ def test_views_over_a_break(name: str, grad: bool, mode: Callable[[], Any]) -> N
         assert torch.equal(actual[0], expected[0])
 
 
+STATE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "node": lambda t: t._grad_fn is None,
+    "address": lambda t: t.const_data_ptr() == t.data_ptr() and t.const_data_ptr() > 0,
+    "type of the gradient": lambda t: getattr(t, "grad_dtype", None),
+    "count of uses": lambda t: t._use_count() > 0,
+}
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_state_that_a_recording_has_not(name: str) -> None:
+    ask = STATE[name]
+
+    def f(x):
+        return x * 2, ask(x), ask(x * 2)
+
+    compiled = frontend.compile(f)
+    for kind in (torch.float64, torch.float32, torch.float64):
+        x = X.clone().requires_grad_()
+        if hasattr(x, "grad_dtype"):
+            x.grad_dtype = kind
+        assert compiled(x)[1:] == f(x)[1:]
+
+
 RESULT = "views of a result"
 VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "two slices": lambda x: (x[:3], x[2:5]),

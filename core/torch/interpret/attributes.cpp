@@ -18,26 +18,31 @@ namespace {
 
 using cpython::Ref;
 
-// Of a tensor: state that the tensor of the recording does not have.
-constexpr std::array<std::string_view, 14> kOutsideTensorState{"grad",
-                                                               "_grad",
-                                                               "grad_fn",
-                                                               "_version",
-                                                               "_backward_hooks",
-                                                               "__dict__",
-                                                               "_cdata",
-                                                               "data_ptr",
-                                                               "_base",
-                                                               "register_hook",
-                                                               "names",
-                                                               "retains_grad",
-                                                               "output_nr",
-                                                               "_post_accumulate_grad_hooks"};
+// Of PyTorch's own attributes of a tensor: those that the tensor of the recording has as well, beside
+// all of `is_...`. Any other is state of autograd, of memory or of Python, or new in PyTorch.
+constexpr std::array<std::string_view, 17> kRecordedTensorState{
+    "T",    "H",     "mT",   "mH",       "real",  "imag",   "data",
+    "name", "shape", "ndim", "itemsize", "dtype", "layout", "device",
+    "nbytes", "requires_grad", "_has_symbolic_sizes_strides"};
+
+// Of what a tensor has from elsewhere: what the tensor of the recording does not have.
+constexpr std::array<std::string_view, 3> kOutsideTensorState{"__dict__", "data_ptr",
+                                                              "register_hook"};
 
 PyObject* interned(const char* text) { return PyUnicode_InternFromString(text); }
 
 bool is_data_descriptor(PyObject* descriptor) {
   return Py_TYPE(descriptor)->tp_descr_get && Py_TYPE(descriptor)->tp_descr_set;
+}
+
+bool is_outside_tensor_state(std::string_view name, PyObject* descriptor) {
+  static const PyTypeObject* const base = find_type("torch._C", "TensorBase");
+  const bool is_of_pytorch = descriptor && Py_TYPE(descriptor) == &PyGetSetDescr_Type &&
+                             PyDescr_TYPE(descriptor) == base;
+  if (!is_of_pytorch)
+    return std::ranges::find(kOutsideTensorState, name) != kOutsideTensorState.end();
+  return !name.starts_with("is_") &&
+         std::ranges::find(kRecordedTensorState, name) == kRecordedTensorState.end();
 }
 
 // The class's own way to find attributes, where it is written in Python; else null.
@@ -164,10 +169,9 @@ PyObject* Interpreter::tensor_attribute(PyObject* tensor, PyObject* name) {
   const std::string_view text = text_of(name);
   const bool is_input = world_.is_input_tensor(tensor);
   if (text == "grad" && is_input) return world_.read_of_input(tensor, _PyType_Lookup(type, name));
-  for (const std::string_view state : kOutsideTensorState)
-    if (text == state)
-      return world_.stop("the program reads ." + std::string(text) + " of a tensor");
   PyObject* descriptor = _PyType_Lookup(type, name);
+  if (is_outside_tensor_state(text, descriptor))
+    return world_.stop("the program reads ." + std::string(text) + " of a tensor");
   if (!descriptor && is_input)
     if (PyObject* found = world_.read_own_attribute(tensor, name); found || world_.stopped())
       return found;

@@ -35,9 +35,10 @@ struct Escape {
   const char* name;
   What what;
 };
-constexpr std::array<Escape, 13> kEscapes{{
+constexpr std::array<Escape, 14> kEscapes{{
     {"TensorBase", "numpy", What::kMemory},
     {"TensorBase", "data_ptr", What::kMemory},
+    {"TensorBase", "const_data_ptr", What::kMemory},
     {"TensorBase", "apply_", What::kMemory},
     {"TensorBase", "map_", What::kMemory},
     {"TensorBase", "map2_", What::kMemory},

@@ -107,7 +107,8 @@ constexpr std::string_view kItemReaders =
 
 // Functions of PyTorch that change more than tensors, or look where the recording has nothing.
 constexpr std::string_view kExcludedOperators =
-    " set_default_dtype manual_seed seed numpy_T numpy data_ptr is_set_to is_pinned "
+    " set_default_dtype manual_seed seed numpy_T numpy data_ptr const_data_ptr is_set_to is_pinned "
+    "_use_count _fix_weakref _view_func _view_func_unsafe _rev_view_func_unsafe "
     "_has_same_storage_numel tolist item __array__ "
     "requires_grad_ detach_ retain_grad __new__ _make_dual _make_dual_copy "
     "_make_subclass _make_wrapper_subclass register_hook backward share_memory_ pin_memory storage "
