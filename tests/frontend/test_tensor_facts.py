@@ -242,6 +242,20 @@ def test_views_over_a_break(name: str, grad: bool, mode: Callable[[], Any]) -> N
         assert torch.equal(actual[0], expected[0])
 
 
+def test_views_in_inference_mode() -> None:
+    """There a view of what was computed is none, and one of a tensor from outside is."""
+
+    def f(x):
+        y = x * 2
+        return y[1:], y[1:]._is_view(), x[1:]._is_view(), y._is_view(), y[1:].is_inference()
+
+    compiled = frontend.compile(f)
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            for _ in range(2):
+                assert compiled(X)[1:] == f(X)[1:]
+
+
 STATE: dict[str, Callable[[torch.Tensor], Any]] = {
     "node": lambda t: t._grad_fn is None,
     "address": lambda t: t.const_data_ptr() == t.data_ptr() and t.const_data_ptr() > 0,

@@ -184,7 +184,9 @@ bool Interpreter::knows_fact(std::string_view method, PyObject* tensor) const {
   if (method == "is_conj" || method == "is_neg" || method == "resolve_conj" ||
       method == "resolve_neg")
     return !record::find_pending(THPVariable_Unpack(tensor));
-  if (method == "is_inference" && world_.began_in_inference()) return false;
+  // The tensors of the recording are none of the mode's, whose views of its own are no views.
+  if (world_.began_in_inference() && (method == "is_inference" || method == "_is_view"))
+    return false;
   if (method == "_is_view" || method == "is_inference" || method == "_is_zerotensor")
     return !world_.is_input_tensor(tensor);
   if (method == "storage_offset" && record::is_written(THPVariable_Unpack(tensor))) return false;
