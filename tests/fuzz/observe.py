@@ -136,7 +136,11 @@ class Observer:
         plain = value.detach()
         storage = plain.untyped_storage().data_ptr()
         alias = self.storages.setdefault(storage, len(self.storages)) if storage else -1
-        gradient = value.grad if value.is_leaf else None
+        try:
+            requires_grad, is_leaf = value.requires_grad, value.is_leaf
+        except RuntimeError as error:  # autograd knows no more what it is a view of
+            requires_grad, is_leaf = text_of(error), False
+        gradient = value.grad if is_leaf else None
         return (
             str(value.dtype),
             tuple(value.shape),
@@ -144,7 +148,7 @@ class Observer:
             tuple(s for s, n in zip(value.stride(), value.shape, strict=True) if n != 1)
             if self.sees_strides
             else (),
-            value.requires_grad,
+            requires_grad,
             alias,
             Numbers(plain.reshape(-1).tolist()),
             None if gradient is None else self.look(gradient),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import re
 import warnings
 from typing import Any
 
@@ -18,7 +19,7 @@ from fuzz import observe
 from fuzz.expressions import FORMATTER, Row
 from fuzz.names import Names
 from fuzz.programs import IMPORTS
-from fuzz.tensor_texts import DEFINITIONS, KINDS, MANAGERS
+from fuzz.tensor_texts import ASKING_KINDS, DEFINITIONS, KINDS, MANAGERS
 
 BACKENDS = ("eager",) * 10 + ("reference",) * 4 + ("cpu_onednn",) * 5 + ("opencl",)
 PLUGINS = ("reference", "reference", "cpu_onednn")
@@ -36,6 +37,17 @@ INPUTS = (
     "tensor(2, 3).double()",
     "tensor(2, 1).expand(2, 3)",
 )
+ASKED_INPUTS = (
+    *INPUTS,
+    "torch.complex(tensor(2, 3), tensor(2, 3))",
+    "torch.complex(tensor(3, 2), tensor(3, 2)).t().conj()",
+    "torch.complex(tensor(4), tensor(4)).conj().imag",
+    "tensor(3, 2)._lazy_clone()",
+    "tensor(4, 3).unbind(0)[1]",
+    "tensor(4, 3).chunk(2)[1]",
+    "tensor(6).as_strided((2, 2), (1, 2), 1)",
+)
+IS_ASKING = 0.4
 WRAPPERS = (
     (6, "{}"),
     (4, "{}.clone().requires_grad_()"),
@@ -55,6 +67,8 @@ def fits(value: torch.Tensor, letter: str, like: torch.Tensor | None) -> bool:
         return value.requires_grad
     if letter == "L":
         return value.requires_grad and value.is_leaf
+    if letter == "Z":
+        return value.is_complex()
     if letter == "W":
         return value.is_floating_point() and not (value.requires_grad and value.is_leaf)
     same = letter == "F" or like is None or value.shape == like.shape
@@ -74,6 +88,10 @@ class Writer(Names):
         self.door = door
         self.needed: set[str] = {"noted", "broken", "backward"}
         self.space: dict[str, Any] = {}
+        self.is_asking = self.chance(IS_ASKING)
+        self.kinds = ASKING_KINDS if self.is_asking else KINDS
+        if self.is_asking:
+            self.needed |= {"shown", "marked"}
 
     def run(self, text: str) -> str:
         """The class of what it raises, or nothing."""
@@ -129,7 +147,8 @@ class Writer(Names):
 
     def simple(self, block: Block) -> list[str]:
         for _ in range(TRIES):
-            rows: list[Row] = self.rng.choices([k[1] for k in KINDS], [k[0] for k in KINDS])[0]
+            weights = [weight for weight, _ in self.kinds]
+            rows: list[Row] = self.rng.choices([rows for _, rows in self.kinds], weights)[0]
             _, text, needs = self.rng.choices(rows, [row[0] for row in rows])[0]
             for need in needs:
                 self.need(need)
@@ -145,8 +164,7 @@ class Writer(Names):
                     "try:", f"    {filled}",
                     f"except {error} as error:", "    facts.append(type(error).__name__)",
                 ]  # fmt: skip
-            if new in filled:
-                block.names.append(new)
+            block.names += [name for name in (new, f"{new}b") if re.search(rf"\b{name}\b", filled)]
             return [filled]
         return ["pass"]
 
@@ -227,7 +245,7 @@ class Writer(Names):
     def input(self) -> str:
         weights = [w for w, _ in WRAPPERS]
         wrapper = self.rng.choices([t for _, t in WRAPPERS], weights)[0]
-        value = self.rng.choice(INPUTS)
+        value = self.rng.choice(ASKED_INPUTS if self.is_asking else INPUTS)
         if "expand" in value and "clone" not in wrapper:
             return value
         return wrapper.format(value)
@@ -282,6 +300,8 @@ class Writer(Names):
             main += [f"yield out, asks(out) if out[0] == 'value' else None, {shown}"]
             if self.chance(0.7):
                 main += self.after(names, shown)
+        if self.is_asking:
+            main += [f"yield marked([{head}, *tensors_of(out), *kept, *held.values()])"]
         options: dict[str, Any] = {"backend": self.rng.choice(BACKENDS)}
         if self.door == "torch":
             options = {"backend": f"plugin:{self.rng.choice(PLUGINS)}", "door": "torch"}

@@ -1,8 +1,8 @@
 """What programs over tensors say, as texts with holes, and the definitions that they use.
 
 F: a tensor of floating point, S: one of the same sizes as the last F, R: one that requires
-gradients, L: a leaf that does, W: one that may be written, T: any tensor; I: a small integer, C: a
-number, M: the mode of an argument. ``@`` is a new name.
+gradients, L: a leaf that does, W: one that may be written, Z: a complex one, T: any tensor; I: a small
+integer, C: a number, M: the mode of an argument. ``@`` is a new name, ``@b`` another.
 """
 
 from __future__ import annotations
@@ -178,6 +178,54 @@ WRITES = rows(
     (1, "torch.nn.functional.relu({W}, inplace=True)"),
     (1, "torch.nn.functional.dropout({W}, 0.0, inplace=True)"),
 )
+# Several views of one operator, complex tensors, and whose memory a tensor has.
+SHARES = rows(
+    "@, @b = {F}.unbind(0)",
+    "@, @b = {F}.chunk(2, -1)",
+    "@, @b = {F}.split([1, 1])",
+    "@, @b = {F}.tensor_split(2)",
+    "@ = {F}.hsplit(2)[1]",
+    "@, @b = torch.unbind({F}.detach())",
+    "@ = torch.complex({F}, {S})",
+    "@ = {Z} * 2",
+    "@ = {Z}[1:]",
+    "@ = {Z}.conj()",
+    "@ = {Z}.real",
+    "@ = {Z}.imag",
+    "@ = {Z}.conj().imag",
+    "@ = {Z}.mH",
+    "@ = {Z}.resolve_conj()",
+    "@ = torch.view_as_real({Z})",
+    "@ = torch.view_as_complex({F}[..., :2])",
+    "@ = {F}.resolve_neg()",
+    "{Z}.mul_(1j)",
+    "{Z}.conj_physical_()",
+    "{Z}.real.fill_({C})",
+    "{Z}.imag.zero_()",
+    "@ = {T}.detach()",
+    "@ = {T}.data",
+    "@ = torch.ops.aten.alias({T})",
+    "@ = {T}.view_as({T})",
+    "@ = {F}._lazy_clone()",
+    "@ = torch.ops.aten._unsafe_view({F}, (-1,))",
+    "@ = {F}.new_empty(0).set_({S})",
+    "@ = {F}.detach().clone().resize_(2)",
+    "@ = torch.nn.Parameter({F}.detach())",
+    "{W}.set_({S})",
+    "{W}.set_({F}.untyped_storage(), 0, (2,), (1,))",
+    "{W}.resize_(1, 2)",
+    "{W}.data = {F}",
+    "{W}.data = {W}.data[:1]",
+    "{W}.data.add_({C})",
+    "{W}.squeeze_().unsqueeze_(-1)",
+    "with torch.no_grad(): @ = {F}[1:]",
+    "with torch.no_grad(): @, @b = {F}.unbind(0)",
+    "with torch.no_grad(): @ = {T}.view(-1)",
+    "with torch.inference_mode(): @ = {F}[1:]",
+    "with torch.inference_mode(): @ = {F} * 2",
+    "with torch.inference_mode(): @, @b = {F}.chunk(2)",
+    "with torch.no_grad(): {W}.mul_({C})",
+)
 GRADIENTS = rows(
     "{R}.sum().backward()",
     "{R}.sum().backward(retain_graph=True)",
@@ -230,6 +278,18 @@ FACTS = rows(
     "facts.append(type({T}).__name__)",
     "facts.append({T}.is_inference())",
     "facts.append({T}.untyped_storage().data_ptr() == {T}.untyped_storage().data_ptr())",
+    "facts.append({T}._is_view())",
+    "facts.append({T}._base is None)",
+    "facts.append({T}._base is {T})",
+    (4, "facts.append(shown({T}._base))", ("shown",)),
+    "facts.append({T}._version)",
+    "facts.append({T}.is_conj())",
+    "facts.append({T}.is_neg())",
+    "facts.append({T}.retains_grad)",
+    "facts.append({L}.output_nr)",
+    "facts.append(str({T}.layout))",
+    "facts.append({T}.untyped_storage().nbytes())",
+    (4, "facts.append(shown({T}))", ("shown",)),
     "print({F}.sum().item() > 0)",
     "log.append({I})",
     "kept.append({F})",
@@ -272,8 +332,14 @@ CALLS = rows(
     (2, "@ = doubled_op({F})", ("doubled_op",)),
     (2, "written_op({W})", ("written_op",)),
 )
+# Most programs compute and differentiate; some ask what their tensors are.
 KINDS = (
     (9, VALUES), (8, VIEWS), (4, MAKES), (8, WRITES), (7, GRADIENTS), (4, FACTS), (4, CALLS),
+    (1, SHARES),
+)  # fmt: skip
+ASKING_KINDS = (
+    (3, VALUES), (8, VIEWS), (2, MAKES), (5, WRITES), (1, GRADIENTS), (10, FACTS), (1, CALLS),
+    (10, SHARES),
 )  # fmt: skip
 
 MANAGERS = (
@@ -353,5 +419,34 @@ DEFINITIONS: dict[str, str] = {
         "        results_of(given)[which].add_(1)\n\n"
         "def asks(given):\n    return [(t.is_leaf, t.grad_fn is None, t.storage_offset(), "
         "t.is_inference()) for t in results_of(given)]"
+    ),
+    # What does not depend on who computed it.
+    "shown": (
+        "def shown(t):\n    if t is None:\n        return None\n    try:\n"
+        "        return (\n"
+        "            t.is_leaf, t.requires_grad, t.grad_fn is None, t.retains_grad, t.is_inference(),\n"
+        "            None if t.is_inference() else t._version, t._is_view(), t.is_conj(), t.is_neg(),\n"
+        "            t.storage_offset(), str(t.layout), type(t).__name__,\n"
+        "        )\n"
+        "    except RuntimeError as error:  # autograd knows no more what it is a view of\n"
+        "        return type(error).__name__"
+    ),
+    # What each tells of itself and of the others, and what a write through it does to them.
+    "marked": (
+        "def tensors_of(given):\n"
+        "    value = given[1] if isinstance(given[1], (tuple, list)) else [given[1]]\n"
+        "    return [t for t in value if isinstance(t, torch.Tensor)]\n\n"
+        "def marked(tensors):\n"
+        "    facts = [shown(t) for t in tensors]\n"
+        "    facts += [[t._base is u for u in tensors] for t in tensors]\n"
+        "    facts += [[t.data_ptr() == u.data_ptr() for u in tensors] for t in tensors]\n"
+        "    for t in tensors:\n"
+        "        for grad in (True, False):\n"
+        "            try:\n"
+        "                with torch.set_grad_enabled(grad):\n                    t.add_(1)\n"
+        "            except RuntimeError as error:\n                facts.append(type(error).__name__)\n"
+        "            for u in tensors:\n"
+        "                facts.append(shown(u))\n"
+        "    return facts"
     ),
 }
