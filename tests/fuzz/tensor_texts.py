@@ -281,7 +281,6 @@ FACTS = rows(
     "facts.append({T}._is_view())",
     "facts.append({T}._base is None)",
     "facts.append({T}._base is {T})",
-    (4, "facts.append(shown({T}._base))", ("shown",)),
     "facts.append({T}._version)",
     "facts.append({T}.is_conj())",
     "facts.append({T}.is_neg())",
@@ -420,12 +419,12 @@ DEFINITIONS: dict[str, str] = {
         "def asks(given):\n    return [(t.is_leaf, t.grad_fn is None, t.storage_offset(), "
         "t.is_inference()) for t in results_of(given)]"
     ),
-    # What does not depend on who computed it.
+    # What does not depend on who computed it: not whether it is a view of what nobody has.
     "shown": (
         "def shown(t):\n    if t is None:\n        return None\n    try:\n"
         "        return (\n"
         "            t.is_leaf, t.requires_grad, t.grad_fn is None, t.retains_grad, t.is_inference(),\n"
-        "            None if t.is_inference() else t._version, t._is_view(), t.is_conj(), t.is_neg(),\n"
+        "            None if t.is_inference() else t._version, t.is_conj(), t.is_neg(),\n"
         "            t.storage_offset(), str(t.layout), type(t).__name__,\n"
         "        )\n"
         "    except RuntimeError as error:  # autograd knows no more what it is a view of\n"
