@@ -432,3 +432,64 @@ def test_a_write_to_a_detached_view_spoils_what_is_saved_of_the_view(door: str) 
     detached.mul_(3)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         squares.backward()
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return x.t_()
+
+
+VERSIONS = {
+    "a view that is turned": lambda x: turned(x[:2]),
+    "a detached view that is turned": lambda x: turned(x.detach()),
+    "data that are turned": lambda x: turned(x.data),
+    "data that are written": lambda x: x.data.add_(1),
+    "data of a result": lambda x: (lambda y: (y, turned(y.data.add_(1))))(x * 2),
+    "turned and written": lambda x: turned(x[:2]).add_(1),
+    "turned back": lambda x: (turned(turned(x.view(-1, 4))), x * 1)[1],
+}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+@pytest.mark.parametrize("door", DOORS)
+def test_versions_of_what_shares_memory(name: str, door: str) -> None:
+    torch._dynamo.reset()
+    program = VERSIONS[name]
+    found = []
+    for run in (program, compile_for("reference", program, door)):
+        x = torch.arange(12.0).view(3, 4)
+        for _ in range(2):
+            results = run(x)
+            results = results if isinstance(results, tuple) else (results,)
+            found.append([x._version, *(t._version for t in results)])
+    assert found[:2] == found[2:]
+
+
+PARTS = {
+    "complex": lambda x: torch.view_as_complex(x[..., :2]),
+    "complex, without a dimension": lambda x: torch.view_as_complex(x[0, 2:]),
+    "complex and its part": lambda x: torch.view_as_complex(x.view(3, 2, 2))[1:, 0],
+    "bits": lambda x: x.view(torch.int32)[1:],
+}
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("door", DOORS)
+def test_parts_of_another_type(name: str, door: str, grad: bool, mode: Any) -> None:
+    torch._dynamo.reset()
+    program = PARTS[name] if not (grad and name == "bits") else lambda x: PARTS[name](x.detach())
+    compiled = compile_for("reference", program, door)
+    for start in (0, 4):
+        x = torch.arange(20.0)[start : start + 12].view(3, 4).clone().requires_grad_(grad)
+        with mode():
+            expected, actual = program(x), compiled(x)
+        assert torch.equal(actual, expected) and actual.is_inference() == expected.is_inference()
+        assert actual.data_ptr() == expected.data_ptr()
+        assert actual.requires_grad == expected.requires_grad
+        if expected.grad_fn is not None:
+            ours, theirs = (
+                torch.autograd.grad(torch.view_as_real(one).square().sum(), x)[0]
+                for one in (actual, expected)
+            )
+            assert torch.equal(ours, theirs)

@@ -50,6 +50,16 @@ void let_nobody_write(const at::Tensor& view) {
       torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
 }
 
+// The part of real numbers that an output shows as complex ones. The whole need not be pairs.
+at::Tensor complex_part(const at::Tensor& numbers, const OutputInfo& info) {
+  c10::DimVector sizes(info.sizes), strides(info.strides);
+  for (std::int64_t& stride : strides) stride *= 2;
+  sizes.push_back(2);
+  strides.push_back(1);
+  return at::view_as_complex(
+      at::as_strided(numbers, sizes, strides, numbers.storage_offset() + 2 * info.storage_offset));
+}
+
 // The memory of `base` as an output shows it: a view that autograd knows where both are
 // differentiated, else one that it does not.
 at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
@@ -69,10 +79,11 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       start *= 2;
     } else if (c10::isComplexType(info.dtype) &&
                from.scalar_type() == c10::toRealValueType(info.dtype)) {
-      from = at::view_as_complex(from);
-      start /= 2;
+      from = complex_part(from, info);
+      start = from.storage_offset() - info.storage_offset;
     } else {
-      // Bits read as another type have no gradient.
+      // Bits read as another type have no gradient, and are of the mode that their tensor is of.
+      const c10::InferenceMode as_base(from.is_inference());
       const std::int64_t bytes = start * static_cast<std::int64_t>(from.element_size());
       at::Tensor out = at::empty({0}, from.options().dtype(info.dtype));
       out.set_(from.storage(),
@@ -82,8 +93,8 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       return out;
     }
   }
-  const bool is_whole =
-      info.storage_offset == 0 && from.sizes() == info.sizes && from.strides() == info.strides;
+  const bool is_whole = from.storage_offset() == start + info.storage_offset &&
+                        from.sizes() == info.sizes && from.strides() == info.strides;
   at::Tensor view =
       is_whole ? at::alias(from)
                : at::as_strided(from, info.sizes, info.strides, start + info.storage_offset);
@@ -164,6 +175,8 @@ class Call {
     make_own_outputs();
     make_views(OutputKind::kViewOfOutput);
     if (!signature_.mutated.empty()) write_back();
+    for (const std::uint32_t position : signature_.counted_unwritten)
+      count_writes(input(position), argument_info(position).counted_writes);
     take_arguments();
     make_views(OutputKind::kViewOfArgument);
     if (joint_) save();
@@ -320,6 +333,7 @@ class Call {
     const OutputInfo& info = sizes_->outputs[output];
     const bool is_of_argument = info.kind == OutputKind::kViewOfArgument;
     outputs_[output] = view_of(is_of_argument ? arguments_[info.base] : outputs_[info.base], info);
+    if (info.counts_own_writes) count_writes(outputs_[output], info.version);
   }
 
   void make_views(OutputKind kind) {
@@ -448,8 +462,8 @@ std::vector<std::uint32_t> counted_arguments(const Signature& signature, const S
   std::vector<bool> is_counted(signature.arguments.size(), has_gradients);
   for (std::size_t i = 0; i < signature.argument_of_input.size(); ++i)
     if (signature.counted_inputs[i]) is_counted[signature.argument_of_input[i]] = true;
-  for (const std::uint32_t input : signature.mutated)
-    is_counted[signature.argument_of_input[input]] = true;
+  for (const auto* inputs : {&signature.mutated, &signature.counted_unwritten})
+    for (const std::uint32_t input : *inputs) is_counted[signature.argument_of_input[input]] = true;
   for (const OutputInfo& info : sizes.outputs)
     if (info.kind == OutputKind::kArgument || info.kind == OutputKind::kViewOfArgument)
       is_counted[info.base] = true;

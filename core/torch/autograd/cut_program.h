@@ -60,6 +60,7 @@ struct Signature {
   std::vector<std::uint32_t> node_of_tangent, node_of_gradient;
   std::vector<DerivedResult> derived;  // each behind its sources
   std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
+  std::vector<std::uint32_t> counted_unwritten;  // others whose version it moves
   std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
   // By input of the forward: it makes tensors of it, and not only reads its memory.
   std::vector<bool> counted_inputs;

@@ -453,7 +453,10 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
     if (signature.argument_of_input[info.graph_input] != kAbsent) continue;
     signature.argument_of_input[info.graph_input] = i;
     if (info.gradient != kAbsent) with_gradient.push_back(&info);
-    if (info.is_mutated) signature.mutated.push_back(info.graph_input);
+    if (info.is_mutated)
+      signature.mutated.push_back(info.graph_input);
+    else if (info.counted_writes > 0)
+      signature.counted_unwritten.push_back(info.graph_input);
     if (info.tangent != kAbsent) ++signature.tangent_count;
   }
   signature.is_repeatable = signature.is_repeatable && signature.mutated.empty();

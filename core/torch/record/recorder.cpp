@@ -431,7 +431,7 @@ class Recording {
       info.new_value_requires_grad = info.is_mutated && has_new_history(handed_[h]);
       // Lists of tensors are written without a word to their versions.
       const std::int64_t writes = version_of(handed_[h].given) - handed_[h].version;
-      if (info.is_mutated) info.counted_writes = static_cast<std::uint32_t>(writes);
+      info.counted_writes = static_cast<std::uint32_t>(writes);
       if (info.is_mutated && (handed_[h].given.is_inference() || info.new_value_requires_grad))
         info.counted_writes = std::max(info.counted_writes, 1U);
       info.storage_offset = arguments_[handed_[h].first_argument].storage_offset();

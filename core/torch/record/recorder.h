@@ -32,7 +32,8 @@ struct ArgumentInfo {
   bool is_inference = false;  // autograd saves it for no backward
   bool is_buffer = false;     // RecordOptions::buffers
   bool is_mutated = false;
-  std::uint32_t counted_writes = 0;   // is_mutated: what its version moves by; 0 through x.data
+  // What its version moves by: not by writes through x.data, but by views that are turned in place.
+  std::uint32_t counted_writes = 0;
   std::uint32_t new_value = kAbsent;  // is_mutated: position in graph.outputs
   bool new_value_requires_grad = false;
   std::uint32_t tangent = kAbsent;   // new_value_requires_grad: position in graph.inputs
@@ -64,7 +65,7 @@ struct OutputInfo {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t storage_offset = 0;  // as the program sees it: from the start of the storage
   bool requires_grad = false;
-  std::uint32_t version = 0;       // kFresh, kSharedWithOutput
+  std::uint32_t version = 0;       // kFresh, kSharedWithOutput, or counts_own_writes
   bool is_view = false;            // as autograd sees it
   bool is_detached = false;        // shares memory with its base, of which autograd knows nothing
   bool counts_own_writes = false;  // and PyTorch counts its writes apart from those of its base
