@@ -336,8 +336,10 @@ std::vector<at::Tensor> Joint::inputs_again() const {
                 argument.defined() ? version_of(argument) : 0, "; expected version ",
                 arguments_[a].version, " instead).");
     if (!argument.defined()) argument = sizes_->program->stand_in(i);
-    // One tensor may be two arguments, and each has its gradient.
-    if (argument.requires_grad()) argument = at::alias(argument);
+    // One tensor may be two arguments, and each has its gradient. One that has asked for gradients
+    // only since has none here.
+    if (argument.requires_grad())
+      argument = signature.arguments[a].requires_grad ? at::alias(argument) : argument.detach();
     inputs.push_back(std::move(argument));
   }
   return inputs;
