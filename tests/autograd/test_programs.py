@@ -322,14 +322,3 @@ def test_an_int_beyond_64_bits_is_refused() -> None:
         record(lambda x, k: x * 2, 2).function.add(plain(3), 2**70)
     with pytest.raises(_C.StatusError, match="returns an int beyond 64 bits"):
         record(lambda x, k: (x * 2, k * 2**50), 2).function.add(plain(3), 2**30)
-
-
-def test_an_argument_that_asks_for_gradients_after_the_call() -> None:
-    """The program that runs again for gradients of gradients has it as it was."""
-    function = record(lambda x, w: torch.cat([x, w]) * x.sum(), 2)
-    x, w = plain(3), leaf(3)
-    (result,) = function(x, w)
-    x.requires_grad_()
-    (first,) = torch.autograd.grad((result * result).sum(), [w], create_graph=True)
-    (second,) = torch.autograd.grad(first.sum(), [w])
-    torch.testing.assert_close(second, torch.full((3,), 2.0) * x.detach().sum().square())

@@ -389,3 +389,14 @@ def test_copies_of_facts_are_not_shared() -> None:
     a, b, c = compiled(x)
     b.add_(1j)
     assert torch.equal(a, C * 2 - 1j) and torch.equal(c, (C * 2 - 1j).conj()[1:3])
+
+
+def test_an_argument_that_asks_for_gradients_after_the_call() -> None:
+    """The program that runs again for gradients of gradients has it as it was."""
+    compiled = frontend.compile(lambda x, w: torch.cat([x, w]) * x.sum())
+    x, w = X.clone() + 2, X.clone().requires_grad_()
+    result = compiled(x, w)
+    x.requires_grad_()
+    (first,) = torch.autograd.grad((result * result).sum(), [w], create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), [w])
+    torch.testing.assert_close(second, 2 * x.detach().sum().square().expand(6))

@@ -58,10 +58,10 @@ struct Signature {
   // autograd's graph, as in eager mode: who differentiates one does not come by the others.
   std::uint32_t node_count = 1;
   std::vector<std::uint32_t> node_of_tangent, node_of_gradient;
-  std::vector<DerivedResult> derived;  // each behind its sources
-  std::vector<std::uint32_t> mutated;  // inputs of the forward that the program writes
+  std::vector<DerivedResult> derived;            // each behind its sources
+  std::vector<std::uint32_t> mutated;            // inputs of the forward that the program writes
   std::vector<std::uint32_t> counted_unwritten;  // others whose version it moves
-  std::vector<bool> copied_outputs;    // by program output: fresh, but shown by other memory too
+  std::vector<bool> copied_outputs;  // by program output: fresh, but shown by other memory too
   // By input of the forward: it makes tensors of it, and not only reads its memory.
   std::vector<bool> counted_inputs;
   bool grad_mode_after = true;

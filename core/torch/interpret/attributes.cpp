@@ -18,12 +18,26 @@ namespace {
 
 using cpython::Ref;
 
-// Of PyTorch's own attributes of a tensor: those that the tensor of the recording has as well, beside
-// all of `is_...`. Any other is state of autograd, of memory or of Python, or new in PyTorch.
-constexpr std::array<std::string_view, 17> kRecordedTensorState{
-    "T",    "H",     "mT",   "mH",       "real",  "imag",   "data",
-    "name", "shape", "ndim", "itemsize", "dtype", "layout", "device",
-    "nbytes", "requires_grad", "_has_symbolic_sizes_strides"};
+// Of PyTorch's own attributes of a tensor: those that the tensor of the recording has as well,
+// beside all of `is_...`. Any other is state of autograd, of memory or of Python, or new in
+// PyTorch.
+constexpr std::array<std::string_view, 17> kRecordedTensorState{"T",
+                                                                "H",
+                                                                "mT",
+                                                                "mH",
+                                                                "real",
+                                                                "imag",
+                                                                "data",
+                                                                "name",
+                                                                "shape",
+                                                                "ndim",
+                                                                "itemsize",
+                                                                "dtype",
+                                                                "layout",
+                                                                "device",
+                                                                "nbytes",
+                                                                "requires_grad",
+                                                                "_has_symbolic_sizes_strides"};
 
 // Of what a tensor has from elsewhere: what the tensor of the recording does not have.
 constexpr std::array<std::string_view, 3> kOutsideTensorState{"__dict__", "data_ptr",
@@ -37,8 +51,8 @@ bool is_data_descriptor(PyObject* descriptor) {
 
 bool is_outside_tensor_state(std::string_view name, PyObject* descriptor) {
   static const PyTypeObject* const base = find_type("torch._C", "TensorBase");
-  const bool is_of_pytorch = descriptor && Py_TYPE(descriptor) == &PyGetSetDescr_Type &&
-                             PyDescr_TYPE(descriptor) == base;
+  const bool is_of_pytorch =
+      descriptor && Py_TYPE(descriptor) == &PyGetSetDescr_Type && PyDescr_TYPE(descriptor) == base;
   if (!is_of_pytorch)
     return std::ranges::find(kOutsideTensorState, name) != kOutsideTensorState.end();
   return !name.starts_with("is_") &&
