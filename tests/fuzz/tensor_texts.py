@@ -206,7 +206,6 @@ SHARES = rows(
     "@ = {T}.data",
     "@ = torch.ops.aten.alias({T})",
     "@ = {T}.view_as({T})",
-    "@ = {F}._lazy_clone()",
     "@ = torch.ops.aten._unsafe_view({F}, (-1,))",
     "@ = {F}.new_empty(0).set_({S})",
     "@ = {F}.detach().clone().resize_(2)",
