@@ -16,6 +16,7 @@ from torch_backplane import _C, higher_order, written_views
 from torch_backplane.account import FrameAccount, run_eagerly, setup_logging
 from torch_backplane.errors import BackplaneError
 from torch_backplane.frames import (
+    DerivedFloats,
     RecordedFrame,
     TracedFrame,
     TracedGraph,
@@ -25,6 +26,7 @@ from torch_backplane.frames import (
 )
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import check_device, find_plugin
+from torch_backplane.varying_floats import floats_as_inputs
 
 
 def forget() -> None:
@@ -74,7 +76,7 @@ def compile_frame(
                 reason = "it asks for the strides of tensors, and writes some"
                 raise _C.StatusError("unsupported", reason)
             with _transforms_as_they_were():
-                return RecordedFrame(account, graph_module, example_inputs)
+                return _recorded_frame(account, graph_module, example_inputs)
         except _C.StatusError as error:
             if error.args[0] == "eager only":  # AOTAutograd would give wrong numbers
                 account.note_eager("frame's", error)
@@ -97,6 +99,16 @@ def compile_frame(
         text = f"AOTAutograd does not take it: {type(error).__name__}: {error}".splitlines()[0]
         account.note_eager("frame's", _C.StatusError("unsupported", text))
         return functools.partial(run_eagerly, graph_module)
+
+
+def _recorded_frame(account: FrameAccount, graph_module: Any, example_inputs: list[Any]) -> Any:
+    floats = floats_as_inputs(graph_module, example_inputs)
+    if floats is None:
+        return RecordedFrame(account, graph_module, example_inputs)
+    frame = RecordedFrame(account, floats.graph_module, floats.examples)
+    if floats.derive is None:
+        return frame
+    return DerivedFloats(account, graph_module, frame, floats.derive)
 
 
 @contextlib.contextmanager

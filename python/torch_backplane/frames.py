@@ -183,6 +183,31 @@ class RecordedFrame(Recording):
         return self.account.call_eagerly(self.graph_module, arguments, reason)
 
 
+class DerivedFloats:
+    """A captured frame that computes with floats before tensors read them, as Python does."""
+
+    def __init__(
+        self,
+        account: FrameAccount,
+        graph_module: Any,
+        frame: RecordedFrame,
+        derive: Callable[..., tuple[Any, ...]],
+    ) -> None:
+        """``derive``: the arguments of the recorded frame, from those of the call."""
+        self.account = account
+        self.graph_module = graph_module
+        self.frame = frame
+        self.derive = derive
+
+    def __call__(self, *arguments: Any) -> Any:
+        try:
+            given = self.derive(*arguments)
+        except Exception as error:  # a division by 0: the program raises where it stands then
+            reason = _C.StatusError("program error", f"Python raised an error: {error}")
+            return self.account.call_eagerly(self.graph_module, arguments, reason)
+        return self.frame(*given)
+
+
 class _OperatorError(Exception):
     """A graph's call failed before it wrote to arguments."""
 
@@ -481,8 +506,9 @@ def _dynamic_sizes(placeholders: list[Any]) -> list[tuple[int, int, int]]:
 def _numbers(placeholders: list[Any]) -> list[int]:
     """Arguments that are floats in a tensor, which the graph reads at once with ``item()``.
 
-    A float that is known to vary is left to AOTAutograd, which computes with it as a tensor; here
-    each value is a program of its own.
+    Each value is a program of its own. So it is for those that ``floats_as_inputs`` leaves: one that
+    is known to vary is left to AOTAutograd, which captures the frame anew where the value has to be
+    a constant.
     """
     compilation = torch._guards.CompileContext.current_compile_id()
     if compilation is None or getattr(compilation, "frame_compile_id", 1) != 0:

@@ -1,13 +1,16 @@
-"""torch.compile's door, a float that differs with each call: AOTAutograd traces such frames."""
+"""torch.compile's door, a float that differs with each call: an input of the recorded graph where sums
+and products alone read it, else AOTAutograd traces the frame."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+import torch_backplane
 from compiling import compile_for
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -15,15 +18,23 @@ from torch.utils.checkpoint import checkpoint
 FLOATS = (1.0, 0.5, 0.25, 0.3)
 
 
+READERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "recorded": lambda y, b: y * b,
+    "traced": lambda y, b: torch.add(y, y, alpha=b),
+}
+of_both = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+
+
 def compiled_or_not(program: Callable[..., Any]) -> list[Callable[..., Any]]:
     return [program, compile_for("cpu_onednn", program)]
 
 
-def test_buffers_are_written_though_a_checkpoint_stops_early() -> None:
+@of_both
+def test_buffers_are_written_though_a_checkpoint_stops_early(read: Callable[..., Any]) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.randn(5, 4)
     seen = []
-    for run in compiled_or_not(lambda x, b: model(x) * b):
+    for run in compiled_or_not(lambda x, b: read(model(x), b)):
         model[1].reset_running_stats()
         found = []
         for b in FLOATS:
@@ -33,11 +44,12 @@ def test_buffers_are_written_though_a_checkpoint_stops_early() -> None:
     torch.testing.assert_close(seen[1], seen[0])
 
 
-def test_a_graph_may_be_kept() -> None:
+@of_both
+def test_a_graph_may_be_kept(read: Callable[..., Any]) -> None:
     w = torch.randn(4, 4, requires_grad=True)
     x = torch.randn(3, 4)
     gradients = []
-    for run in compiled_or_not(lambda x, b: F.silu((x @ w).sigmoid() * b).tanh()):
+    for run in compiled_or_not(lambda x, b: F.silu(read((x @ w).sigmoid(), b)).tanh()):
         found = []
         for b in FLOATS:
             result = run(x, b).sum()
@@ -47,9 +59,10 @@ def test_a_graph_may_be_kept() -> None:
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_every_write_is_counted() -> None:
+@of_both
+def test_every_write_is_counted(read: Callable[..., Any]) -> None:
     def program(x: torch.Tensor, b: float) -> torch.Tensor:
-        x.mul_(b)
+        x.copy_(read(x, b))
         x.add_(1)
         return x + 0
 
@@ -79,3 +92,150 @@ def test_inference_tensors_that_are_written_outside_of_their_mode(name: str) -> 
             result = str(error)[:40]
         outcomes.append((result, x.tolist()))
     assert outcomes[1] == outcomes[0]
+
+
+# By dtype: what the number beside it does.
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+)
+OPERATIONS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "+": lambda x, b: x + b,
+    "-": lambda x, b: torch.sub(x, b),
+    "*": lambda x, b: x.mul(b),
+    "/": lambda x, b: x / b,
+    "+ behind": lambda x, b: b + x,
+    "- behind": lambda x, b: b - x,
+    "* behind": lambda x, b: b * x,
+    "/ behind": lambda x, b: b / x,
+    "computed": lambda x, b: x * (-b / 3 + 1) - 2.0 * b * x,
+    "root and power": lambda x, b: x * math.sqrt(b) + x * b**2,
+    "written": lambda x, b: (x * 1).mul_(b).add_(b).sub_(b / 2).div_(b),
+}
+SHAPES = ((), (5,), (0,), (2, 3))
+
+
+def values_of(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    count = math.prod(shape)
+    return (torch.arange(count).reshape(shape) * 0.7 + 0.3).to(dtype)
+
+
+def outcome(program: Callable[..., Any], x: torch.Tensor, b: float) -> Any:
+    x = x.clone()
+    if x.is_floating_point() or x.is_complex():
+        x.requires_grad_(True)
+    try:
+        result = program(x, b)
+        if result.requires_grad:
+            return result.detach(), torch.autograd.grad(result, x, torch.ones_like(result))[0]
+    except RuntimeError:
+        return "refused"
+    return result
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_promotion_and_gradients_are_those_of_a_number(name: str, dtype: torch.dtype) -> None:
+    program = OPERATIONS[name]
+    for shape in SHAPES:
+        torch._dynamo.reset()
+        x = values_of(dtype, shape)
+        compiled = compile_for("cpu_onednn", program)
+        before = torch_backplane.stats()["aot_graphs"]
+        for b in (0.5, 0.1, 1 / 3, 300.7, 0.0):
+            expected, found = outcome(program, x, b), outcome(compiled, x, b)
+            if isinstance(expected, str):
+                assert found == expected
+                continue
+            torch.testing.assert_close(found, expected, equal_nan=True)
+            assert torch_backplane.stats()["aot_graphs"] == before
+
+
+def test_values_that_differ_are_one_program() -> None:
+    compiled = compile_for("cpu_onednn", lambda x, b: (x * b - b / 4).relu(), dynamic=True)
+    compiled(torch.ones(3), 0.1)
+    before = torch_backplane.stats()
+    for b in FLOATS:
+        torch.testing.assert_close(compiled(torch.ones(3), b), torch.full((3,), b - b / 4))
+    found = torch_backplane.stats()
+    for key in ("graphs", "recordings", "structures", "eager_calls"):
+        assert found[key] == before[key], key
+
+
+def test_a_norm_runs_inside_and_outside() -> None:
+    torch.manual_seed(0)
+    norm, x = nn.BatchNorm1d(4), torch.randn(5, 4)
+    gradients = []
+    for run in compiled_or_not(lambda x, b: norm(x) * b):
+        norm.reset_running_stats()
+        found = []
+        for b in FLOATS:
+            norm.zero_grad()
+            (norm(x) + run(x, b) + norm(x)).square().sum().backward()
+            found.append((norm.weight.grad.clone(), norm.running_mean.clone()))
+            found.append((norm.running_mean._version, norm.num_batches_tracked._version))
+        gradients.append(found)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_write_through_data_is_not_counted() -> None:
+    def program(x: torch.Tensor, b: float) -> torch.Tensor:
+        x.data.mul_(b)
+        return x + b
+
+    versions = []
+    for run in compiled_or_not(program):
+        tensors = [torch.ones(3) for _ in FLOATS]
+        for x, b in zip(tensors, FLOATS, strict=True):
+            run(x, b)
+        versions.append([(x._version, x.tolist()) for x in tensors])
+    assert versions[1] == versions[0]
+
+
+def test_gradients_of_gradients() -> None:
+    gradients = []
+    for run in compiled_or_not(lambda x, b: (x * b).sin().sum() * (b / 2) + b / x.sum()):
+        found = []
+        for b in FLOATS:
+            x = torch.tensor([0.3, 0.7], requires_grad=True)
+            (first,) = torch.autograd.grad(run(x, b), x, create_graph=True)
+            found.append((first.detach(), torch.autograd.grad(first.sum(), x)[0]))
+        gradients.append(found)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_division_by_0_is_raised_where_the_program_stands() -> None:
+    def program(x: torch.Tensor, b: float) -> torch.Tensor:
+        x.add_(1)
+        return x * (1 / b)
+
+    compiled = compile_for("cpu_onednn", program)
+    for b in FLOATS:
+        assert torch.equal(compiled(torch.ones(2), b), program(torch.ones(2), b))
+    x = torch.ones(2)
+    with pytest.raises(ZeroDivisionError):
+        compiled(x, 0.0)
+    assert x.tolist() == [2.0, 2.0]
+
+
+def test_a_float_that_is_returned() -> None:
+    compiled = compile_for("cpu_onednn", lambda x, b: (x * b, b * 3, b))
+    for b in FLOATS:
+        product, three, same = compiled(torch.ones(2), b)
+        assert (product.tolist(), three, same) == ([torch.tensor(b).item()] * 2, b * 3, b)
+
+
+def test_within_a_vmap() -> None:
+    def program(x: torch.Tensor, b: float) -> torch.Tensor:
+        return torch.vmap(lambda row: row * b - b / row.sum())(x)
+
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    compiled = compile_for("cpu_onednn", program)
+    for b in FLOATS:
+        torch.testing.assert_close(compiled(x, b), program(x, b))
