@@ -506,9 +506,9 @@ def _dynamic_sizes(placeholders: list[Any]) -> list[tuple[int, int, int]]:
 def _numbers(placeholders: list[Any]) -> list[int]:
     """Arguments that are floats in a tensor, which the graph reads at once with ``item()``.
 
-    Each value is a program of its own. So it is for those that ``floats_as_inputs`` leaves: one that
-    is known to vary is left to AOTAutograd, which captures the frame anew where the value has to be
-    a constant.
+    Each value is a program of its own: of those that ``floats_as_inputs`` leaves. One that is known
+    to vary is left to AOTAutograd, which captures the frame anew where the value has to be a
+    constant.
     """
     compilation = torch._guards.CompileContext.current_compile_id()
     if compilation is None or getattr(compilation, "frame_compile_id", 1) != 0:

@@ -1,7 +1,7 @@
 """Floats that differ from call to call as inputs of a graph.
 
-TorchDynamo hands such a float over as a tensor that the graph reads with ``item()``. Where only sums
-and products with tensors read it, the tensor itself is the operand, in the dtype that a number has
+TorchDynamo hands such a float over as a tensor that the graph reads with ``item()``. Where sums and
+products with tensors alone read it, the tensor itself is the operand, in the dtype that a number has
 there.
 """
 
@@ -246,8 +246,8 @@ def _make_derive(placeholders: list[Any], kept: list[int], derived: list[Any]) -
 
 
 def compute_with_number(name: str, tensor: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
-    """As the tensor's method computes it with a Python float: in a dtype that leaves promotion to the
-    tensor, rounded first where PyTorch's kernels do that (``bridge/number``)."""
+    """As the tensor's method computes it with a Python float: in a dtype that leaves promotion to
+    the tensor, rounded first where PyTorch's kernels do that (``bridge/number``)."""
     if name == "__rtruediv__":
         tensor, name = tensor.reciprocal(), "mul"
     dtype = tensor.dtype

@@ -1,5 +1,5 @@
-"""torch.compile's door, a float that differs with each call: an input of the recorded graph where sums
-and products alone read it, else AOTAutograd traces the frame."""
+"""torch.compile's door, a float that differs with each call: an input of the recorded graph where
+sums and products alone read it, else AOTAutograd traces the frame."""
 
 from __future__ import annotations
 
