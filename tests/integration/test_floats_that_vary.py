@@ -14,6 +14,7 @@ import torch_backplane
 from compiling import compile_for
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch_backplane.varying_floats import compute_with_number
 
 FLOATS = (1.0, 0.5, 0.25, 0.3)
 
@@ -155,6 +156,37 @@ def test_promotion_and_gradients_are_those_of_a_number(name: str, dtype: torch.d
                 continue
             torch.testing.assert_close(found, expected, equal_nan=True)
             assert torch_backplane.stats()["aot_graphs"] == before
+
+
+METHODS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "add": lambda x, b: x + b,
+    "sub": lambda x, b: x - b,
+    "mul": lambda x, b: x * b,
+    "div": lambda x, b: x / b,
+    "__rsub__": lambda x, b: b - x,
+    "__rtruediv__": lambda x, b: b / x,
+    "add_": lambda x, b: x.add_(b),
+    "mul_": lambda x, b: x.mul_(b),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_tensor_in_the_place_of_a_number(name: str, dtype: torch.dtype) -> None:
+    def in_its_place(x: torch.Tensor, b: float) -> torch.Tensor:
+        return compute_with_number(name, x, torch.tensor(b, dtype=torch.float64))
+
+    def of_a_copy(program: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, b: program(x * 1 if x.requires_grad else x, b)
+
+    for shape in SHAPES:
+        for b in (0.1, 1 / 3, 300.7, 70000.0, 1e-30, 1e300, math.inf, 0.0):
+            x = values_of(dtype, shape)
+            expected, found = (outcome(of_a_copy(p), x, b) for p in (METHODS[name], in_its_place))
+            if isinstance(expected, str):
+                assert found == expected
+            else:
+                torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_values_that_differ_are_one_program() -> None:
