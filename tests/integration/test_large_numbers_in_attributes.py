@@ -56,3 +56,20 @@ def test_distances_beyond_int32(name: str, plugin: str) -> None:
             return DISTANCES[name](x, far)
 
         assert torch.equal(compile_for(plugin, program, "own")(x), program(x)), far
+
+
+NEXT = 2**31 - 1  # the farthest that eager mode takes
+WINDOWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "max": lambda x: F.max_pool2d(x, 2, NEXT),
+    "max and where": lambda x: F.max_pool2d(x, 2, NEXT, 1, return_indices=True)[1],
+    "max of one": lambda x: F.max_pool2d(x, 1, 1, 0, NEXT),
+    "mean": lambda x: F.avg_pool2d(x, 2, NEXT),
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_single_window_may_lie_at_any_distance(name: str, plugin: str) -> None:
+    """No memory is asked for to reach the next window, or the next tap, of which there is none."""
+    program, x = WINDOWS[name], torch.randn(1, 2, 9, 9)
+    assert torch.equal(compile_for(plugin, program, "own")(x), program(x))

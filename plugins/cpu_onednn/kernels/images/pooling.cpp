@@ -486,7 +486,8 @@ Plan sliding(const StepContext& context, bool maximum) {
       const std::int64_t reach = std::min(start + taps, size + padding) - start;
       windows.push_back({inner, used, step, count_padding ? reach : used});
     }
-    if (d == 1) plan.grid = {true, by, taps, step, padding};
+    // Between a single window and the next, or a single tap and the next, any distance is legal.
+    if (d == 1) plan.grid = {true, count > 1 ? by : 1, taps, taps > 1 ? step : 1, padding};
   }
   return plan;
 }
