@@ -404,15 +404,35 @@ def test_resampling_beside_what_is_no_number(mode: str, number: float, plugin: s
             torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
-def test_signs_of_zero() -> None:
+# Of numbers that are zero within the bounds of each.
+KEEPS_ZEROS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "tanh": torch.tanh,
+    "expm1": torch.expm1,
+    "sin": torch.sin,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": lambda x: F.hardtanh(x, 0.0, 2.0),
+    "hardtanh below": lambda x: F.hardtanh(x, -2.0, 0.0),
+    "clamp": lambda x: x.clamp(0, 1),
+    "clamp below": lambda x: x.clamp(-1, 0),
+    "clamp_min": lambda x: x.clamp_min(0),
+    "clamp_max": lambda x: x.clamp_max(0),
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_signs_of_zero(dtype: torch.dtype, plugin: str) -> None:
     """In vectors and one by one, as in eager mode."""
 
-    def f(x):
-        return [torch.tanh(x), torch.expm1(x), torch.sin(x), torch.nn.functional.relu6(x)]
+    def f(x: torch.Tensor) -> list[torch.Tensor]:
+        return [function(x) for function in KEEPS_ZEROS.values()]
 
-    x = torch.full((33,), -0.0)
-    for actual in compile_for("cpu_onednn", f)(x):
-        assert bool(torch.signbit(actual).all())
+    compiled = compile_for(plugin, f)
+    for zero in (0.0, -0.0):
+        x = torch.full((33,), zero, dtype=dtype)
+        for name, actual in zip(KEEPS_ZEROS, compiled(x), strict=True):
+            assert torch.equal(actual.signbit(), x.signbit()), (name, zero)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)

@@ -10,7 +10,7 @@ constexpr double kRootHalf = 0.70710678118654752440, kRootTwoOverPi = 0.79788456
 
 Results relu(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {e.binary(Op::kMax, m.in(0, m.type()), m.number(0))};
+  return {m.at_least(m.number(0), m.in(0, m.type()))};
 }
 bool is_tanh(OperatorSource& s) { return s.text("approximate") == "tanh"; }
 // 0.5 (1 + tanh u) = sigmoid(2u)
@@ -75,10 +75,7 @@ Results threshold_backward(Expressions& e, OperatorSource& s) {
   const Expr g = m.in(0, m.type()), x = m.in(1, m.type());
   return {e.select(e.binary(Op::kLe, x, m.attribute("threshold", 0, m.type())), m.number(0), g)};
 }
-Expr clip(Emitter& m, Expr x, Expr low, Expr high) {
-  // Of equal ones the second is taken: zero keeps its sign.
-  return m.e.binary(Op::kMin, high, m.e.binary(Op::kMax, low, x));
-}
+Expr clip(Emitter& m, Expr x, Expr low, Expr high) { return m.at_most(high, m.at_least(low, x)); }
 Expr clip_to_six(Emitter& m, Expr x) { return clip(m, x, m.number(0), m.number(6)); }
 Results hardtanh(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

@@ -183,17 +183,17 @@ Results masked_fill(Expressions& e, OperatorSource& s) {
 Results clamp(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   Expr x = m.in(0, m.type());
-  if (s.has(1) || s.number("min")) x = e.binary(Op::kMax, x, m.in(1, m.type(), "min"));
-  if (s.has(2) || s.number("max")) x = e.binary(Op::kMin, x, m.in(2, m.type(), "max"));
+  if (s.has(1) || s.number("min")) x = m.at_least(m.in(1, m.type(), "min"), x);
+  if (s.has(2) || s.number("max")) x = m.at_most(m.in(2, m.type(), "max"), x);
   return {x};
 }
 Results clamp_min(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {e.binary(Op::kMax, m.in(0, m.type()), m.in(1, m.type(), "min"))};
+  return {m.at_least(m.in(1, m.type(), "min"), m.in(0, m.type()))};
 }
 Results clamp_max(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
-  return {e.binary(Op::kMin, m.in(0, m.type()), m.in(1, m.type(), "max"))};
+  return {m.at_most(m.in(1, m.type(), "max"), m.in(0, m.type()))};
 }
 // The number where one operand is NaN, the first of two zeros.
 template <Op kOp>

@@ -56,6 +56,9 @@ struct Emitter {
     return a == Type::kBool ? Type::kI32 : a;
   }
   Expr number(double v) { return e.constant(type(), v); }
+  // kMax and kMin take the second of equal ones: the operand, so that its zero keeps its sign.
+  Expr at_least(Expr low, Expr x) { return e.binary(Op::kMax, low, x); }
+  Expr at_most(Expr high, Expr x) { return e.binary(Op::kMin, high, x); }
   // Integers as the result has them. Floats keep what float32 computes until they are stored.
   Expr wrap(Expr x) {
     const Storage storage = s.result_storage(0);
