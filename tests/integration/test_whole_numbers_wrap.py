@@ -67,3 +67,18 @@ def test_sums_and_products(plugin: str) -> None:
     got, expected = compile_for(plugin, program, "own")(a), program(a)
     for actual, wanted in zip(got, expected, strict=True):
         assert torch.equal(actual, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_the_least_number_over_minus_one(plugin: str, dtype: torch.dtype) -> None:
+    """Processors trap where a quotient has no room."""
+    least = torch.iinfo(dtype).min
+    a = torch.tensor([least, least + 1, 7, least] * 9, dtype=dtype)
+    b = torch.tensor([-1, -1, -1, 3] * 9, dtype=dtype)
+
+    def program(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        return [a // b, a % b, torch.fmod(a, b), torch.gcd(a, b), a // -1, a % -1]
+
+    for actual, wanted in zip(compile_for(plugin, program, "own")(a, b), program(a, b), strict=True):
+        assert torch.equal(actual, wanted)

@@ -22,6 +22,11 @@ double rounded_to_half(double x, Storage storage) {
              : std::copysign(std::numeric_limits<double>::infinity(), x);
 }
 
+// Wraps around, as that of an element does.
+std::int64_t negative(std::int64_t v) {
+  return static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(v));
+}
+
 }  // namespace
 
 Type compute_type(Storage storage) {
@@ -274,9 +279,10 @@ Expr Expressions::fold_integers(Op op, Type type, Expr a, Expr b) {
       case Op::kMul:
         return integer(type, x.integer * y.integer);
       case Op::kDiv:
+        if (y.integer == -1) return integer(type, negative(x.integer));
         return integer(type, y.integer ? x.integer / y.integer : 0);
       case Op::kMod:
-        return integer(type, y.integer ? x.integer % y.integer : 0);
+        return integer(type, y.integer && y.integer != -1 ? x.integer % y.integer : 0);
       case Op::kLt:
         return integer(Type::kBool, x.integer < y.integer);
       case Op::kLe:
@@ -305,7 +311,8 @@ Expr Expressions::fold_integers(Op op, Type type, Expr a, Expr b) {
   if (op == Op::kMul && (is(x, 0) || is(y, 0))) return integer(type, 0);
   if (op == Op::kMul && is(x, 1)) return b;
   if ((op == Op::kMul || op == Op::kDiv) && is(y, 1)) return a;
-  if (op == Op::kMod && is(y, 1)) return integer(type, 0);
+  if (op == Op::kDiv && is(y, -1)) return unary(Op::kNeg, a);
+  if (op == Op::kMod && (is(y, 1) || is(y, -1))) return integer(type, 0);
   if (type == Type::kBool && (op == Op::kAnd || op == Op::kOr)) {
     const Node& known = cx ? x : y;
     if (cx || cy) return (known.integer != 0) == (op == Op::kAnd) ? (cx ? b : a) : (cx ? a : b);

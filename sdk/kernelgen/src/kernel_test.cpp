@@ -39,6 +39,29 @@ TEST(Kernel, PointwiseWithBroadcastAndOffset) {
             (std::vector<double>{12, 24, 36, 18, 30, 42}));
 }
 
+// Of the least number by -1, which processors trap, and of any by zero.
+TEST(Kernel, EveryQuotientOfWholeNumbersIsOne) {
+  Kernel k;
+  k.outer_count = 1;
+  k.expressions = Expressions({4});
+  Expressions& e = k.expressions;
+  const Expr at = e.axis(0), a = e.load(0, Storage::kI64, at), b = e.load(1, Storage::kI64, at);
+  const Expr minus = e.integer(Type::kI64, -1), least = e.integer(Type::kI64, INT64_MIN);
+  k.tensors = std::vector<Storage>(4, Storage::kI64);
+  k.stores = {{2, Storage::kI64, at, e.div(a, b)},
+              {3, Storage::kI64, at, e.binary(Op::kMod, a, b)}};
+  EXPECT_EQ(e.node(e.div(least, minus)).integer, INT64_MIN);
+  EXPECT_EQ(e.node(e.binary(Op::kMod, a, minus)).integer, 0);
+  EXPECT_EQ(run_c(program(
+                print(k, Dialect::kC11, {}),
+                "long a[] = {-9223372036854775807L - 1, 7, -7, 7}; long b[] = {-1, -1, 2, 0};\n"
+                "long c[4], d[4];\n",
+                "(uchar*)a, 0, (uchar*)b, 0, (uchar*)c, 0, (uchar*)d, 0",
+                "  for (int i = 0; i < 3; ++i) printf(\"%ld %ld \", c[i], d[i]);\n"
+                "  printf(\"%ld\", c[3]);\n")),
+            "-9223372036854775808 0 -7 0 -3 -1 0");
+}
+
 TEST(Kernel, SoftmaxOfRows) {
   Kernel k = two_axes(2, 3, 1);
   Expressions& e = k.expressions;

@@ -76,6 +76,9 @@ class PointPrinter {
   std::string text_binary(const Node& n, bool wide);
   std::string text_whole(const std::string& a, const char* op, const std::string& b, Type type,
                          std::int64_t width);
+  std::string text_negative(const std::string& a, Type type, bool wide);
+  std::string text_quotient(const Node& n, const char* op, const std::string& a,
+                            const std::string& b, bool wide);
   std::string text_unary(const Node& n, bool wide);
   std::string text_load(const Node& n, bool wide);
   std::string text_cast(const std::string& from, Type from_type, Type to, bool wide);

@@ -151,11 +151,34 @@ std::string PointPrinter::text_whole(const std::string& a, const char* op, const
   return "(" + to + ")((u" + to + ")(" + a + ")" + op + "(u" + to + ")(" + b + "))";
 }
 
+std::string PointPrinter::text_negative(const std::string& a, Type type, bool wide) {
+  return text_whole(wide ? splat(type, "0") : "0", " - ", a, type, wide ? lanes_ : 1);
+}
+
+// Of whole numbers. That by zero is zero. The least number by -1 is a trap on some processors, for
+// the remainder too: nothing is divided by either.
+std::string PointPrinter::text_quotient(const Node& n, const char* op, const std::string& a,
+                                        const std::string& b, bool wide) {
+  const Type of = e_.type(n.a);
+  const bool is_division = n.op == Op::kDiv;
+  const std::string zero = "(" + b + " == 0)", minus = "(" + b + " == -1)";
+  const std::string negative = text_negative(a, of, wide);
+  if (!wide) {
+    const std::string rest = "(" + minus + " ? " + (is_division ? negative : "0") + " : ";
+    return "(" + zero + " ? 0 : " + rest + a + op + b + "))";
+  }
+  const std::string one = splat(of, "1"), none = splat(of, "0");
+  const std::string by = "select(" + b + ", " + one + ", " + zero + " | " + minus + ")";
+  const std::string plain = "(" + a + op + by + ")";  // 0 is every remainder by 1
+  if (!is_division) return plain;
+  return "select(select(" + plain + ", " + negative + ", " + minus + "), " + none + ", " + zero +
+         ")";
+}
+
 std::string PointPrinter::text_unary(const Node& n, bool wide) {
   const std::string a = ref(n.a, wide);
   const auto negative = [&] {
-    if (is_float(n.type) || !e_.is_data(n.a)) return "-" + a;
-    return text_whole(wide ? splat(n.type, "0") : "0", " - ", a, n.type, wide ? lanes_ : 1);
+    return is_float(n.type) || !e_.is_data(n.a) ? "-" + a : text_negative(a, n.type, wide);
   };
   switch (n.op) {
     case Op::kNeg:
@@ -215,12 +238,7 @@ std::string PointPrinter::text_binary(const Node& n, bool wide) {
       const char* op = n.op == Op::kDiv ? " / " : " % ";
       const Node& divisor = e_.node(n.b);
       if (is_float(of) || (divisor.op == Op::kConstant && divisor.integer != 0)) return infix(op);
-      if (wide) {
-        const std::string zero = "(" + b + " == 0)", type = type_name(of, lanes_);
-        return "select((" + a + op + "select(" + b + ", (" + type + ")(1), " + zero + ")), (" +
-               type + ")(0), " + zero + ")";
-      }
-      return "(" + b + " == 0 ? 0 : " + a + op + b + ")";
+      return text_quotient(n, op, a, b, wide);
     }
     case Op::kMin:
     case Op::kMax: {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <type_traits>
 
 #include "kernels/rows/block.h"
@@ -157,14 +158,12 @@ T erfinv(T v) {
   return static_cast<T>(x);
 }
 
+// Of magnitudes, which the least number has as well; its remainder by -1 is a trap.
 template <class T>
 T gcd_of(T a, T b) {
-  while (b != 0) {
-    const T r = a % b;
-    a = b;
-    b = r;
-  }
-  return a < 0 ? -a : a;
+  using U = std::make_unsigned_t<T>;
+  const auto magnitude = [](T v) { return v < 0 ? U{0} - static_cast<U>(v) : static_cast<U>(v); };
+  return static_cast<T>(std::gcd(magnitude(a), magnitude(b)));
 }
 
 template <class T>
