@@ -57,7 +57,7 @@ Results silu_backward(Expressions& e, OperatorSource& s) {
 Results sigmoid_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};
   const Expr g = m.in(0, m.type()), y = m.in(1, m.type());
-  return {e.mul(g, e.mul(e.sub(m.number(1), y), y))};
+  return {e.mul(e.mul(g, e.sub(m.number(1), y)), y)};
 }
 Results tanh_backward(Expressions& e, OperatorSource& s) {
   Emitter m{e, s};

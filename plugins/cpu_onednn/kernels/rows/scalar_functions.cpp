@@ -139,8 +139,10 @@ T digamma(T x) {
   }
   for (; y < 10; ++y) shifted -= 1 / y;
   const double z = 1 / (y * y);
-  const double series =
-      z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132)))));
+  double series = 0;
+  for (const double term :
+       {1.0 / 12, 691.0 / 32760, 1.0 / 132, 1.0 / 240, 1.0 / 252, 1.0 / 120, 1.0 / 12})
+    series = z * (term - series);
   return static_cast<T>(result + shifted + std::log(y) - 0.5 / y - series);
 }
 
@@ -323,7 +325,8 @@ BlockFunction real_binary(Opcode op) {
             std::isinf(a) && a == b ? a : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))))
     BP_REAL(Logaddexp2, std::isinf(a) && a == b
                             ? a
-                            : std::max(a, b) + std::log2(1 + std::exp2(-std::abs(a - b))))
+                            : std::max(a, b) + std::log1p(std::exp2(-std::abs(a - b))) *
+                                                   std::numbers::log2e_v<T>)
     BP_REAL(GeluBackward, a * (T{0.5} * (1 + std::erf(b * std::numbers::sqrt2_v<T> / 2)) +
                                b * std::exp(T{-0.5} * b * b) * T(0.39894228040143267794)))
     BP_REAL(SiluBackward, a / (1 + std::exp(-b)) * (1 + b * (1 - 1 / (1 + std::exp(-b)))))
