@@ -269,3 +269,17 @@ def test_what_is_small_keeps_its_digits(dtype: torch.dtype, plugin: str) -> None
     x = torch.arange(1, 80, dtype=dtype)
     for actual, expected in zip(compile_for(plugin, program, "own")(x), program(x), strict=True):
         torch.testing.assert_close(actual, expected, rtol=16 * torch.finfo(dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int32], ids=str)
+def test_steps_are_taken_in_the_type_of_the_result(dtype: torch.dtype, plugin: str) -> None:
+    """Of the halves too, which do not hold how many there are."""
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        ends = [(0, 1), (-1, 2), (0.1, 7), (3, 3), (10, 0)]
+        counts = (1, 2, 7, 100, 515, 2500)
+        return [x + torch.linspace(a, b, n, dtype=dtype) for a, b in ends for n in counts]
+
+    x = torch.zeros(1, dtype=dtype)
+    assert all(map(torch.equal, compile_for(plugin, program, "own")(x), program(x)))

@@ -92,21 +92,33 @@ MadeKernel arange(const StepContext& context) {
   });
 }
 
+// What a float type holds of a number.
+double held(Type type, double v) {
+  const auto single = static_cast<float>(v);
+  if (type == Type::kF64) return v;
+  if (type == Type::kBF16) return static_cast<double>(to_float(to_bfloat16(single)));
+  return static_cast<double>(type == Type::kF16 ? to_float(to_float16(single)) : single);
+}
+
 MadeKernel linspace(const StepContext& context) {
-  double start = number(context, "start", 0).real, end = number(context, "end", 0).real;
   const auto& out = context.result();
   const Type type = known_type(out.dtype);
-  if (is_integral(type)) {
-    start = std::trunc(start);
-    end = std::trunc(end);
-  }
+  // As PyTorch: every number on the way is one of the result's type, the count and the place too.
+  // Integers go in float64.
+  const auto in_type = [type](double v) { return is_integral(type) ? v : held(type, v); };
+  const auto end_at = [&](std::string_view name) {
+    const double v = number(context, name, 0).real;
+    return is_integral(type) ? std::trunc(v) : held(type, v);
+  };
+  const double start = end_at("start"), end = end_at("end");
   return make_kernel([=](const sdk::KernelCall& call) {
     const std::int64_t n = out.elements();
-    const double step = n > 1 ? (end - start) / static_cast<double>(n - 1) : 0;
+    const auto part = [&](std::int64_t i) { return in_type(static_cast<double>(i)); };
+    const double step = n > 1 ? in_type(in_type(end - start) / part(n - 1)) : 0;
     for (std::int64_t i = 0; i < n; ++i) {
-      // From the nearer end, as PyTorch does.
-      double v = i < n / 2 || n == 1 ? start + step * static_cast<double>(i)
-                                     : end - step * static_cast<double>(n - 1 - i);
+      // From the nearer end.
+      double v = i < n / 2 || n == 1 ? start + in_type(step * part(i))
+                                     : end - in_type(step * part(n - 1 - i));
       if (is_integral(type)) v = std::trunc(v);
       store_function(type, Domain::kF64)(call.results[0] + i * out.strides[0] * bytes_of(type), 1,
                                          &v, 1);
