@@ -17,6 +17,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -142,12 +143,14 @@ class TurnNode final : public torch::autograd::Node {
 class Call {
  public:
   Call(const std::shared_ptr<CutProgram>& program, const std::shared_ptr<const SizeRecord>& sizes,
-       std::span<const at::Tensor> arguments, Errors errors)
+       std::span<const at::Tensor> arguments, Errors errors,
+       std::exception_ptr* out_raised_by_hook)
       : program_(program),
         signature_(program->signature),
         sizes_(sizes),
         arguments_(arguments),
         errors_(errors),
+        out_raised_by_hook_(out_raised_by_hook),
         outputs_(sizes->outputs.size()) {}
 
   Result<std::vector<c10::IValue>> run() {
@@ -179,8 +182,11 @@ class Call {
       count_writes(input(position), argument_info(position).counted_writes);
     take_arguments();
     make_views(OutputKind::kViewOfArgument);
-    if (joint_) save();
-    if (signature_.grad_mode_after != at::GradMode::is_enabled())
+    const std::exception_ptr raised_by_hook = joint_ ? save_by_hooks() : nullptr;
+    if (raised_by_hook && out_raised_by_hook_ == nullptr) std::rethrow_exception(raised_by_hook);
+    if (raised_by_hook)
+      *out_raised_by_hook_ = raised_by_hook;
+    else if (signature_.grad_mode_after != at::GradMode::is_enabled())
       at::GradMode::set_enabled(signature_.grad_mode_after);
 
     std::vector<c10::IValue> results;
@@ -404,6 +410,17 @@ class Call {
         outputs_[i] = arguments_[info.base];
   }
 
+  // What a hook has raised.
+  std::exception_ptr save_by_hooks() {
+    try {
+      save();
+      return nullptr;
+    } catch (...) {
+      joint_->abandon();
+      return std::current_exception();
+    }
+  }
+
   void save() {
     // Hooks keep what they make of it.
     const bool has_hooks = at::SavedTensorDefaultHooks::get_hooks().has_value();
@@ -446,6 +463,7 @@ class Call {
   const std::shared_ptr<const SizeRecord>& sizes_;
   std::span<const at::Tensor> arguments_;
   const Errors errors_;
+  std::exception_ptr* const out_raised_by_hook_;
   std::vector<at::Tensor> values_;           // of the forward graph
   c10::SmallVector<at::Tensor, 8> outputs_;  // of the program
   std::vector<at::Tensor> copies_;
@@ -519,9 +537,10 @@ bool may_write(const Signature& signature, std::span<const at::Tensor> arguments
 
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
-                                      std::span<const at::Tensor> arguments, Errors errors) {
+                                      std::span<const at::Tensor> arguments, Errors errors,
+                                      std::exception_ptr* out_raised_by_hook) {
   t_forward_failed = false;
-  return Call(program, sizes, arguments, errors).run();
+  return Call(program, sizes, arguments, errors, out_raised_by_hook).run();
 }
 
 bool take_forward_failure() { return std::exchange(t_forward_failed, false); }

@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -128,11 +129,13 @@ bool may_write(const Signature& signature, std::span<const at::Tensor> arguments
 enum class Errors : std::uint8_t { kRaise, kRunAgain };
 
 // One call: runs the forward, writes changed arguments back, hangs the backward on the outputs.
-// Alive as long as an output's history: `program` and `sizes`.
+// Alive as long as an output's history: `program` and `sizes`. What a hook of saved tensors raises
+// comes behind all that; `out_raised_by_hook` takes it, and the call gives its results.
 Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program,
                                       const std::shared_ptr<const SizeRecord>& sizes,
                                       std::span<const at::Tensor> arguments,
-                                      Errors errors = Errors::kRaise);
+                                      Errors errors = Errors::kRaise,
+                                      std::exception_ptr* out_raised_by_hook = nullptr);
 // Whether the call that ended last on this thread did so with an exception of its forward: it has
 // written nothing then, and may be run again. Asked once.
 bool take_forward_failure();

@@ -180,6 +180,8 @@ void Joint::watch(const at::Tensor& value) {
 }
 
 bool Joint::check_watched(const variable_list& tangents) const {
+  TORCH_CHECK(!is_abandoned_,
+              "backplane: a hook of saved tensors has raised while this graph was saved.");
   bool is_written = false;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const auto& [counter, version] = watched_[i];

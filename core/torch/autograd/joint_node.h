@@ -36,6 +36,8 @@ class Joint {
 
   // Every saved value once, in order, after the outputs have their history.
   void save(const at::Tensor& value, bool is_output) { saved_.emplace_back(value, is_output); }
+  // A hook has raised: not all is saved.
+  void abandon() { is_abandoned_ = true; }
 
   // What `signature.watched` names, once each and in order; undefined: nobody needs to know of it.
   void watch(const at::Tensor& value);
@@ -125,6 +127,7 @@ class Joint {
   std::vector<Apart> apart_;
   // Of runs that keep no graph. Empty: there was none.
   bool is_spent_ = false;        // all tangents were given
+  bool is_abandoned_ = false;
   std::vector<bool> was_given_;  // by tangent
   std::vector<bool> is_left_;    // by saved value: one that was not reads it
 };

@@ -4,11 +4,13 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
 
+#include "core/cpython/bytecode/py_error.h"
 #include "core/ir/text.h"
 #include "core/torch/bridge/errors.h"
 #include "core/torch/entry/graph_table.h"
@@ -100,6 +102,17 @@ thread_local DataRefusal t_refusal;
 
 }  // namespace
 
+// None is set then.
+cpython::Ref as_python_exception(std::exception_ptr raised) {
+  const auto set = [&]() -> PyObject* {
+    HANDLE_TH_ERRORS
+    std::rethrow_exception(std::move(raised));
+    END_HANDLE_TH_ERRORS
+  };
+  set();
+  return cpython::take_exception();
+}
+
 std::string Entry::take_refusal() {
   DataRefusal last = std::exchange(t_refusal, {});
   if (last.entry != this) return {};
@@ -111,7 +124,7 @@ std::string Entry::take_refusal() {
   return std::move(last.reason);
 }
 
-PyObject* Entry::run(const guards::Registers& registers) {
+PyObject* Entry::run(const guards::Registers& registers, cpython::Ref* out_raised_by_hook) {
   HANDLE_TH_ERRORS
   t_refusal.entry = nullptr;
   ++hits_;
@@ -128,12 +141,14 @@ PyObject* Entry::run(const guards::Registers& registers) {
   c10::SmallVector<at::Tensor, 8> counted;
   for (const std::uint32_t argument : counted_) counted.push_back(tensors_in[argument]);
   std::vector<c10::IValue> results;
+  std::exception_ptr raised_by_hook;
   {
     const pybind11::gil_scoped_release no_gil;
     Result<std::vector<c10::IValue>> ran = [&] {
       try {
         return autograd::call(program_.code, program_.sizes, tensors_in,
-                              autograd::Errors::kRunAgain);
+                              autograd::Errors::kRunAgain,
+                              out_raised_by_hook ? &raised_by_hook : nullptr);
       } catch (const c10::OutOfMemoryError&) {
         throw;
       } catch (const std::exception& error) {
@@ -161,6 +176,7 @@ PyObject* Entry::run(const guards::Registers& registers) {
     }
     results = std::move(*ran);
   }
+  if (raised_by_hook) *out_raised_by_hook = as_python_exception(std::move(raised_by_hook));
   c10::SmallVector<cpython::Ref, 8> wrapped;
   c10::SmallVector<PyObject*, 8> tensors;
   for (c10::IValue& result : results) {

@@ -44,8 +44,9 @@ class Entry {
                                              Programs& programs);
 
   bool check(const guards::CallArguments& call, guards::Registers& out_registers);
-  // A new reference, or null with a Python error set.
-  PyObject* run(const guards::Registers& registers);
+  // A new reference, or null with a Python error set. `out_raised_by_hook`: takes what a hook of
+  // saved tensors raises, for who has effects to do first.
+  PyObject* run(const guards::Registers& registers, cpython::Ref* out_raised_by_hook = nullptr);
   // Why the calling thread's last run failed, if the forward did: nothing was changed, and the
   // Python error is gone. Plain Python is to say what is wrong with the data. Empty else.
   std::string take_refusal();

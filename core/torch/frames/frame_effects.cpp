@@ -3,7 +3,6 @@
 #include <opcode.h>
 
 #include "core/cpython/bytecode/opcodes.h"
-#include "core/torch/frames/frame_callable.h"
 
 namespace backplane::call {
 
@@ -131,10 +130,25 @@ class Emitter {
 
 }  // namespace
 
-Status emit_effects(const capture::Effects& effects, PyObject* globals, guards::Sources& sources,
-                    std::vector<Ref>& state, std::vector<Emitted>& out) {
+Status emit_effects(const capture::Effects& effects, const HookStop& stop, PyObject* globals,
+                    guards::Sources& sources, std::vector<Ref>& state, std::vector<Emitted>& out) {
   Emitter emitter(globals, &sources, state, out);
-  for (const Effect& effect : effects.all()) BP_RETURN_IF_ERROR(emitter.emit(effect));
+  const auto is_behind = [&](const Effect& effect) {
+    return stop.raise && effect.operators >= stop.operators;
+  };
+  for (const Effect& effect : effects.all()) {
+    if (!is_behind(effect)) {
+      BP_RETURN_IF_ERROR(emitter.emit(effect));
+    } else if (effect.earlier) {
+      Effect first = effect;
+      first.value = effect.earlier;
+      BP_RETURN_IF_ERROR(emitter.emit(first));
+    }
+  }
+  if (!stop.raise || effects.all().empty()) return {};
+  BP_RETURN_IF_ERROR(emitter.call("__raise_of_hook", stop.raise, 0));
+  for (const Effect& effect : effects.all())
+    if (is_behind(effect)) BP_RETURN_IF_ERROR(emitter.emit(effect));
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "core/base/flag_scope.h"
 #include "core/base/log.h"
 #include "core/cpython/bytecode/opcodes.h"
+#include "core/cpython/bytecode/py_error.h"
 #include "core/cpython/frame/running_frame.h"
 #include "core/torch/bridge/errors.h"
 #include "core/torch/bridge/held_signals.h"
@@ -54,6 +55,7 @@ struct Running {
   const Entry* entry = nullptr;
   const guards::Registers* registers = nullptr;
   std::vector<Ref>* values = nullptr;  // its arguments
+  Ref raised_by_hook;                  // which it raises behind its effects
 };
 thread_local Running t_running;
 
@@ -68,14 +70,25 @@ thread_local Starting t_starting;
 class RunningScope {
  public:
   RunningScope(const Entry* entry, const guards::Registers* registers, std::vector<Ref>* values)
-      : outer_(std::exchange(t_running, {entry, registers, values})) {}
-  ~RunningScope() { t_running = outer_; }
+      : outer_(std::exchange(t_running, {entry, registers, values, {}})) {}
+  ~RunningScope() { t_running = std::move(outer_); }
   RunningScope(const RunningScope&) = delete;
   RunningScope& operator=(const RunningScope&) = delete;
 
  private:
   Running outer_;
 };
+
+// Hooks of saved tensors may raise in the graph, whose effects come behind it.
+bool raises_behind_effects(const capture::World& world) {
+  return world.began_with_grad() && !world.effects().all().empty();
+}
+
+PyObject* raise_of_hook(PyObject* const*, std::size_t) {
+  if (!t_running.raised_by_hook) return Py_NewRef(Py_None);
+  cpython::set_exception(std::exchange(t_running.raised_by_hook, {}));
+  return nullptr;
+}
 
 // TorchDynamo in another thread may have put its frame hook before ours meanwhile: it is told to
 // let this code run. A torch without these names is not told.
@@ -329,7 +342,9 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
 
   cpython::BreakPlan plan;
   cpython::ModifiedPrefix prefix;
+  bool defers_hooks = false;
   options.take_state = [&](capture::Interpreter& interpreter, PyObject* returned) {
+    defers_hooks = raises_behind_effects(interpreter.world());
     return take_state(code, interpreter, returned, plan, prefix);
   };
   capture::Stop stop;
@@ -373,14 +388,15 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
   if (has_code) {
     const auto weak = std::weak_ptr<Entry>(entry->entry);
     const Ref compiled = Ref::steal(
-        make_frame_callable(options.name, [weak](PyObject* const*, std::size_t) -> PyObject* {
+        make_frame_callable(options.name, [=](PyObject* const*, std::size_t) -> PyObject* {
           const std::shared_ptr<Entry> held = weak.lock();
           if (!held || t_running.entry != held.get()) {
             PyErr_SetString(PyExc_RuntimeError, "called outside of the frame that it is a part of");
             return nullptr;
           }
           const cpython::HookPause pause;
-          PyObject* state = held->run(*t_running.registers);
+          PyObject* state = held->run(*t_running.registers,
+                                      defers_hooks ? &t_running.raised_by_hook : nullptr);
           // The frame has them still. Without a state it starts anew, as plain Python.
           if (state) t_running.values->clear();
           return state;
@@ -412,8 +428,10 @@ Result<std::vector<Ref>> Frames::take_state(const ProgramCode& code,
   std::vector<cpython::Emitted> emitted;
   capture::World& world = interpreter.world();
   if (world.autocast_left()) BP_RETURN_IF_ERROR(emit_autocast(*world.autocast_left(), emitted));
-  BP_RETURN_IF_ERROR(
-      emit_effects(world.effects(), code.globals.get(), world.guards().sources(), state, emitted));
+  HookStop hook_stop{capture::World::operators_called(), {}};
+  if (raises_behind_effects(world)) hook_stop.raise = raise_of_hook;
+  BP_RETURN_IF_ERROR(emit_effects(world.effects(), hook_stop, code.globals.get(),
+                                  world.guards().sources(), state, emitted));
   const auto finish = [&] {
     if (state.empty())
       prefix.emitted.push_back({POP_TOP, 0, {}, {}});

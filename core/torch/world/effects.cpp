@@ -1,6 +1,7 @@
 #include "core/torch/world/effects.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/torch/world/world.h"
 
@@ -27,16 +28,19 @@ PyObject* dict_of(PyObject* object) {
 }
 
 void Effects::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value,
-                    PyObject* place) {
+                    PyObject* place, std::size_t operators) {
   const auto found = std::find_if(effects_.rbegin(), effects_.rend(), [&](const Effect& known) {
     return known.place == place && same_key(known.key.get(), key);
   });
   // Between a deletion and a new value lies the order of a dict's keys.
   if (found != effects_.rend() && found->value && value) {
+    if (found->operators != operators) found->earlier = std::move(found->value);
     found->value = Ref::borrow(value);
+    found->operators = operators;
     return;
   }
-  effects_.push_back({kind, Ref::borrow(owner), Ref::borrow(key), Ref::borrow(value), place});
+  effects_.push_back(
+      {kind, Ref::borrow(owner), Ref::borrow(key), Ref::borrow(value), place, operators, {}});
 }
 
 Effects::Found Effects::find(const PyObject* place, PyObject* key) const {
@@ -58,8 +62,9 @@ PyObject* Effects::find_list(const PyObject* list) const {
   return found == effects_.end() ? nullptr : found->value.get();
 }
 
-void Effects::append(PyObject* list, PyObject* value) {
-  effects_.push_back({EffectKind::kAppend, Ref::borrow(list), {}, Ref::borrow(value), list});
+void Effects::append(PyObject* list, PyObject* value, std::size_t operators) {
+  effects_.push_back(
+      {EffectKind::kAppend, Ref::borrow(list), {}, Ref::borrow(value), list, operators, {}});
 }
 
 bool Effects::has_appended(const PyObject* list) const {
@@ -68,7 +73,7 @@ bool Effects::has_appended(const PyObject* list) const {
   });
 }
 
-bool Effects::replace_list(PyObject* list, PyObject* copy) {
+bool Effects::replace_list(PyObject* list, PyObject* copy, std::size_t operators) {
   std::vector<Effect> others;
   for (Effect& effect : effects_) {
     if (effect.kind != EffectKind::kAppend || effect.place != list)
@@ -77,7 +82,8 @@ bool Effects::replace_list(PyObject* list, PyObject* copy) {
       return false;
   }
   effects_ = std::move(others);
-  effects_.push_back({EffectKind::kList, Ref::borrow(list), {}, Ref::borrow(copy), list});
+  effects_.push_back(
+      {EffectKind::kList, Ref::borrow(list), {}, Ref::borrow(copy), list, operators, {}});
   return true;
 }
 

@@ -4,6 +4,7 @@
 
 #include <Python.h>
 //
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Effect {
   cpython::Ref owner, key;
   cpython::Ref value;  // null: deleted
   PyObject* place;     // the object that holds it: a dict, a cell, a list, an instance with slots
+  std::size_t operators;  // that the program had called by then
+  cpython::Ref earlier;   // what it had left there before the last of them; null: nothing
 };
 
 class Effects {
@@ -38,15 +41,16 @@ class Effects {
     PyObject* value = nullptr;  // borrowed
   };
 
-  void write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value, PyObject* place);
+  void write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value, PyObject* place,
+             std::size_t operators);
   Found find(const PyObject* place, PyObject* key) const;
   bool has(EffectKind kind) const;
-  void append(PyObject* list, PyObject* value);
+  void append(PyObject* list, PyObject* value, std::size_t operators);
   // The list that stands for one from outside; borrowed, null where there is none.
   PyObject* find_list(const PyObject* list) const;
   bool has_appended(const PyObject* list) const;
   // From now on `copy`, with what was appended, stands for `list`.
-  bool replace_list(PyObject* list, PyObject* copy);
+  bool replace_list(PyObject* list, PyObject* copy, std::size_t operators);
   // Whether anything in the object was written: C code must not look at it.
   bool touches(PyObject* object) const;
 

@@ -143,6 +143,8 @@ class World {
   const std::optional<AutocastState>& autocast_left() const { return autocast_left_; }
   void leave_autocast(AutocastState left) { autocast_left_ = std::move(left); }
   const Effects& effects() const { return effects_; }
+  // By the program, so far.
+  static std::size_t operators_called();
   // Keeps a write for later. False where the capture has ended: what a lock protects is written
   // while that is held.
   bool write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* value, PyObject* place);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/torch/guards/content.h"
+#include "core/torch/record/session.h"
 #include "core/torch/world/world.h"
 
 namespace backplane::capture {
@@ -78,6 +79,8 @@ bool World::settle_effects() {
   return true;
 }
 
+std::size_t World::operators_called() { return record::Session::current()->tape.calls.size(); }
+
 bool World::may_write() {
   if (writes_forbidden_) stop("the program changes what is outside while it holds a lock");
   return !writes_forbidden_;
@@ -104,12 +107,12 @@ bool World::write(EffectKind kind, PyObject* owner, PyObject* key, PyObject* val
   } else if (const SourceId source = source_of(place); source != kNoSource && PyDict_Check(place)) {
     guard_place(place, source);
   }
-  effects_.write(kind, owner, key, value, place);
+  effects_.write(kind, owner, key, value, place, operators_called());
   return !stopped();
 }
 
 bool World::append(PyObject* list, PyObject* value) {
-  if (may_write()) effects_.append(list, value);
+  if (may_write()) effects_.append(list, value, operators_called());
   return !stopped();
 }
 
@@ -125,7 +128,7 @@ PyObject* World::changed_list(PyObject* list) {
   if (is_iterated(list))
     return stop("the program changes a list from outside that it iterates over");
   const Ref copy = Ref::steal(copy_list(list));
-  if (!copy || !effects_.replace_list(list, copy.get())) return nullptr;
+  if (!copy || !effects_.replace_list(list, copy.get(), operators_called())) return nullptr;
   return effects_.find_list(list);
 }
 
