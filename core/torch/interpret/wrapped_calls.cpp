@@ -1,4 +1,7 @@
 // Functions that stand around others and change nothing of what they compute.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -21,6 +24,10 @@ bool is_checkpoint_option(PyObject* name) {
   const char* text = PyUnicode_AsUTF8(name);
   return text && std::find(kCheckpointOptions.begin(), kCheckpointOptions.end(), text) !=
                      kCheckpointOptions.end();
+}
+
+bool requires_gradients(PyObject* argument) {
+  return THPVariable_Check(argument) && THPVariable_Unpack(argument).requires_grad();
 }
 
 // Whether a wrapper has the function itself, in C or in a cell: functools.wraps may have given it
@@ -86,16 +93,25 @@ PyObject* Interpreter::call_checkpointed(PyObject* const* arguments, std::size_t
                                          PyObject* keyword_names) {
   if (count == 0) return world_.stop("the program calls checkpoint in an unusual way");
   std::vector<PyObject*> kept(arguments + 1, arguments + count);
+  const bool has_gradients = std::ranges::any_of(kept, requires_gradients);
+  bool is_reentrant = true;  // unless it is told otherwise
   const Ref names = Ref::steal(PyList_New(0));
   const Py_ssize_t named = keyword_names ? PyTuple_GET_SIZE(keyword_names) : 0;
   for (Py_ssize_t i = 0; i < named; ++i) {
     PyObject* name = PyTuple_GET_ITEM(keyword_names, i);
     if (PyUnicode_CompareWithASCIIString(name, "context_fn") == 0)
       return world_.stop("the program calls checkpoint with a context of its own");
+    if (PyUnicode_CompareWithASCIIString(name, "use_reentrant") == 0) {
+      PyObject* const reentrant = arguments[count + static_cast<std::size_t>(i)];
+      is_reentrant = reentrant != Py_False;
+    }
     if (is_checkpoint_option(name)) continue;
     if (PyList_Append(names.get(), name) != 0) return nullptr;
     kept.push_back(arguments[count + static_cast<std::size_t>(i)]);
   }
+  // Its parameters get none then, whatever they require, and it warns.
+  if (is_reentrant && !has_gradients && at::GradMode::is_enabled())
+    return world_.stop("the program gives a reentrant checkpoint nothing that requires gradients");
   const Ref kept_names = Ref::steal(PyList_AsTuple(names.get()));
   has_checkpointed_ = true;
   return kept_names ? call(arguments[0], kept.data(), count - 1, kept_names.get()) : nullptr;
