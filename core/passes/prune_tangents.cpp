@@ -65,7 +65,13 @@ class Needs {
 class Pruning {
  public:
   Pruning(const ir::Graph& from, const std::vector<bool>& absent)
-      : from_(from), needs_(from, absent), ids_(from.values.size(), kNone) {
+      : from_(from),
+        needs_(from, absent),
+        is_operand_(from.values.size()),
+        ids_(from.values.size(), kNone) {
+    for (const ir::Node& node : from.nodes)
+      for (const ValueId operand : node.operands)
+        if (operand != kNone) is_operand_[operand] = true;
     out_.graph.name = from.name;
     out_.graph.dim_classes = from.dim_classes;
     for (const ValueId v : from.inputs) {
@@ -100,13 +106,19 @@ class Pruning {
       return false;
     for (const std::size_t zero : {0U, 1U}) {
       const ValueId other = node.operands[1 - zero];
-      if (!needs_.is_absent(node.operands[zero]) ||
-          !(from_.values[other].type == from_.values[node.results[0]].type))
-        continue;
+      if (!needs_.is_absent(node.operands[zero]) || !stands_for(other, node.results[0])) continue;
       ids_[node.results[0]] = ids_[other];
       return true;
     }
     return false;
+  }
+
+  // What nobody reads but who gets the gradient may lie otherwise: as it does in eager mode, which
+  // adds nothing.
+  bool stands_for(ValueId other, ValueId sum) const {
+    const ir::TensorType &type = from_.values[other].type, &wanted = from_.values[sum].type;
+    return type == wanted ||
+           (type.dtype == wanted.dtype && type.dims == wanted.dims && !is_operand_[sum]);
   }
 
   Status copy(const ir::Node& node) {
@@ -157,6 +169,7 @@ class Pruning {
 
   const ir::Graph& from_;
   Needs needs_;
+  std::vector<bool> is_operand_;
   std::vector<ValueId> ids_;  // by value of the whole backward; kNone where it is not needed
   PrunedBackward out_;
 };

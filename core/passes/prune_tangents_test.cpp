@@ -37,6 +37,29 @@ TEST(PruneTangents, WhatOnlyAbsentOnesReachIsNotComputed) {
 )");
 }
 
+TEST(PruneTangents, AGradientLiesAsWhatIsGivenOfIt) {
+  const auto whole = ir::parse(
+      R"(graph @g(%t: f32[2, 3], %u: f32[3, 2]) -> (f32[2, 3], f32[2, 3]) {
+  %a = aten.neg(%t) : f32[2, 3]
+  %b = aten.t(%u) : f32[2, 3] strides(1, 2)
+  %c = aten.add.Tensor(%a, %b) : f32[2, 3]
+  %d = aten.add.Tensor(%a, %b) : f32[2, 3]
+  %e = aten.neg(%d) : f32[2, 3]
+  return %c, %e
+}
+)");
+  ASSERT_TRUE(whole.ok()) << whole.status().to_string();
+  const auto pruned = prune_tangents(*whole, {true, false});
+  ASSERT_TRUE(pruned.ok()) << pruned.status().to_string();
+  EXPECT_TRUE(ir::verify(pruned->graph).ok()) << ir::verify(pruned->graph).to_string();
+  const ir::Graph& graph = pruned->graph;
+  const auto strides_of = [&](std::size_t output) {
+    return graph.values[graph.outputs[output]].type.strides;
+  };
+  EXPECT_EQ(strides_of(0), (std::vector<ir::Dim>{1, 2})) << "nobody else reads it";
+  EXPECT_EQ(strides_of(1), (std::vector<ir::Dim>{3, 1}));
+}
+
 TEST(PruneTangents, WhatIsSavedForAbsentOnesIsNotRead) {
   const auto whole = ir::parse(kBackward);
   ASSERT_TRUE(whole.ok());

@@ -11,7 +11,6 @@
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/util/DimVector.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -26,6 +25,7 @@
 
 #include "core/runtime/plugin/pack_cache.h"
 #include "core/torch/autograd/cut_program.h"
+#include "core/torch/autograd/free_strides.h"
 #include "core/torch/autograd/joint_node.h"
 #include "core/torch/autograd/result_node.h"
 #include "core/torch/bridge/borrowed_tensors.h"
@@ -110,17 +110,6 @@ at::Tensor with_pending(at::Tensor content, record::Pending pending) {
   if (pending.conjugation && content.is_complex()) content = at::_conj(at::conj_physical(content));
   if (pending.negation) content = at::_neg_view(at::neg(content));
   return content;
-}
-
-// A program that serves several sizes has another one's strides where they say nothing: at a dim of
-// one element. What is shown has those that were recorded at its own sizes.
-at::Tensor laid_as_recorded(at::Tensor content, const OutputInfo& info) {
-  if (content.strides() == info.strides) return content;
-  c10::DimVector strides(content.strides());
-  for (std::size_t d = 0; d < strides.size(); ++d)
-    if (content.numel() == 0 || info.sizes[d] == 1) strides[d] = info.strides[d];
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return at::as_strided(content, content.sizes(), strides, content.storage_offset());
 }
 
 // Shares the memory of another output, with a gradient of its own. A write through it would have
@@ -310,12 +299,12 @@ class Call {
           outputs_[i] = outputs_[i].clone();
         }
         if (info.pending) outputs_[i] = with_pending(outputs_[i], info.pending);
-        outputs_[i] = laid_as_recorded(std::move(outputs_[i]), info);
+        outputs_[i] = laid_as_recorded(std::move(outputs_[i]), info.strides);
         if (info.version > 0) count_writes(outputs_[i], info.version);
         if (joint_ && info.is_one_of_many && info.tangent != kAbsent)
           outputs_[i] = view_with_own_gradient(outputs_[i]);
       } else if (info.kind == OutputKind::kSharedWithOutput) {
-        outputs_[i] = laid_as_recorded(values_[info.graph_output], info);
+        outputs_[i] = laid_as_recorded(values_[info.graph_output], info.strides);
         if (joint_ && info.tangent == kAbsent)
           outputs_[i] = outputs_[i].detach();  // may be the very value that another output is
         share_counter(outputs_[i], info);

@@ -76,6 +76,7 @@ struct Signature {
 struct SizeRecord {
   // Offsets are relative to the argument or output that is `base`.
   std::vector<record::OutputInfo> outputs;
+  std::vector<std::vector<std::int64_t>> gradient_strides;  // as Signature::gradients has them
   std::vector<std::int64_t> class_values;  // of the dim classes that no expression gives
   std::shared_ptr<const record::ProgramTape> program;  // for a second differentiation
 };

@@ -17,6 +17,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/torch/autograd/free_strides.h"
 #include "core/torch/bridge/errors.h"
 #include "core/torch/bridge/generator_state.h"
 
@@ -316,6 +317,8 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
     // As in eager mode: of outputs that nobody differentiates comes no gradient, not zeros.
     if (needed.empty() || std::ranges::any_of(needed, [&](std::uint32_t t) { return is_given[t]; }))
       gradients[i] = std::move((*run)[i]);
+    if (gradients[i].defined())
+      gradients[i] = laid_as_recorded(std::move(gradients[i]), sizes_->gradient_strides[i]);
   }
   separate(gradients);
   return gradients;

@@ -322,6 +322,12 @@ autograd::SizeRecord size_record(const record::Recorded& recorded) {
   autograd::SizeRecord sizes;
   sizes.outputs = recorded.outputs;
   sizes.program = recorded.program;
+  const ir::Graph& graph = recorded.graph;
+  for (std::size_t i = recorded.border.forward_output_count; i < graph.outputs.size(); ++i) {
+    std::vector<std::int64_t>& strides = sizes.gradient_strides.emplace_back();
+    for (const ir::Dim stride : graph.values[graph.outputs[i]].type.strides)
+      strides.push_back(stride.number());
+  }
   for (OutputInfo& info : sizes.outputs) {
     if (info.kind == OutputKind::kViewOfArgument) {
       // A view of another type counts in its own elements.
