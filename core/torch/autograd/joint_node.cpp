@@ -105,6 +105,13 @@ class Cuts {
   std::vector<std::shared_ptr<Cut>> cuts_;
 };
 
+// One that shows a tangent which is one number for all elements, as that of a sum is.
+bool lies_as_tangent(const at::Tensor& gradient, at::IntArrayRef recorded) {
+  for (std::size_t d = 0; d < recorded.size(); ++d)
+    if (gradient.strides()[d] == 0 && recorded[d] != 0) return true;
+  return false;
+}
+
 // A gradient becomes its leaf's own: who changes one in place must not change another.
 void separate(variable_list& gradients) {
   std::unordered_set<const c10::StorageImpl*> seen;
@@ -317,7 +324,7 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
     // As in eager mode: of outputs that nobody differentiates comes no gradient, not zeros.
     if (needed.empty() || std::ranges::any_of(needed, [&](std::uint32_t t) { return is_given[t]; }))
       gradients[i] = std::move((*run)[i]);
-    if (gradients[i].defined())
+    if (gradients[i].defined() && !lies_as_tangent(gradients[i], sizes_->gradient_strides[i]))
       gradients[i] = laid_as_recorded(std::move(gradients[i]), sizes_->gradient_strides[i]);
   }
   separate(gradients);
