@@ -43,6 +43,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     tensors.add_argument(
         "--door", choices=("own", "torch"), default="own", help="torch: torch.compile"
     )
+    backwards = verbs.add_parser("backwards", help="differentiable programs, stride by stride")
+    run.add_arguments(backwards)
+    backwards.add_argument("--door", choices=("own", "torch"), default="own")
     graphs = verbs.add_parser("graphs", help="graphs of operators on a plugin")
     run.add_arguments(graphs)
     sizes = verbs.add_parser("sizes", help="operators on a plugin at the sizes of real models")
@@ -98,6 +101,10 @@ def main(argv: list[str] | None = None) -> int:
         from fuzz.tensor_fuzzer import make_fuzzer
 
         fuzzer = make_fuzzer(options.backend, options.door)
+    elif options.what == "backwards":
+        from fuzz.backwards import make_fuzzer
+
+        fuzzer = make_fuzzer(options.door)
     elif options.what == "sizes":
         from fuzz.size_fuzzer import make_fuzzer
 
