@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
+from device.agreement import alias_of
 from device.helpers import PLUGINS, close, counting
 from threads import run_in_threads
 
@@ -390,6 +391,54 @@ def test_no_memory_outside_of_a_storage_is_taken(
     assert x.untyped_storage().nbytes() == 16
     y.set_(x.untyped_storage(), 1, (2, 2), (2, 1))
     assert x.untyped_storage().nbytes() == 20 and y[0].tolist() == [1, 1]
+
+
+def set_as_it_lies(device: torch.device) -> torch.Tensor:
+    storage = torch.ones(2, device=device).untyped_storage()
+    return torch.ones(4, device=device).set_(storage, 0, (4,), (1,))
+
+
+def set_keeps_strides(device: torch.device) -> torch.Tensor:
+    storage = torch.arange(9.0, device=device).untyped_storage()
+    return torch.ones(3, 3, device=device).t().set_(storage, 0, (3, 3))
+
+
+def set_without_elements(device: torch.device) -> torch.Tensor:
+    storage = torch.ones(2, device=device).untyped_storage()
+    there = torch.ones(4, device=device).set_(storage, 100, (0,))
+    there.resize_(0, 3)
+    return torch.tensor([there.storage_offset(), storage.nbytes()])
+
+
+def resize_alias(device: torch.device) -> torch.Tensor:
+    return alias_of(torch.ones(4, device=device)).resize_(9)
+
+
+def resize_storage_of_alias(device: torch.device) -> torch.Tensor:
+    there = alias_of(torch.ones(4, device=device))
+    there.untyped_storage().resize_(64)
+    return there
+
+
+def write_larger_result_to_alias(device: torch.device) -> torch.Tensor:
+    return torch.add(torch.ones(9, device=device), 1, out=alias_of(torch.ones(4, device=device)))
+
+
+def resize_to_no_format(device: torch.device) -> torch.Tensor:
+    return torch.ones(4, device=device).resize_(2, 2, memory_format=torch.preserve_format)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(set_as_it_lies, set_keeps_strides, set_without_elements, resize_alias),
+        *(resize_storage_of_alias, write_larger_result_to_alias, resize_to_no_format),
+    ],
+)
+def test_storages_grow_where_those_of_the_cpu_do(
+    call: Callable[[torch.device], torch.Tensor], npu: torch.device
+) -> None:
+    assert outcome(lambda: call(npu)) == outcome(lambda: call(torch.device("cpu")))
 
 
 def test_a_size_that_is_refused_changes_nothing(npu: torch.device) -> None:

@@ -4,6 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/Resize.h>
 #include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -77,8 +78,13 @@ at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride,
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype)));
 }
 
-void grow_storage(const at::Storage& storage, std::size_t bytes) {
-  if (bytes > storage.nbytes())
+// As PyTorch does for the CPU: what has no elements asks for no memory.
+void grow_storage(const at::Storage& storage, at::IntArrayRef sizes, at::OptionalIntArrayRef strides,
+                  std::size_t item, std::size_t start) {
+  const std::size_t bytes = strides
+                                ? at::detail::computeStorageNbytes(sizes, *strides, item, start)
+                                : at::detail::computeStorageNbytesContiguous(sizes, item, start);
+  if (c10::multiply_integers(sizes) != 0 && bytes > storage.nbytes())
     at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(storage, bytes);
 }
 
@@ -89,13 +95,13 @@ const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
   const std::size_t bytes_before = self.storage().nbytes();
   if (self.sizes() != sizes) {
     at::detail::check_size_nonnegative(sizes);
-    grow_storage(self.storage(), at::detail::computeStorageNbytesContiguous(
-                                     sizes, impl->dtype().itemsize(),
-                                     static_cast<std::size_t>(impl->storage_offset())));
+    grow_storage(self.storage(), sizes, std::nullopt, impl->dtype().itemsize(),
+                 static_cast<std::size_t>(impl->storage_offset()));
     impl->set_sizes_contiguous(sizes);
   }
   if (format) {
-    TORCH_CHECK(*format != at::MemoryFormat::Preserve, "resize_ takes no preserve_format");
+    TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format",
+                *format);
     impl->empty_tensor_restride(*format);
   }
   if (bridge::fills_new_memory()) [[unlikely]]
@@ -114,25 +120,29 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, SymInt offs
               " cannot take a storage on ", source.device());
   const std::int64_t start = offset.expect_int();
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size), strides = C10_AS_INTARRAYREF_SLOW(stride);
-  const bool is_contiguous = strides.empty() && !sizes.empty();
+  const at::OptionalIntArrayRef given =
+      strides.empty() && !sizes.empty() ? std::nullopt : at::OptionalIntArrayRef(strides);
   // Nothing changes of a tensor that is refused.
   TORCH_CHECK(start >= 0, "Tensor: invalid storage offset ", start);
-  TORCH_CHECK(is_contiguous || sizes.size() == strides.size(), "unequal size length (",
-              sizes.size(), ") and stride length (", strides.size(), ")");
+  TORCH_CHECK(!given || sizes.size() == given->size(), "unequal size length (", sizes.size(),
+              ") and stride length (", strides.size(), ")");
   at::detail::check_size_nonnegative(sizes);
   TORCH_CHECK(std::ranges::all_of(strides, [](std::int64_t one) { return one >= 0; }),
               "Negative strides are not supported, got ", strides);
-  const std::size_t item = impl->dtype().itemsize();
-  const auto before = static_cast<std::size_t>(start);
-  grow_storage(source, is_contiguous
-                           ? at::detail::computeStorageNbytesContiguous(sizes, item, before)
-                           : at::detail::computeStorageNbytes(sizes, strides, item, before));
+  // A tensor that lies so already keeps its strides, and finds room or is refused.
+  const bool lies_so = impl->sizes() == sizes && (!given || impl->strides() == *given);
+  if (lies_so)
+    at::native::checkInBoundsForStorage(sizes, impl->strides(), start, impl->dtype(), source);
+  else
+    grow_storage(source, sizes, given, impl->dtype().itemsize(), static_cast<std::size_t>(start));
   impl->set_storage_keep_dtype(std::move(source));
-  if (is_contiguous) {
+  if (lies_so) {
+    impl->set_storage_offset(start);
+  } else if (given) {
+    impl->set_sizes_and_strides(sizes, strides, start);
+  } else {
     impl->set_storage_offset(start);
     impl->set_sizes_contiguous(sizes);
-  } else {
-    impl->set_sizes_and_strides(sizes, strides, start);
   }
   return self;
 }

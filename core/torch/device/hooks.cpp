@@ -105,6 +105,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return make_generator(index > 0 ? device_at(index).index() : index);
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
+    TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
     TorchDevice& device = device_at(storage.device().index());
     c10::DataPtr made = allocate(device, bytes);
     const std::size_t kept = std::min(bytes, storage.nbytes());
