@@ -494,3 +494,52 @@ def test_indices_of_another_device_are_refused() -> None:
         with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same"):
             program()
     assert there[index.cpu()].tolist() == [0, 2]
+
+
+aten = torch.ops.aten
+ROWS = torch.arange(1.0, 13).view(3, 4)
+ADDRESS_READERS: dict[str, Callable[[torch.device], Any]] = {
+    "batch_norm": lambda d: aten._batch_norm_no_update(
+        ROWS.view(1, 3, 4).to(d), None, None, ROWS[:, 0].to(d), ROWS[:, 1].to(d), 0.1, 1e-5
+    )[0],
+    "pruned": lambda d: aten._rowwise_prune(
+        ROWS.to(d), torch.tensor([True, False, True], device=d), torch.int32
+    )[0],
+    "saturated": lambda d: aten._saturate_weight_to_fp16(ROWS.to(d) * 1e5),
+    "parameters": lambda d: aten.choose_qparams_optimized(ROWS.view(-1).to(d), 12, 10, 0.1, 8)[0],
+    "quantized": lambda d: aten.fbgemm_linear_quantize_weight(ROWS.to(d))[0],
+    "lazy": lambda d: torch._lazy_clone(ROWS.to(d).t()[1:]),
+    "solved": lambda d: aten._cholesky_solve_helper(
+        torch.ones(0, 3, device=d), torch.ones(0, 3, device=d), True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADDRESS_READERS)
+def test_no_operator_reads_an_address_of_the_device(name: str, npu: torch.device) -> None:
+    actual, expected = (ADDRESS_READERS[name](d) for d in (npu, torch.device("cpu")))
+    assert actual.device == npu and actual.stride() == expected.stride()
+    torch.testing.assert_close(actual.cpu(), expected)
+
+
+def test_packed_weights_of_the_host_are_refused(npu: torch.device) -> None:
+    packed = aten.fbgemm_pack_gemm_matrix_fp16(torch.ones(4, 4))
+    with pytest.raises(RuntimeError, match="same device"):
+        aten.fbgemm_linear_fp16_weight_fp32_activation(
+            torch.ones(2, 4, device=npu), packed, torch.zeros(4)
+        )
+
+
+def test_cells_refuse_gates_of_another_size(npu: torch.device) -> None:
+    three = torch.ones(3, 3, device=npu)
+    with pytest.raises(RuntimeError, match="gates of 4 times"):
+        aten._thnn_fused_lstm_cell(three, three, three)
+    with pytest.raises(RuntimeError, match="gates of 3 times"):
+        aten._thnn_fused_gru_cell(three, three, three)
+
+
+def test_a_lazy_clone_is_apart(npu: torch.device) -> None:
+    there = torch.ones(3, device=npu)
+    clone = torch._lazy_clone(there)
+    there.add_(1)
+    assert clone.tolist() == [1, 1, 1]

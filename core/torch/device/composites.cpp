@@ -11,9 +11,11 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/library.h>
 
+#include <cstdint>
 #include <optional>
 #include <tuple>
 
+#include "core/torch/device/memory.h"
 #include "core/torch/record/decompositions.h"
 
 namespace backplane::device {
@@ -65,6 +67,14 @@ std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tens
                                            grouped);
 }
 
+// Copies at once: PyTorch copies no storages of other packages' when they are written.
+Tensor lazy_clone(const Tensor& self) {
+  const auto bytes = static_cast<std::int64_t>(self.storage().nbytes());
+  const Tensor whole = over_memory(self, {bytes}, {1}, 0, at::kByte).clone();
+  return over_memory(whole, self.sizes(), self.strides(), self.storage_offset(),
+                     self.scalar_type());
+}
+
 torch::Library& make_library(c10::DispatchKey key) {
   // Never destroyed: a kernel that vanishes at the end of the process would be called.
   return *new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
@@ -82,6 +92,7 @@ void register_composites() {
   torch::Library& composites = make_library(c10::DispatchKey::PrivateUse1);
   composites.impl("native_batch_norm", TORCH_FN(batch_norm));
   composites.impl("_native_batch_norm_legit", TORCH_FN(batch_norm_legit));
+  composites.impl("_lazy_clone", TORCH_FN(lazy_clone));
   composites.impl("native_dropout", TORCH_FN(record::dropout));
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);
   // Else resolving a conjugation copies, and the copy resolves it first, without end.

@@ -594,12 +594,14 @@ void register_eager_kernels(torch::Library& library) {
       "aten::convolution", "aten::convolution_backward",
       "aten::_native_batch_norm_legit_functional", "aten::_native_batch_norm_legit_no_training",
       // These go to kernels of the CPU and CUDA without being dispatched.
-      "aten::conj_physical_", "aten::kaiser_window", "aten::kaiser_window.periodic",
+      "aten::_batch_norm_no_update", "aten::conj_physical_", "aten::kaiser_window", "aten::kaiser_window.periodic",
       "aten::kaiser_window.beta", "aten::kaiser_window.out", "aten::kaiser_window.periodic_out",
       "aten::kaiser_window.beta_out",
       // And these to the addresses of their tensors.
       "aten::_sobol_engine_draw", "aten::_sobol_engine_ff_", "aten::_sobol_engine_scramble_",
-      "aten::_sobol_engine_initialize_state_"};
+      "aten::_sobol_engine_initialize_state_", "aten::_rowwise_prune",
+      "aten::_saturate_weight_to_fp16", "aten::choose_qparams_optimized"};
+  constexpr std::string_view kOfAddresses = "aten::fbgemm_";  // as all of these do
   constexpr std::array kNever{"aten::copy_", "aten::_local_scalar_dense"};
   const auto is_in = [](const auto& list, const std::string& name) {
     return std::ranges::any_of(list, [&](const char* one) { return name == one; });
@@ -610,7 +612,7 @@ void register_eager_kernels(torch::Library& library) {
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) continue;
     const std::string full_name =
         name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
-    if (!is_in(kAlways, full_name) &&
+    if (!is_in(kAlways, full_name) && !full_name.starts_with(kOfAddresses) &&
         (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || returns_view(op->schema())))
       continue;
     library.impl(full_name.c_str() + std::string_view("aten::").size(),

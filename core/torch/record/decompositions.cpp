@@ -302,6 +302,15 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double proba
   return {input.mul(mask).mul(kept == 0 ? 0.0 : 1.0 / kept), mask};
 }
 
+namespace {
+// Chunks that there are not would be read.
+void check_gates(const at::Tensor& gates, const at::Tensor& state, std::int64_t count) {
+  TORCH_CHECK(gates.dim() == 2 && state.dim() == 2 && gates.size(1) == count * state.size(1),
+              "expected gates of ", count, " times the state's size, but got ", gates.sizes(),
+              " and ", state.sizes());
+}
+}  // namespace
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates,
                                                          const at::Tensor& hidden_gates,
                                                          const at::Tensor& cell,
@@ -311,6 +320,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input
     const c10::impl::ExcludeDispatchKeyGuard as_pytorch(kDecomposeKey);
     return at::_thnn_fused_lstm_cell(input_gates, hidden_gates, cell, input_bias, hidden_bias);
   }
+  check_gates(input_gates, cell, 4);
   const auto gates = (plus(input_gates, input_bias) + plus(hidden_gates, hidden_bias)).chunk(4, 1);
   const at::Tensor next = gates[1].sigmoid() * cell + gates[0].sigmoid() * gates[2].tanh();
   const at::Tensor hidden = gates[3].sigmoid() * next.tanh();
@@ -326,6 +336,8 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
     const c10::impl::ExcludeDispatchKeyGuard as_pytorch(kDecomposeKey);
     return at::_thnn_fused_gru_cell(input_gates, hidden_gates, hidden, input_bias, hidden_bias);
   }
+  check_gates(input_gates, hidden, 3);
+  check_gates(hidden_gates, hidden, 3);
   const auto input = plus(input_gates, input_bias).chunk(3, 1);
   const auto state = plus(hidden_gates, hidden_bias).chunk(3, 1);
   const at::Tensor reset = (input[0] + state[0]).sigmoid();

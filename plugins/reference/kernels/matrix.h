@@ -142,11 +142,12 @@ int64_t lu_factor(Matrix<T>& a, std::vector<int64_t>& pivots, bool pivot = true)
 // Solves a x = b in place; a's other triangle is not read.
 template <class T>
 void solve_triangle(const Matrix<T>& a, Matrix<T>& b, bool upper, bool unit) {
-  for (int64_t i = 0; i < a.rows; ++i) {
-    const int64_t r = upper ? a.rows - 1 - i : i;
+  const int64_t n = std::min(a.rows, a.columns);  // one without elements need not be square
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t r = upper ? n - 1 - i : i;
     for (int64_t c = 0; c < b.columns; ++c) {
       T sum = b(r, c);
-      for (int64_t k = upper ? r + 1 : 0; k < (upper ? a.rows : r); ++k) sum -= a(r, k) * b(k, c);
+      for (int64_t k = upper ? r + 1 : 0; k < (upper ? n : r); ++k) sum -= a(r, k) * b(k, c);
       b(r, c) = unit ? sum : sum / a(r, r);
     }
   }
