@@ -118,8 +118,19 @@ class Recording:
 class RecordedFrame(Recording):
     """A captured frame that our recorder differentiates: callable with the frame's graph inputs."""
 
-    def __init__(self, account: FrameAccount, graph_module: Any, examples: list[Any]) -> None:
+    def __init__(
+        self,
+        account: FrameAccount,
+        graph_module: Any,
+        examples: list[Any],
+        *,
+        records_each_float: bool = False,
+    ) -> None:
+        """``records_each_float``: also of a float that is known to vary."""
         placeholders = graph_module.graph.find_nodes(op="placeholder")
+        floats = floats_in_tensors(placeholders)
+        if not records_each_float and not _is_first_compile():
+            floats = []
         # A recording is made, and run, in the mode that it is called in.
         within = out_of_inference_mode(graph_module)
         static = [i for i, node in enumerate(placeholders) if _is_static(node, examples[i])]
@@ -132,7 +143,7 @@ class RecordedFrame(Recording):
             static=static,
             buffers=[i for i in static if not isinstance(examples[i], torch.nn.Parameter)],
             pack_inference=account.options.pack_weights is not False,
-            numbers=_numbers(placeholders),
+            numbers=floats,
         )
         self.graph_module = graph_module  # what PyTorch runs
         try:
@@ -503,16 +514,16 @@ def _dynamic_sizes(placeholders: list[Any]) -> list[tuple[int, int, int]]:
     return found
 
 
-def _numbers(placeholders: list[Any]) -> list[int]:
-    """Arguments that are floats in a tensor, which the graph reads at once with ``item()``.
-
-    Each value is a program of its own: of those that ``floats_as_inputs`` leaves. One that is known
-    to vary is left to AOTAutograd, which captures the frame anew where the value has to be a
-    constant.
+def _is_first_compile() -> bool:
+    """Of a frame by TorchDynamo. A float that is known to vary, and that ``floats_as_inputs``
+    leaves, goes to AOTAutograd, which computes with it as a tensor; a recording is of one value.
     """
     compilation = torch._guards.CompileContext.current_compile_id()
-    if compilation is None or getattr(compilation, "frame_compile_id", 1) != 0:
-        return []
+    return compilation is not None and getattr(compilation, "frame_compile_id", 1) == 0
+
+
+def floats_in_tensors(placeholders: list[Any]) -> list[int]:
+    """Arguments that are floats in a tensor, which the graph reads at once with ``item()``."""
     return [
         i
         for i, node in enumerate(placeholders)
