@@ -133,21 +133,19 @@ class Call {
  public:
   Call(const std::shared_ptr<CutProgram>& program, const std::shared_ptr<const SizeRecord>& sizes,
        std::span<const at::Tensor> arguments, Errors errors,
-       std::exception_ptr* out_raised_by_hook, bool may_give_way)
+       std::exception_ptr* out_raised_by_hook)
       : program_(program),
         signature_(program->signature),
         sizes_(sizes),
         arguments_(arguments),
         errors_(errors),
         out_raised_by_hook_(out_raised_by_hook),
-        may_give_way_(may_give_way),
         outputs_(sizes->outputs.size()) {}
 
   Result<std::vector<c10::IValue>> run() {
     const bool has_node = signature_.tangent_count > 0 && at::GradMode::is_enabled();
     at::Tensor generator;
     if (signature_.draws) generator = generator_state();
-    note_versions();
     Result<std::vector<at::Tensor>> made = [&] {
       try {
         Result<std::vector<at::Tensor>> values = forward();
@@ -168,8 +166,6 @@ class Call {
     copy_saved();
     make_own_outputs();
     make_views(OutputKind::kViewOfOutput);
-    gives_way_ = may_give_way_ && is_outrun();
-    if (gives_way_) return std::vector<c10::IValue>();
     if (!signature_.mutated.empty()) write_back();
     for (const std::uint32_t position : signature_.counted_unwritten)
       count_writes(input(position), argument_info(position).counted_writes);
@@ -196,22 +192,7 @@ class Call {
     return results;
   }
 
-  // Whether the call has done nothing, and is to be made again: another thread has written what it
-  // read and writes. In eager mode lies no more than an operator between the two.
-  bool gives_way() const { return gives_way_; }
-
  private:
-  void note_versions() {
-    for (const std::uint32_t position : signature_.mutated)
-      versions_.push_back(version_of(input(position)));
-  }
-  bool is_outrun() const {
-    std::size_t at = 0;
-    return std::ranges::any_of(signature_.mutated, [&](std::uint32_t position) {
-      return version_of(input(position)) != versions_[at++];
-    });
-  }
-
   Result<std::vector<at::Tensor>> forward() const {
     // As where PyTorch calls an operator that has a gradient of its own: what runs below autograd
     // may ask (`numpy()` of a tensor that requires gradients).
@@ -472,9 +453,6 @@ class Call {
   std::span<const at::Tensor> arguments_;
   const Errors errors_;
   std::exception_ptr* const out_raised_by_hook_;
-  const bool may_give_way_;
-  bool gives_way_ = false;
-  c10::SmallVector<std::uint32_t, 8> versions_;  // before the forward, of what the program writes
   std::vector<at::Tensor> values_;           // of the forward graph
   c10::SmallVector<at::Tensor, 8> outputs_;  // of the program
   std::vector<at::Tensor> copies_;
@@ -550,13 +528,8 @@ Result<std::vector<c10::IValue>> call(const std::shared_ptr<CutProgram>& program
                                       const std::shared_ptr<const SizeRecord>& sizes,
                                       std::span<const at::Tensor> arguments, Errors errors,
                                       std::exception_ptr* out_raised_by_hook) {
-  constexpr int kMostTries = 100;
-  for (int tries = 1;; ++tries) {
-    t_forward_failed = false;
-    Call one(program, sizes, arguments, errors, out_raised_by_hook, tries < kMostTries);
-    Result<std::vector<c10::IValue>> results = one.run();
-    if (!one.gives_way()) return results;
-  }
+  t_forward_failed = false;
+  return Call(program, sizes, arguments, errors, out_raised_by_hook).run();
 }
 
 bool take_forward_failure() { return std::exchange(t_forward_failed, false); }

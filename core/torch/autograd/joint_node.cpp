@@ -29,6 +29,11 @@ using torch::autograd::variable_list;
 
 std::atomic<std::uint64_t> g_second_differentiations{0};
 
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0
+                               : torch::autograd::impl::version_counter(tensor).current_version();
+}
+
 constexpr const char* kWho =
     "backplane: gradients of gradients, between results, of a batch of tangents (vmap), and of a "
     "program of the parent in a child of fork(), run the program again by PyTorch";
@@ -123,11 +128,6 @@ void separate(variable_list& gradients) {
 }
 
 }  // namespace
-
-std::uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0
-                               : torch::autograd::impl::version_counter(tensor).current_version();
-}
 
 at::Tensor generator_state() { return bridge::state_of(at::detail::getDefaultCPUGenerator()); }
 

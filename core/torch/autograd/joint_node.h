@@ -149,9 +149,6 @@ class JointNode final : public torch::autograd::Node {
   std::atomic<bool> releases_ = false;  // this apply keeps no graph
 };
 
-// How often it was written; 0 for an inference tensor, which counts nothing.
-std::uint32_t version_of(const at::Tensor& tensor);
-
 // Of the CPU's generator.
 at::Tensor generator_state();
 void set_generator_state(const at::Tensor& state);
