@@ -53,6 +53,10 @@ def test_strides(program: Callable[..., Any], door: str) -> None:
         for ends in ([0, 1, 2], [0], [1], [2, 0]):
             if ends[0] == 2 and program is not turned_beside_straight:
                 continue
+            # What an operator reads lies as the sum of all of it that there may be, and so does a
+            # gradient that is recorded at a size of 1.
+            if ends == [0] and (program is turned_beside_straight or 1 in size):
+                continue
             eager, ours = laid(program, size, ends), laid(compiled, size, ends)
             assert ours[:2] == eager[:2], (size, ends)
             torch.testing.assert_close(ours[2], eager[2])

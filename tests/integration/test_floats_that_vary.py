@@ -154,7 +154,9 @@ def test_promotion_and_gradients_are_those_of_a_number(name: str, dtype: torch.d
             if isinstance(expected, str):
                 assert found == expected
                 continue
-            torch.testing.assert_close(found, expected, equal_nan=True)
+            # Eager mode rounds to a half between operators, which a plugin need not.
+            loose = {"rtol": 4e-3, "atol": 2e-3} if dtype == torch.float16 else {}
+            torch.testing.assert_close(found, expected, equal_nan=True, **loose)
             assert torch_backplane.stats()["aot_graphs"] == before
 
 

@@ -464,7 +464,7 @@ def test_versions_of_what_shares_memory(name: str, door: str) -> None:
     assert found[:2] == found[2:]
 
 
-PARTS = {
+OF_ANOTHER_TYPE = {
     "complex": lambda x: torch.view_as_complex(x[..., :2]),
     "complex, without a dimension": lambda x: torch.view_as_complex(x[0, 2:]),
     "complex and its part": lambda x: torch.view_as_complex(x.view(3, 2, 2))[1:, 0],
@@ -474,11 +474,11 @@ PARTS = {
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", OF_ANOTHER_TYPE)
 @pytest.mark.parametrize("door", DOORS)
 def test_parts_of_another_type(name: str, door: str, grad: bool, mode: Any) -> None:
     torch._dynamo.reset()
-    program = PARTS[name] if not (grad and name == "bits") else lambda x: PARTS[name](x.detach())
+    program = OF_ANOTHER_TYPE[name] if not (grad and name == "bits") else lambda x: OF_ANOTHER_TYPE[name](x.detach())
     compiled = compile_for("reference", program, door)
     for start in (0, 4):
         x = torch.arange(20.0)[start : start + 12].view(3, 4).clone().requires_grad_(grad)

@@ -83,14 +83,15 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       from = complex_part(from, info);
       start = from.storage_offset() - info.storage_offset;
     } else {
-      // Bits read as another type have no gradient, and are of the mode that their tensor is of.
-      const c10::InferenceMode as_base(from.is_inference());
+      // Bits read as another type have no gradient.
+      
       const std::int64_t bytes = start * static_cast<std::int64_t>(from.element_size());
       at::Tensor out = at::empty({0}, from.options().dtype(info.dtype));
       out.set_(from.storage(),
                bytes / static_cast<std::int64_t>(out.element_size()) + info.storage_offset,
                info.sizes, info.strides);
-      if (!from.is_inference()) impl::set_version_counter(out, impl::version_counter(from));
+      if (!out.is_inference() && !from.is_inference())
+        impl::set_version_counter(out, impl::version_counter(from));
       return out;
     }
   }

@@ -322,10 +322,13 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const std::vector<std::uint32_t>& needed = program_->signature.tangents_of_gradient[i];
     // As in eager mode: of outputs that nobody differentiates comes no gradient, not zeros.
-    if (needed.empty() || std::ranges::any_of(needed, [&](std::uint32_t t) { return is_given[t]; }))
-      gradients[i] = std::move((*run)[i]);
-    if (gradients[i].defined() && !lies_as_tangent(gradients[i], sizes_->gradient_strides[i]))
-      gradients[i] = laid_as_recorded(std::move(gradients[i]), sizes_->gradient_strides[i]);
+    const auto given = [&](std::uint32_t t) { return bool{is_given[t]}; };
+    if (needed.empty() || std::ranges::any_of(needed, given)) gradients[i] = std::move((*run)[i]);
+    // What was recorded is the sum over all of them.
+    const std::vector<std::int64_t>& recorded = sizes_->gradient_strides[i];
+    if (gradients[i].defined() && std::ranges::all_of(needed, given) &&
+        !lies_as_tangent(gradients[i], recorded))
+      gradients[i] = laid_as_recorded(std::move(gradients[i]), recorded);
   }
   separate(gradients);
   return gradients;
