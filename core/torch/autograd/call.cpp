@@ -84,7 +84,6 @@ at::Tensor view_of(const at::Tensor& base, const OutputInfo& info) {
       start = from.storage_offset() - info.storage_offset;
     } else {
       // Bits read as another type have no gradient.
-      
       const std::int64_t bytes = start * static_cast<std::int64_t>(from.element_size());
       at::Tensor out = at::empty({0}, from.options().dtype(info.dtype));
       out.set_(from.storage(),
