@@ -48,7 +48,27 @@ def quotient_of_two(x, y):
     return z[0], (z * 2).exp()
 
 
+def larger(x, y):
+    return x * 2, torch.maximum(x, y)
+
+
+def clamped_below(x, y):
+    return x * 2, x.clamp(min=y)
+
+
+def copy_of_what_is_written(x, y):
+    return x * 2, torch.maximum(x, y.clone())
+
+
+def larger_in_checkpoint(x, y):
+    return x * 2, checkpoint(torch.maximum, x, y, use_reentrant=False)
+
+
 PROGRAMS = (
+    larger,
+    clamped_below,
+    copy_of_what_is_written,
+    larger_in_checkpoint,
     quotient,
     quotient_of_two,
     product_and_sum,

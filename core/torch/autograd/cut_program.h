@@ -26,12 +26,12 @@ struct SavedSource {
   bool needs_copy = false;              // others may write its memory
 };
 
-// What the program shows and the backward reads. Who writes it before the gradients of these
+// What the program shows or was given, and the backward reads. Who writes it before the gradients of these
 // tangents are asked for gets an error where eager mode saves it, also where the backward computes
 // its value anew; else, as a pass found in it what eager mode computes anew, the program runs
 // again.
 struct Watched {
-  bool is_argument = false;    // one that the program writes
+  bool is_argument = false;
   std::uint32_t position = 0;  // is_argument: of the forward's inputs, else of program outputs
   std::vector<std::uint32_t> saved_for, found_for;  // tangents
 };

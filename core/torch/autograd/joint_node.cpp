@@ -205,9 +205,8 @@ bool Joint::check_watched(const variable_list& tangents) const {
         !is_saved,
         "one of the variables needed for gradient computation has been modified by an inplace "
         "operation: ",
-        watched.is_argument ? "an argument that" : "a result of", " a compiled graph",
-        watched.is_argument ? " writes" : "", " is at version ", counter.current_version(),
-        "; expected version ", version, " instead.");
+        watched.is_argument ? "an argument" : "a result", " of a compiled graph is at version ",
+        counter.current_version(), "; expected version ", version, " instead.");
     is_written = is_written || std::ranges::any_of(watched.found_for, is_defined);
   }
   return is_written;

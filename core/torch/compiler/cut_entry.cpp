@@ -258,9 +258,11 @@ ReadForGradients read_for_gradients(const record::Recorded& recorded) {
     for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
       if (read[tangent].contains(root)) out.by_output[i].push_back(tangent);
   }
-  for (std::size_t i = 0; i < recorded.border.argument_count; ++i)
-    out.arguments.push_back(std::ranges::any_of(
-        read, [&](const auto& roots) { return roots.contains(recorded.graph.inputs[i]); }));
+  out.by_argument.resize(recorded.border.argument_count);
+  for (std::size_t i = 0; i < out.by_argument.size(); ++i)
+    for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
+      if (read[tangent].contains(recorded.graph.inputs[i]))
+        out.by_argument[i].push_back(tangent);
   return out;
 }
 
@@ -279,10 +281,10 @@ std::vector<bool> inputs_only_cast(const ir::Graph& graph) {
 
 // Eager mode keeps nothing of these, so whoever writes them before the backward changes no
 // gradient. A weight that is only cast (autocast) is not copied: the backward casts it again.
-std::vector<bool> copied_arguments(const record::Recorded& recorded,
-                                   const std::vector<bool>& kept) {
-  std::vector<bool> copied(kept);
-  copied.flip();
+std::vector<bool> copied_arguments(const record::Recorded& recorded, const ReadForGradients& kept) {
+  std::vector<bool> copied;
+  for (const std::vector<std::uint32_t>& tangents : kept.by_argument)
+    copied.push_back(tangents.empty());
   const std::vector<bool> only_cast = inputs_only_cast(recorded.graph);
   for (const record::ArgumentInfo& info : recorded.arguments) {
     const ir::ValueId input = recorded.graph.inputs[info.graph_input];
@@ -310,9 +312,10 @@ Status refuse_saved_inference_tensors(const record::Recorded& recorded) {
   if (recorded.graph.inputs.size() == recorded.border.argument_count ||
       std::ranges::none_of(recorded.arguments, &record::ArgumentInfo::is_inference))
     return {};
-  const std::vector<bool> is_saved = read_for_gradients(recorded).arguments;
+  const ReadForGradients saved = read_for_gradients(recorded);
   for (std::size_t i = 0; i < recorded.arguments.size(); ++i)
-    if (recorded.arguments[i].is_inference && is_saved[recorded.arguments[i].graph_input])
+    if (recorded.arguments[i].is_inference &&
+        !saved.by_argument[recorded.arguments[i].graph_input].empty())
       return Status(Code::kEagerOnly, "the gradients need argument " + std::to_string(i) +
                                           ", an inference tensor, which autograd does not save");
   return {};
@@ -360,7 +363,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
   if (with_backward) {
     partition::JointCutOptions cutting;
     cutting.memory_budget = options.memory_budget;
-    cutting.copied_arguments = copied_arguments(recorded, eagerly_saved.arguments);
+    cutting.copied_arguments = copied_arguments(recorded, eagerly_saved);
     if (!options.devices.empty()) {
       const partition::DeviceModel device = runtime::model_of(*options.devices.front());
       if (device.flops_per_s > 0) cutting.flops_per_second = device.flops_per_s;
@@ -540,6 +543,15 @@ void CutEntry::watch(const record::Recorded& recorded, const ReadForGradients& e
     add(recorded.outputs[output].graph_output, false, output);
   for (const std::uint32_t input : signature.mutated)
     add(signature.arguments[signature.argument_of_input[input]].new_value, true, input);
+  // Of others the cut may save what it computed of them (a mask), which counts no writes. A
+  // checkpoint saves what it is given.
+  std::vector<bool> counts_writes(eagerly_saved.by_argument.size());
+  for (const std::uint32_t input : signature.mutated) counts_writes[input] = true;
+  for (const autograd::SavedSource& saved : signature.saved)
+    if (saved.is_argument && !saved.needs_copy) counts_writes[saved.position] = true;
+  for (std::uint32_t input = 0; input < counts_writes.size(); ++input)
+    if (!counts_writes[input] && !eagerly_saved.by_argument[input].empty())
+      signature.watched.push_back({true, input, eagerly_saved.by_argument[input], {}});
 }
 
 // The input whose new value it is, where eager mode saves that, and that alone of what is computed
@@ -587,7 +599,8 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
       const auto input = static_cast<std::uint32_t>(
           std::find(forward.inputs.begin(), forward.inputs.end(), root) - forward.inputs.begin());
       // A pass may have found an argument in what eager mode copies.
-      const bool is_found = read.arguments[input] && !eagerly_saved.arguments[input];
+      const bool is_found =
+          !read.by_argument[input].empty() && eagerly_saved.by_argument[input].empty();
       source.needs_copy = !saved.is_argument || is_found || saved.is_copied ||
                           std::ranges::find(signature.mutated, input) != signature.mutated.end();
     } else if (const auto shown = shown_by.find(root); shown != shown_by.end()) {

@@ -46,8 +46,8 @@ class StagedProgram : public autograd::CutProgram {
 // What nodes read that are there for gradients alone. Of a graph as it was recorded, this is what
 // eager mode saves.
 struct ReadForGradients {
-  std::vector<std::vector<std::uint32_t>> by_output;  // of the graph: the tangents it is read for
-  std::vector<bool> arguments;
+  // Of the graph: the tangents that each is read for.
+  std::vector<std::vector<std::uint32_t>> by_output, by_argument;
 };
 
 // Of a graph as it was recorded: eager mode raises where it would save an inference tensor. In a
