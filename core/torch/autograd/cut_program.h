@@ -121,7 +121,9 @@ std::vector<std::uint32_t> counted_arguments(const Signature& signature, const S
 
 // False where a call is PyTorch's own to make. The program writes a tensor that shares its memory
 // with another: a graph holds for apart ones only. Or one that autograd lets nobody write, such as
-// a leaf or a view of it: the program raises there, not after all that it computes. `arguments`:
+// a leaf or a view of it: the program raises there, not after all that it computes. Or a view whose
+// history that write makes anew: a graph has one gradient for what is read before and after it.
+// `arguments`:
 // the program's tensors; in the caller's grad mode.
 bool may_write(const Signature& signature, std::span<const at::Tensor> arguments);
 

@@ -82,7 +82,8 @@ bool Entry::check(const guards::CallArguments& call, guards::Registers& out_regi
   if (!captured_->guards->check(call, out_registers)) return false;
   const autograd::Signature& signature = program_.code->signature;
   const record::Recorded& recorded = captured_->recorded;
-  if (signature.mutated.empty() && !recorded.reads_offsets) return true;
+  if (signature.mutated.empty() && signature.counted_unwritten.empty() && !recorded.reads_offsets)
+    return true;
   const bridge::BorrowedTensors borrowed = inputs(out_registers);
   const std::span<const at::Tensor> tensors = borrowed.get();
   if (recorded.reads_offsets)

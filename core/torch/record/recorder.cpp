@@ -386,6 +386,14 @@ class Recording {
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined())
         gradients_[handed_of_input[i]] = value_of(*session_, gradients[i], "a gradient");
+    for (std::size_t h = 0; h < handed_.size(); ++h) {
+      const at::Tensor& argument = arguments_[handed_[h].first_argument];
+      if (gradients_[h] != kNoValue && version_of(handed_[h].given) != handed_[h].version &&
+          !has_new_history(handed_[h]) && bridge::is_renewed_by_writes(argument))
+        return Status(Code::kEagerOnly, "the program writes " +
+                                            argument_text(handed_[h].first_argument) +
+                                            ", a view, whose history autograd makes anew");
+    }
     turns_.resize(handed_.size());
     for (std::uint32_t turn = 0; turn < turns->size(); ++turn) turns_[(*turns)[turn]] = turn;
     return check_written_in_backward();
