@@ -24,6 +24,7 @@ struct SavedSource {
   std::uint32_t position = 0;           // is_argument: of the forward's inputs, else of its outputs
   std::uint32_t shared_with = kAbsent;  // the program's output that shows the same memory
   bool needs_copy = false;              // others may write its memory
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
 };
 
 // What the program shows or was given, and the backward reads. Who writes it before the gradients of these

@@ -221,6 +221,13 @@ std::vector<bool> flipped(std::vector<bool> flags) {
 
 }  // namespace
 
+// A hook that keeps numbers as another type need not expect a mask, which eager mode does not save.
+at::Tensor Joint::unpack(std::size_t saved) const {
+  at::Tensor value = saved_[saved].unpack();
+  const c10::ScalarType dtype = program_->signature.saved[saved].dtype;
+  return value.defined() && value.scalar_type() != dtype ? value.to(dtype) : value;
+}
+
 std::vector<bool> Joint::saved_read(const std::vector<bool>& is_given) const {
   if (std::ranges::find(is_given, false) == is_given.end())
     return std::vector<bool>(program_->signature.saved.size(), true);
@@ -301,7 +308,7 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
     if (releases) note_given(is_given);
     inputs.reserve(saved_.size() + tangents.size());
     for (std::size_t i = 0; i < saved_.size() && !was_written; ++i) {
-      inputs.push_back(is_read[i] ? saved_[i].unpack() : at::Tensor());
+      inputs.push_back(is_read[i] ? unpack(i) : at::Tensor());
       if (releases && !is_left(i)) saved_[i].reset_data();
     }
     if (releases && !runs_again) release_read();

@@ -61,6 +61,7 @@ class Joint {
   void note_given(const std::vector<bool>& is_given);
   void refuse_twice(const std::vector<bool>& is_given) const;
   void release_read();
+  at::Tensor unpack(std::size_t saved) const;
   // By saved value: whether the backward reads it for these tangents; for one.
   std::vector<bool> saved_read(const std::vector<bool>& is_given) const;
   std::vector<bool> read_for(std::size_t tangent) const;

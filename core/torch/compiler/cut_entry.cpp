@@ -19,6 +19,7 @@
 #include "core/runtime/plan/plan_builder.h"
 #include "core/runtime/plugin/claims.h"
 #include "core/runtime/plugin/plugin.h"
+#include "core/torch/bridge/dtype.h"
 #include "core/torch/device/devices.h"
 
 namespace backplane::compiler {
@@ -609,6 +610,7 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
                                                       eagerly_saved.by_output, read.by_output)) {
       source = {.is_argument = true, .position = *written};
     }
+    source.dtype = bridge::to_scalar_type(recorded.graph.values[saved.value].type.dtype);
     signature.saved.push_back(source);
   }
   watch(recorded, eagerly_saved, read);
