@@ -1,4 +1,5 @@
-"""Hooks of saved tensors that keep them as another type, as they may where eager mode saves numbers alone."""
+"""Hooks of saved tensors that keep them as another type, as they may where eager mode saves numbers
+alone."""
 
 import pytest
 import torch

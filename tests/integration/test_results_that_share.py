@@ -493,3 +493,70 @@ def test_parts_of_another_type(name: str, door: str, grad: bool, mode: Any) -> N
                 for one in (actual, expected)
             )
             assert torch.equal(ours, theirs)
+
+
+def _part_before_its_whole(a: torch.Tensor) -> Any:
+    whole = torch.cat([a, a])[:2]
+    return whole[:], whole
+
+
+def _whole_before_its_part(a: torch.Tensor) -> Any:
+    whole = torch.cat([a, a])[:2]
+    return whole, whole[:1]
+
+
+def _equal_parts(a: torch.Tensor) -> Any:
+    both = torch.cat([a, a])
+    return both[:2], both[:2]
+
+
+def _part_in_another(a: torch.Tensor) -> Any:
+    both = torch.cat([a, a])
+    return both[:3], both[:2], both[1:2]
+
+
+def _parts_of_parts(a: torch.Tensor) -> Any:
+    both = torch.cat([a, a])
+    part = both[:3]
+    return part[:2][:1], part, both.view(-1), part[:2]
+
+
+def _apart_since_a_write(a: torch.Tensor) -> Any:
+    both = torch.cat([a, a])
+    part = both[:3]
+    smaller = part[:2]
+    both.mul_(2)
+    return part, smaller
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "program",
+    (
+        _part_before_its_whole,
+        _whole_before_its_part,
+        _equal_parts,
+        _part_in_another,
+        _parts_of_parts,
+        _apart_since_a_write,
+    ),
+    ids=lambda p: p.__name__,
+)
+def test_a_gradient_comes_to_a_part_by_its_own_views_alone(program: Any, door: str) -> None:
+    outcomes = []
+    for called in (program, compile_for("reference", program, door)):
+        a = torch.arange(1.0, 7.0).reshape(2, 3).requires_grad_()
+        results = called(a)
+        found = [
+            torch.autograd.grad(one.sum(), [*results, a], allow_unused=True, retain_graph=True)
+            for one in results
+        ]
+        results[0].mul_(2)
+        found.append([one.detach() for one in results])
+        found.append(torch.autograd.grad([one.sum() for one in results], [a]))
+        outcomes.append(found)
+    for eager, ours in zip(*outcomes, strict=True):
+        assert [one is None for one in ours] == [one is None for one in eager]
+        torch.testing.assert_close(
+            [one for one in ours if one is not None], [one for one in eager if one is not None]
+        )

@@ -327,6 +327,7 @@ class Call {
   void make_view(std::size_t output) {
     const OutputInfo& info = sizes_->outputs[output];
     const bool is_of_argument = info.kind == OutputKind::kViewOfArgument;
+    if (!is_of_argument && !outputs_[info.base].defined()) make_view(info.base);
     outputs_[output] = view_of(is_of_argument ? arguments_[info.base] : outputs_[info.base], info);
     if (info.counts_own_writes) count_writes(outputs_[output], info.version);
   }

@@ -182,7 +182,7 @@ Status Outputs::find_base(const at::Tensor& tensor, std::uint32_t index, OutputI
     if (info.base == kAbsent) info.base = earlier;
     info.kind = OutputKind::kSharedWithOutput;
     if (other.requires_grad() != tensor.requires_grad() ||
-        !contains(meta_of(earlier), meta_of(index)))
+        !contains(meta_of(earlier), meta_of(index)) || !may_be_base(other, tensor))
       continue;
     info.base = earlier;
     info.kind = OutputKind::kViewOfOutput;
@@ -196,6 +196,13 @@ Status Outputs::find_base(const at::Tensor& tensor, std::uint32_t index, OutputI
   base.kind = OutputKind::kSharedWithOutput;
   base.base = info.base;
   return {};
+}
+
+// Two that are differentiated may both be parts of a third, and nothing that comes to one comes to
+// the other then.
+bool Outputs::may_be_base(const at::Tensor& base, const at::Tensor& view) const {
+  return !had_grad_ || !view.requires_grad() || !bridge::share_history(view, base) ||
+         bridge::leads_to(view, base) || (base.is_view() && base._base().is_same(view));
 }
 
 // A result that is a view of a later one was taken for its base.
@@ -272,8 +279,27 @@ Status Outputs::find_whole_of_parts(ProgramTape* program) {
       info.is_detached = !bridge::share_history(tensors_[i], whole);
       info.counts_own_writes = bridge::counts_own_writes(tensors_[i], whole);
     }
+    show_views_of_parts(base);
   }
   return {};
+}
+
+// A part may be a view of another part, and what comes to it comes to that one.
+void Outputs::show_views_of_parts(std::uint32_t whole) {
+  std::vector<std::uint32_t> parts;
+  for (std::uint32_t i = 0; i < infos_.size(); ++i)
+    if (infos_[i].kind == OutputKind::kViewOfOutput && infos_[i].base == whole &&
+        infos_[i].same_as == kAbsent && infos_[i].requires_grad && !infos_[i].is_detached &&
+        !infos_[i].is_one_of_many)
+      parts.push_back(i);
+  for (const std::uint32_t view : parts)
+    for (const std::uint32_t part : parts)
+      if (part != view && contains(meta_of(part), meta_of(view)) &&
+          bridge::leads_to(tensors_[view], tensors_[part]) &&
+          !bridge::leads_to(tensors_[part], tensors_[view]) &&
+          (infos_[view].base == whole ||
+           bridge::leads_to(tensors_[part], tensors_[infos_[view].base])))
+        infos_[view].base = part;
 }
 
 void Outputs::find_shared_counters() {

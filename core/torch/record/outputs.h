@@ -45,6 +45,8 @@ class Outputs {
   void show_memory_of(const Handed& handed, const at::Tensor& view, OutputInfo& info) const;
   Status find_base(const at::Tensor& tensor, std::uint32_t index, OutputInfo& info);
   void show_views_of_their_own_base();
+  void show_views_of_parts(std::uint32_t whole);
+  bool may_be_base(const at::Tensor& base, const at::Tensor& view) const;
   at::Tensor whole_of_parts(std::uint32_t first);
   Status find_whole_of_parts(ProgramTape* program);
   void find_shared_counters();
