@@ -60,3 +60,43 @@ def test_strides(program: Callable[..., Any], door: str) -> None:
             eager, ours = laid(program, size, ends), laid(compiled, size, ends)
             assert ours[:2] == eager[:2], (size, ends)
             torch.testing.assert_close(ours[2], eager[2])
+
+
+def added(a: torch.Tensor, b: torch.Tensor) -> Any:
+    return (a + b,)
+
+
+def added_to_constant(a: torch.Tensor, b: torch.Tensor) -> Any:
+    return (a.detach() + b,)
+
+
+def added_beside_a_square(a: torch.Tensor, b: torch.Tensor) -> Any:
+    return a + b, a * a
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "program", (added, added_to_constant, added_beside_a_square), ids=lambda p: p.__name__
+)
+def test_a_gradient_that_is_the_tangent_of_a_sum(program: Callable[..., Any], door: str) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("reference", program, door)
+    for size in ((3, 4), (5, 6)):
+        outcomes = []
+        for called in (program, compiled):
+            leaves = [torch.linspace(0, 1, size[0] * size[1]).view(size) for _ in range(2)]
+            for leaf in leaves:
+                leaf.requires_grad_()
+            loss = called(*leaves)[0].sum()
+            gradients = torch.autograd.grad(loss, leaves, allow_unused=True, retain_graph=True)
+            loss.backward()
+            for leaf in leaves:
+                if leaf.grad is not None:
+                    leaf.grad.mul_(2)  # is no other's
+            gradients += tuple(leaf.grad for leaf in leaves)
+            outcomes.append(gradients)
+        for ours, its in zip(outcomes[1], outcomes[0], strict=True):
+            assert (ours is None) == (its is None)
+            if its is not None:
+                assert ours.stride() == its.stride()
+                torch.testing.assert_close(ours, its)

@@ -1,6 +1,7 @@
 #include "core/torch/autograd/joint_node.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/alias.h>
@@ -117,12 +118,14 @@ bool lies_as_tangent(const at::Tensor& gradient, at::IntArrayRef recorded) {
   return false;
 }
 
-// A gradient becomes its leaf's own: who changes one in place must not change another.
+// A gradient becomes its leaf's own: who changes one in place must not change another. Nobody does
+// where several indices show one element, as in the tangent of a sum.
 void separate(variable_list& gradients) {
   std::unordered_set<const c10::StorageImpl*> seen;
   seen.reserve(gradients.size());
   for (at::Tensor& gradient : gradients)
     if (gradient.defined() && gradient.has_storage() &&
+        at::has_internal_overlap(gradient) != at::MemOverlap::Yes &&
         !seen.insert(gradient.storage().unsafeGetStorageImpl()).second)
       gradient = gradient.clone();
 }

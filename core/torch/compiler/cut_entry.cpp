@@ -295,6 +295,18 @@ std::vector<bool> copied_arguments(const record::Recorded& recorded, const ReadF
   return copied;
 }
 
+// By output of a backward: the tangent that it is, and no view of it, among the inputs. Empty: none
+// is one.
+std::vector<std::uint32_t> tangents_given_on(const ir::Graph& backward, std::size_t saved_count) {
+  std::vector<std::uint32_t> given(backward.outputs.size(), kAbsent);
+  for (std::size_t i = 0; i < given.size(); ++i)
+    for (std::size_t input = saved_count; input < backward.inputs.size(); ++input)
+      if (backward.inputs[input] == backward.outputs[i])
+        given[i] = static_cast<std::uint32_t>(input);
+  if (std::ranges::count(given, kAbsent) == std::ssize(given)) given.clear();
+  return given;
+}
+
 }  // namespace
 
 std::string role_name(runtime::Role role) {
@@ -387,6 +399,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
     if (!cut->backward.outputs.empty()) {
       entry->numbers_ = recorded.numbers;
       entry->backward_graph_ = std::move(cut->backward);
+      entry->given_on_ = tangents_given_on(entry->backward_graph_, cut->saved.size());
       entry->backward_placement_ = place_backward(recorded, *cut, *entry->forward_);
       BP_ASSIGN_OR_RETURN(entry->backward_,
                           compile_stage(entry->backward_graph_, runtime::Role::kBackward,
@@ -647,17 +660,34 @@ Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> input
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (is_read[i]) arguments.push_back(Argument::owned(std::move(inputs[i])));
   inputs.clear();  // a saved value goes with its last reader
-  if (is_whole) return backward_->call(arguments, sizes.class_values);
+  if (is_whole) return run_backward(*backward_, given_on_, arguments, sizes);
   BP_ASSIGN_OR_RETURN(const PartialBackward partial, partial_backward(absent));
   std::vector<at::Tensor> reached;
   if (partial.function) {
-    BP_ASSIGN_OR_RETURN(reached, partial.function->call(arguments, sizes.class_values));
+    BP_ASSIGN_OR_RETURN(reached,
+                        run_backward(*partial.function, partial.given_on, arguments, sizes));
   }
   std::vector<at::Tensor> outputs(partial.is_reached.size());
   auto next = reached.begin();
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (partial.is_reached[i]) outputs[i] = std::move(*next++);
   return outputs;
+}
+
+// The graph reads a copy of a tangent that lies otherwise than it was recorded, as that of a sum.
+Result<std::vector<at::Tensor>> CutEntry::run_backward(CompiledFunction& function,
+                                                       const std::vector<std::uint32_t>& given_on,
+                                                       std::span<Argument> arguments,
+                                                       const autograd::SizeRecord& sizes) {
+  std::vector<at::Tensor> given(given_on.size());
+  for (std::size_t i = 0; i < given.size(); ++i)
+    if (given_on[i] != kAbsent) given[i] = *arguments[given_on[i]];
+  BP_ASSIGN_OR_RETURN(std::vector<at::Tensor> gradients,
+                      function.call(arguments, sizes.class_values));
+  for (std::size_t i = 0; i < given.size(); ++i)
+    if (given[i].defined() && given[i].device() == gradients[i].device())
+      gradients[i] = std::move(given[i]);
+  return gradients;
 }
 
 passes::InputUses CutEntry::input_uses(const std::vector<bool>& absent) {
@@ -694,6 +724,11 @@ Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bo
   PartialBackward made;
   made.is_reached = std::move(pruned.is_reached);
   if (pruned.graph.outputs.empty()) return made;
+  const std::vector<bool> is_read = passes::input_uses(backward_graph_, absent).is_read;
+  const auto saved_end =
+      is_read.begin() + static_cast<std::ptrdiff_t>(is_read.size() - absent.size());
+  made.given_on = tangents_given_on(
+      pruned.graph, static_cast<std::size_t>(std::count(is_read.begin(), saved_end, true)));
   record::Placement placement = backward_placement_;
   if (placement.device) {
     const auto keep = [](std::vector<bool>& flags, const auto& is_kept) {
@@ -702,7 +737,6 @@ Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bo
         if (is_kept(i)) kept.push_back(flags[i]);
       flags = std::move(kept);
     };
-    const std::vector<bool> is_read = passes::input_uses(backward_graph_, absent).is_read;
     keep(placement.inputs, [&](std::size_t i) { return is_read[i]; });
     keep(placement.outputs, [&](std::size_t i) { return made.is_reached[i]; });
   }

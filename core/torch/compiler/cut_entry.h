@@ -81,11 +81,16 @@ class CutEntry final : public StagedProgram {
   struct PartialBackward {
     std::shared_ptr<CompiledFunction> function;  // null: no gradient comes of them
     std::vector<bool> is_reached;                // by output of the whole backward
+    std::vector<std::uint32_t> given_on;
   };
 
   explicit CutEntry(const CutOptions& options) : options_(options) {}
   passes::InputUses input_uses(const std::vector<bool>& absent);
   Result<PartialBackward> partial_backward(const std::vector<bool>& absent);
+  static Result<std::vector<at::Tensor>> run_backward(CompiledFunction& function,
+                                                      const std::vector<std::uint32_t>& given_on,
+                                                      std::span<Argument> arguments,
+                                                      const autograd::SizeRecord& sizes);
   Result<PartialBackward> compile_partial(const std::vector<bool>& absent) const;
   // `read`: what the graph that is run reads.
   void watch(const record::Recorded& recorded, const ReadForGradients& eagerly_saved,
@@ -106,6 +111,7 @@ class CutEntry final : public StagedProgram {
   CutOptions options_;
   Numbers numbers_;
   ir::Graph backward_graph_;
+  std::vector<std::uint32_t> given_on_;  // by its output: the tangent among its inputs that it is
   record::Placement backward_placement_;
   std::mutex mutex_;  // guards, by the tangents that are absent:
   std::map<std::vector<bool>, PartialBackward> partial_;
