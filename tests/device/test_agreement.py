@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import warnings
 import weakref
@@ -68,6 +69,15 @@ REFUSED: dict[str, Callable[[Make], Any]] = {
     "dim out of range": lambda t: t([1.0]).sum(3),
     "argmax of nothing": lambda t: t([]).argmax(),
     "max of nothing": lambda t: t([]).max(),
+    "groups of a part": lambda t: torch.native_group_norm(
+        t([[[1.0, 2.0], [3.0, 5.0]]]).transpose(1, 2), None, None, 1, 2, 2, 1, 1e-5
+    ),
+    "groups of a large part": lambda t: torch.native_group_norm(
+        t([[[1.0] * 20] * 40]).transpose(1, 2), None, None, 1, 20, 40, 2, 1e-5
+    ),
+    "several learning rates": lambda t: fused_steps(t([1.0, 2.0]), t([0.1, 0.2])),
+    "a step of integers": lambda t: fused_steps(t([1, 2]), t(0.1)),
+    "a step of complex numbers": lambda t: fused_steps(t([1j]), t(0.1)),
     # The written
     "float into integers": lambda t: t([1]).add_(1.5),
     "division into integers": lambda t: t([1]).div_(2),
@@ -111,6 +121,24 @@ REFUSED: dict[str, Callable[[Make], Any]] = {
     "nll_loss": lambda t: nn.functional.nll_loss(t([[1.0, 2.0]]), t([5])),
     "cross_entropy": lambda t: nn.functional.cross_entropy(t([[1.0, 2.0]]), t([5])),
 }
+
+
+def fused_steps(parameter: torch.Tensor, rate: torch.Tensor) -> None:
+    """By each optimizer that the device has, where the first of them does not refuse."""
+    gradient, mean, square = parameter.clone(), parameter * 0, parameter * 0
+    errors = []
+    adam = {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8}
+    for step in (torch._fused_adam_, torch._fused_adamw_):
+        lists = ([parameter], [gradient], [mean], [square], [])
+        steps = [torch.ones((), device=parameter.device)]
+        call = functools.partial(step, *lists, steps, lr=rate, **adam)
+        errors.append(outcome(lambda c=call: c(amsgrad=False, maximize=False))[1])
+    sgd = {"weight_decay": 0.1, "momentum": 0.9, "dampening": 0.0, "nesterov": False}
+    call = functools.partial(torch._fused_sgd_, [parameter], [gradient], [mean], lr=rate, **sgd)
+    errors.append(outcome(lambda: call(maximize=False, is_first_step=True))[1])
+    if refused := [error for error in errors if error is not None]:
+        assert len(refused) == len(errors), errors
+        raise refused[0]
 
 
 @pytest.mark.parametrize("what", REFUSED)

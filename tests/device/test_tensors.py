@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -324,6 +325,81 @@ def test_out_takes_the_strides_of_the_result(name: str, npu: torch.device) -> No
         there = OUT[name](npu, tensor.to(npu))
         assert there.stride() == host.stride()
         close(there, host)
+
+
+RESIZED: dict[str, Callable[[torch.device], torch.Tensor]] = {
+    "ifft2": lambda d: torch.fft.ifft2(complexes(2, 3, 4).to(d), out=complexes(3).to(d)),
+    "irfft": lambda d: torch.fft.irfft(complexes(3, 4).to(d), dim=0, out=torch.ones(3, device=d)),
+    "irfft of many": lambda d: torch.fft.irfft(
+        complexes(30, 40).to(d), dim=0, out=torch.ones(3, device=d)
+    ),
+    "ihfftn": lambda d: torch.fft.ihfftn(counted(2, 3, 4).to(d), out=complexes(3).to(d)),
+    "cholesky_inverse": lambda d: torch.cholesky_inverse(
+        (torch.eye(3) * 2).to(d), out=torch.ones(1, device=d)
+    ),
+    "ormqr": lambda d: torch.ormqr(
+        *(x.to(d) for x in (counted(3, 3), counted(3), counted(3, 3))),
+        out=torch.ones(1, device=d),
+    ),
+    "householder_product": lambda d: torch.linalg.householder_product(
+        counted(4, 3).to(d), counted(3).to(d), out=torch.ones(1, device=d)
+    ),
+    "addbmm": lambda d: torch.addbmm(
+        *(x.to(d) for x in (counted(3, 3), counted(2, 3, 3), counted(2, 3, 3))),
+        out=torch.ones(1, device=d),
+    ),
+    "logsigmoid": lambda d: torch._C._nn.log_sigmoid(
+        counted(3, 3).to(d), out=torch.ones(1, device=d)
+    ),
+    "narrow_copy": lambda d: torch.narrow_copy(
+        counted(3, 3).to(d), 0, 0, 2, out=torch.ones(1, device=d)
+    ),
+    "add, turned": lambda d: torch.add(counted(30, 40).t().to(d), 1, out=torch.ones(1, device=d)),
+    "add, empty": lambda d: torch.add(counted(30, 40).t().to(d), 1, out=torch.empty(0, device=d)),
+}
+
+
+def counted(*sizes: int) -> torch.Tensor:
+    return torch.arange(1.0, 1 + torch.Size(sizes).numel()).reshape(sizes) / 7
+
+
+def complexes(*sizes: int) -> torch.Tensor:
+    return counted(*sizes).to(torch.complex64)
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_an_output_is_resized_as_by_the_cpu(name: str, npu: torch.device) -> None:
+    outcomes = []
+    for device in (torch.device("cpu"), npu, npu):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            out = RESIZED[name](device)
+        resized = sum("was resized" in str(one.message) for one in said)
+        outcomes.append((out.stride(), resized))
+        close(out, RESIZED[name](torch.device("cpu")))
+    assert outcomes[1:] == [outcomes[0]] * 2
+
+
+@pytest.mark.parametrize(
+    "read", [lambda x: x + 1, lambda x: x.cpu(), lambda x: x.add_(1), lambda x: x.fill_(1)]
+)
+def test_memory_beyond_a_storage_is_not_touched(
+    read: Callable[[torch.Tensor], torch.Tensor], npu: torch.device
+) -> None:
+    for left in (0, 4):
+        there = torch.ones(3, device=npu)
+        there.untyped_storage().resize_(left)
+        with pytest.raises(RuntimeError, match="12 bytes of a storage that has"):
+            read(there)
+    there.untyped_storage().resize_(12)
+    assert there.fill_(2).tolist() == [2, 2, 2]
+
+
+def test_frequencies_are_written_to_the_device(npu: torch.device) -> None:
+    for name in ("fftfreq", "rfftfreq"):
+        for size in ((2, 2), (0,)):
+            make = getattr(torch.fft, name)
+            close(make(6, out=torch.zeros(size, device=npu)), make(6))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])

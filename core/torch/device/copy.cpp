@@ -318,14 +318,15 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
   return target;
 }
 
+void resize_to_lie(const at::Tensor& target, at::IntArrayRef sizes, at::IntArrayRef strides) {
+  const std::size_t span = at::detail::computeStorageNbytes(sizes, strides, /*itemsize=*/1);
+  target.resize_({static_cast<std::int64_t>(span)});
+  target.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+}
+
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
-  if (target.sizes() != source.sizes()) {
-    // As the CPU's kernel has laid it, which need not be dense (linalg.lstsq).
-    const std::size_t span =
-        at::detail::computeStorageNbytes(source.sizes(), source.strides(), /*itemsize=*/1);
-    target.resize_({static_cast<std::int64_t>(span)});
-    target.unsafeGetTensorImpl()->set_sizes_and_strides(source.sizes(), source.strides());
-  }
+  // As the CPU's kernel has laid it.
+  if (target.sizes() != source.sizes()) resize_to_lie(target, source.sizes(), source.strides());
   return copy_from(source, target, false);
 }
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "core/torch/bridge/errors.h"
@@ -160,6 +161,7 @@ class Call {
   // Null and a reason where the device does not run it.
   std::shared_ptr<const Operation> find(std::string& reason) {
     thread_local std::string key_text;
+    key_ = &key_text;
     KeyWriter key(key_text);
     if (!prepare(key, reason)) return nullptr;
     const OperationResult found = find_operation(key_text, [&] { return compile(); });
@@ -168,6 +170,7 @@ class Call {
     return nullptr;
   }
   const std::vector<Argument>& bound() const { return bound_; }
+  const std::string& key() const { return *key_; }  // of the last find() of this thread
 
  private:
   bool prepare(KeyWriter& key, std::string& reason) {
@@ -372,6 +375,7 @@ class Call {
   const Rewrite* rewrite_;
   std::vector<IValue> arguments_;
   TorchDevice* device_;
+  const std::string* key_ = nullptr;
   std::optional<at::ScalarType> beside_;  // of the tensors on the device, those with dims first
   bool beside_has_dims_ = false;
   bool lifts_number_ = false;
@@ -498,23 +502,55 @@ class EagerKernel final : public c10::OperatorKernel {
       put(targets[0], std::move(results[0]));
       stack.emplace_back(std::move(targets[0]));
     } else {
+      // A row of numbers goes into any shape of as many elements.
+      if (makes_row_ && targets[0].numel() == results[0].numel())
+        results[0] = results[0].view(targets[0].sizes());
+      resize_outputs(op, stack, call.key(), targets, results);
       stack.resize(base);
       for (std::size_t i = 0; i < targets.size(); ++i) {
-        put_resized(targets[i], std::move(results[i]));
+        put(targets[i], std::move(results[i]));
         stack.emplace_back(std::move(targets[i]));
       }
     }
     return true;
   }
 
-  // As out= of PyTorch: a target of other sizes becomes what the result would be, strides and all.
-  // A row of numbers goes into any shape of as many elements.
-  void put_resized(const at::Tensor& target, at::Tensor result) const {
-    if (makes_row_ && target.numel() == result.numel())
-      return put(target, result.view(target.sizes()));
-    if (at::native::resize_output(target, result.sizes()) && result.is_non_overlapping_and_dense())
-      target.as_strided_(result.sizes(), result.strides());
-    put(target, std::move(result));
+  // Some kernels give a target of other sizes the strides of the result and some make it contiguous,
+  // and not all of them warn: the CPU's is asked once for calls that are alike.
+  static void resize_outputs(const c10::OperatorHandle& op, const Stack& stack,
+                             const std::string& call_key, const std::vector<at::Tensor>& targets,
+                             const std::vector<at::Tensor>& results) {
+    const auto is_resized = [&](std::size_t i) { return targets[i].sizes() != results[i].sizes(); };
+    bool resizes = false;
+    for (std::size_t i = 0; i < targets.size(); ++i) resizes = resizes || is_resized(i);
+    if (!resizes) return;
+    std::string key;
+    KeyWriter writer(key);
+    writer.add(&op.schema());
+    writer.add_text(call_key);
+    for (std::size_t i = 0; i < targets.size(); ++i)
+      writer.add(!is_resized(i) ? '=' : targets[i].numel() == 0 ? 'e' : 'r');
+    constexpr std::size_t kMostKnown = 4096;
+    thread_local std::unordered_map<std::string, record::Resizing> known;
+    auto found = known.find(key);
+    if (found == known.end()) {
+      const std::size_t count = op.schema().arguments().size();
+      std::vector<at::IntArrayRef> sizes;
+      for (std::size_t i = 0; i < targets.size(); ++i) sizes.push_back(results[i].sizes());
+      std::optional<record::Resizing> asked =
+          find_resizing(op, std::span<const IValue>(stack).last(count), sizes);
+      if (!asked) {
+        asked.emplace().warns = true;
+        for (const at::Tensor& result : results) asked->strides.push_back(result.strides().vec());
+      }
+      if (known.size() >= kMostKnown) known.clear();
+      found = known.emplace(std::move(key), std::move(*asked)).first;
+    }
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (!is_resized(i)) continue;
+      if (found->second.warns) at::native::resize_output_check(targets[i], results[i].sizes());
+      resize_to_lie(targets[i], results[i].sizes(), found->second.strides[i]);
+    }
   }
 
   static bool refuse(std::string& out_reason, const char* reason) {
@@ -594,7 +630,8 @@ void register_eager_kernels(torch::Library& library) {
       "aten::convolution", "aten::convolution_backward",
       "aten::_native_batch_norm_legit_functional", "aten::_native_batch_norm_legit_no_training",
       // These go to kernels of the CPU and CUDA without being dispatched.
-      "aten::_batch_norm_no_update", "aten::conj_physical_", "aten::kaiser_window", "aten::kaiser_window.periodic",
+      "aten::_batch_norm_no_update", "aten::conj_physical_", "aten::fft_fftfreq.out",
+      "aten::fft_rfftfreq.out", "aten::kaiser_window", "aten::kaiser_window.periodic",
       "aten::kaiser_window.beta", "aten::kaiser_window.out", "aten::kaiser_window.periodic_out",
       "aten::kaiser_window.beta_out",
       // And these to the addresses of their tensors.

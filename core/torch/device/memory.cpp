@@ -100,14 +100,16 @@ TorchDevice& owner_of(const at::Tensor& tensor) { return owner_at(tensor.device(
 Memory memory_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   if (data.get() == nullptr) return {};
+  const std::uint64_t bytes = storage.nbytes();
   if (data.get_deleter() == &give_back) [[likely]]
-    return {static_cast<Block*>(data.get_context()), 0};
+    return {static_cast<Block*>(data.get_context()), 0, bytes};
   Block* block = owner_at(storage.device()).pool().find(data.get());
   TORCH_CHECK(block != nullptr, "a tensor on ", storage.device(),
               " has memory that the backplane device did not allocate; copy the data into a tensor "
               "made with torch.empty(..., device=...)");
   return {block,
-          static_cast<std::uint64_t>(static_cast<const std::byte*>(data.get()) - block->address)};
+          static_cast<std::uint64_t>(static_cast<const std::byte*>(data.get()) - block->address),
+          bytes};
 }
 
 Extent extent_of(const at::Tensor& tensor) {
@@ -229,6 +231,7 @@ void take_content(const at::Tensor& target, at::Tensor source) {
 
 at::Tensor host_alias(const at::Tensor& tensor) {
   TORCH_INTERNAL_ASSERT(owner_of(tensor).shares_host_memory());
+  static_cast<void>(range_of(tensor));  // there is such memory
   at::Tensor made = at::from_blob(
       tensor.storage().mutable_data(), tensor.sizes(), tensor.strides(), tensor.storage_offset(),
       [](void*) {}, at::TensorOptions().dtype(tensor.scalar_type()));

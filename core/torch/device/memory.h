@@ -35,9 +35,13 @@ TorchDevice& owner_of(const at::Tensor& tensor);  // of a resident tensor
 struct Memory {
   Block* block = nullptr;
   std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;  // of the storage
 
-  bp_range range(std::uint64_t offset, std::uint64_t size_bytes) const {
-    return block ? block->range(offset_bytes + offset, size_bytes) : bp_range{};
+  // A storage may have been made smaller than its tensors show.
+  bp_range range(std::uint64_t offset, std::uint64_t size) const {
+    TORCH_CHECK(offset + size <= size_bytes, "a tensor shows ", offset + size,
+                " bytes of a storage that has ", size_bytes);
+    return block ? block->range(offset_bytes + offset, size) : bp_range{};
   }
 };
 Memory memory_of(const c10::Storage& storage);

@@ -45,6 +45,15 @@ class Scaling {
   Tensor is_finite_;
 };
 
+// What the CPU's kernels refuse, which the operators of a step would take.
+void check_step(const char* kernel, TensorList parameters, const Tensor& rate) {
+  TORCH_CHECK(rate.numel() == 1, "a Tensor with ", rate.numel(),
+              " elements cannot be converted to Scalar");
+  for (const Tensor& parameter : parameters)
+    TORCH_CHECK_NOT_IMPLEMENTED(parameter.is_floating_point(), '"', kernel,
+                                "\" not implemented for '", parameter.scalar_type(), "'");
+}
+
 struct Adam {
   Tensor rate;
   double beta1 = 0, beta2 = 0, weight_decay = 0, epsilon = 0;
@@ -93,6 +102,7 @@ void fused_adam_tensor_rate(TensorList parameters, TensorList gradients, TensorL
                             const Tensor& rate, double beta1, double beta2, double weight_decay,
                             double epsilon, bool amsgrad, bool maximize,
                             const OptionalTensor& scale, const OptionalTensor& found_infinite) {
+  check_step("fused_adam_kernel", parameters, rate);
   const Adam adam{rate, beta1, beta2, weight_decay, epsilon, amsgrad, maximize, kDecouplesDecay};
   step_adam(adam, Scaling(scale, found_infinite), parameters, gradients, means, squares,
             max_squares, steps);
@@ -113,6 +123,7 @@ void fused_sgd_tensor_rate(TensorList parameters, TensorList gradients, TensorLi
                            double weight_decay, double momentum, const Tensor& rate,
                            double dampening, bool nesterov, bool maximize, bool is_first_step,
                            const OptionalTensor& scale, const OptionalTensor& found_infinite) {
+  check_step("fused_sgd_kernel", parameters, rate);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Scaling scaling(scale, found_infinite);
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -54,7 +54,8 @@ class Lying {
   std::map<const c10::TensorImpl*, at::Tensor> tensors_;
 };
 
-const record::Trial kTrial{is_on_device, [](int fill) { return Lying(fill); }};
+const record::Trial kTrial{is_on_device, [](int fill) { return Lying(fill); },
+                           /*keeps_order=*/true};
 
 // The operator and how its tensors lie; of the rest nothing that a kernel minds only then.
 std::string key_of(const c10::OperatorHandle& op, std::span<const IValue> arguments) {
@@ -96,6 +97,12 @@ std::string key_of(const c10::OperatorHandle& op, std::span<const IValue> argume
 std::string find_refusal(const c10::OperatorHandle& op, std::span<const IValue> arguments) {
   const std::exception_ptr error = record::find_refusal(op, arguments, kTrial);
   return error ? record::text_of(error) : std::string();
+}
+
+std::optional<record::Resizing> find_resizing(const c10::OperatorHandle& op,
+                                              std::span<const IValue> arguments,
+                                              std::span<const at::IntArrayRef> sizes) {
+  return record::find_resizing(op, arguments, kTrial, sizes);
 }
 
 void check_overlap(const c10::OperatorHandle& op, const Stack& stack) {

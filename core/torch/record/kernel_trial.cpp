@@ -32,7 +32,11 @@ constexpr std::int64_t kKeptSize = 16;
 // Says nothing: the call that counts warns by itself.
 class Silence final : public c10::WarningHandler {
  public:
-  void process(const c10::Warning& /*warning*/) override {}
+  void process(const c10::Warning& /*warning*/) override { has_warned_ = true; }
+  bool has_warned() const { return has_warned_; }
+
+ private:
+  bool has_warned_ = false;
 };
 
 bool is_size(const c10::Argument& argument) {
@@ -81,6 +85,33 @@ class SmallSizes {
   std::map<std::int64_t, std::int64_t> sizes_;
 };
 
+// Strides of other sizes in the order of these: with gaps where these have gaps, and 0 where these
+// show an element again.
+std::vector<std::int64_t> strides_for(at::IntArrayRef sizes, at::IntArrayRef of_sizes,
+                                      at::IntArrayRef of_strides) {
+  if (sizes == of_sizes) return of_strides.vec();
+  std::vector<std::size_t> order;
+  for (std::size_t d = sizes.size(); d-- > 0;) order.push_back(d);
+  std::ranges::stable_sort(order, {}, [&](std::size_t d) { return of_strides[d]; });
+  std::vector<std::int64_t> strides(sizes.size(), 0);
+  std::int64_t next = 1, of_next = 1;
+  for (const std::size_t d : order) {
+    if (of_strides[d] == 0 && of_sizes[d] != 1) continue;
+    if (of_sizes[d] > 1 && of_strides[d] > of_next) next *= 2;
+    strides[d] = next;
+    next *= std::max<std::int64_t>(sizes[d], 1);
+    if (of_sizes[d] > 1) of_next = of_strides[d] * of_sizes[d];
+  }
+  return strides;
+}
+
+at::Tensor filled(at::IntArrayRef sizes, at::IntArrayRef strides, int fill, at::ScalarType dtype) {
+  std::int64_t count = 1;
+  for (std::size_t d = 0; d < sizes.size(); ++d)
+    count = sizes[d] == 0 || count == 0 ? 0 : count + (sizes[d] - 1) * strides[d];
+  return at::full({count}, fill, at::TensorOptions().dtype(dtype)).as_strided(sizes, strides);
+}
+
 // The arguments of a call for the CPU.
 class Mirror {
  public:
@@ -124,6 +155,9 @@ class Mirror {
     if (!small_) return as_it_lies_(like);
     std::vector<std::int64_t> sizes = like.sizes().vec();
     for (std::int64_t& size : sizes) size = small_->of(size);
+    if (trial_.keeps_order)
+      return filled(sizes, strides_for(sizes, like.sizes(), like.strides()), fill_,
+                    like.scalar_type());
     return at::full(sizes, fill_, at::TensorOptions().dtype(like.scalar_type()));
   }
 
@@ -266,9 +300,11 @@ KnownCalls& known_calls() {
   return known;
 }
 
-// The exception of the first try, null where one went well.
+// The exception of the first try, null where one went well. `done`: what is left on the stack then,
+// and whether the kernel warned.
+template <class Done>
 std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IValue> arguments,
-                              const Trial& trial, const SmallSizes* small) {
+                              const Trial& trial, const SmallSizes* small, const Done& done) {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
   std::exception_ptr error;
@@ -278,12 +314,18 @@ std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IVa
     try {
       Stack stack = Mirror(trial, fill, small).of(op.schema(), arguments);
       op.callBoxed(&stack);
+      done(stack, silence.has_warned());
       return nullptr;
     } catch (const std::exception&) {
       if (!error) error = std::current_exception();
     }
   }
   return error;
+}
+
+std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IValue> arguments,
+                              const Trial& trial, const SmallSizes* small) {
+  return try_on_cpu(op, arguments, trial, small, [](const Stack&, bool) {});
 }
 
 }  // namespace
@@ -323,6 +365,27 @@ std::exception_ptr find_refusal_of_shapes(const c10::OperatorHandle& op,
   std::exception_ptr error = try_on_cpu(op, arguments, trial, nullptr);
   if (!error) known_calls().add(itself, true);
   return error;
+}
+
+std::optional<Resizing> find_resizing(const c10::OperatorHandle& op,
+                                      std::span<const IValue> arguments, const Trial& trial,
+                                      std::span<const at::IntArrayRef> sizes) {
+  std::optional<Resizing> found;
+  const auto look = [&](const Stack& stack, bool warns) {
+    Resizing resizing{{}, warns};
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const at::Tensor& made = stack[stack.size() - sizes.size() + i].toTensor();
+      if (made.dim() != static_cast<std::int64_t>(sizes[i].size())) return;
+      resizing.strides.push_back(strides_for(sizes[i], made.sizes(), made.strides()));
+    }
+    found = std::move(resizing);
+  };
+  const SmallSizes small(arguments);
+  if (!has_places(arguments, small)) {
+    if (!try_on_cpu(op, arguments, trial, &small, look) || !small.differ()) return found;
+  }
+  try_on_cpu(op, arguments, trial, nullptr, look);
+  return found;
 }
 
 std::string text_of(const std::exception_ptr& error) {
