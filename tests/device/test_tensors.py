@@ -331,7 +331,7 @@ RESIZED: dict[str, Callable[[torch.device], torch.Tensor]] = {
     "ifft2": lambda d: torch.fft.ifft2(complexes(2, 3, 4).to(d), out=complexes(3).to(d)),
     "irfft": lambda d: torch.fft.irfft(complexes(3, 4).to(d), dim=0, out=torch.ones(3, device=d)),
     "irfft of many": lambda d: torch.fft.irfft(
-        complexes(30, 40).to(d), dim=0, out=torch.ones(3, device=d)
+        (complexes(30, 40) / 1000).to(d), dim=0, out=torch.ones(3, device=d)
     ),
     "ihfftn": lambda d: torch.fft.ihfftn(counted(2, 3, 4).to(d), out=complexes(3).to(d)),
     "cholesky_inverse": lambda d: torch.cholesky_inverse(
@@ -376,7 +376,8 @@ def test_an_output_is_resized_as_by_the_cpu(name: str, npu: torch.device) -> Non
             out = RESIZED[name](device)
         resized = sum("was resized" in str(one.message) for one in said)
         outcomes.append((out.stride(), resized))
-        close(out, RESIZED[name](torch.device("cpu")))
+        if device == npu:
+            close(out, RESIZED[name](torch.device("cpu")))
     assert outcomes[1:] == [outcomes[0]] * 2
 
 
@@ -399,7 +400,7 @@ def test_frequencies_are_written_to_the_device(npu: torch.device) -> None:
     for name in ("fftfreq", "rfftfreq"):
         for size in ((2, 2), (0,)):
             make = getattr(torch.fft, name)
-            close(make(6, out=torch.zeros(size, device=npu)), make(6))
+            close(make(6, out=torch.zeros(size, device=npu)), make(6, out=torch.zeros(size)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])

@@ -515,8 +515,8 @@ class EagerKernel final : public c10::OperatorKernel {
     return true;
   }
 
-  // Some kernels give a target of other sizes the strides of the result and some make it contiguous,
-  // and not all of them warn: the CPU's is asked once for calls that are alike.
+  // Some kernels give a target of other sizes the strides of the result and some make it
+  // contiguous, and not all of them warn: the CPU's is asked once for calls that are alike.
   static void resize_outputs(const c10::OperatorHandle& op, const Stack& stack,
                              const std::string& call_key, const std::vector<at::Tensor>& targets,
                              const std::vector<at::Tensor>& results) {

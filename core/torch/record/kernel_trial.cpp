@@ -32,11 +32,13 @@ constexpr std::int64_t kKeptSize = 16;
 // Says nothing: the call that counts warns by itself.
 class Silence final : public c10::WarningHandler {
  public:
-  void process(const c10::Warning& /*warning*/) override { has_warned_ = true; }
-  bool has_warned() const { return has_warned_; }
+  void process(const c10::Warning& warning) override {
+    is_resized_ = is_resized_ || warning.msg().find("was resized") != std::string::npos;
+  }
+  bool is_resized() const { return is_resized_; }  // and the kernel warned of that
 
  private:
-  bool has_warned_ = false;
+  bool is_resized_ = false;
 };
 
 bool is_size(const c10::Argument& argument) {
@@ -301,7 +303,7 @@ KnownCalls& known_calls() {
 }
 
 // The exception of the first try, null where one went well. `done`: what is left on the stack then,
-// and whether the kernel warned.
+// and whether the kernel warned of an output that it resized.
 template <class Done>
 std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IValue> arguments,
                               const Trial& trial, const SmallSizes* small, const Done& done) {
@@ -314,7 +316,7 @@ std::exception_ptr try_on_cpu(const c10::OperatorHandle& op, std::span<const IVa
     try {
       Stack stack = Mirror(trial, fill, small).of(op.schema(), arguments);
       op.callBoxed(&stack);
-      done(stack, silence.has_warned());
+      done(stack, silence.is_resized());
       return nullptr;
     } catch (const std::exception&) {
       if (!error) error = std::current_exception();

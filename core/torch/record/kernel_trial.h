@@ -48,7 +48,8 @@ struct Resizing {
   bool warns = false;                              // that one had elements
 };
 
-// Of a call with out=, whose results, all of them outputs, have such sizes. None where it is refused.
+// Of a call with out=, whose results, all of them outputs, have such sizes. None where it is
+// refused.
 std::optional<Resizing> find_resizing(const c10::OperatorHandle& op,
                                       std::span<const c10::IValue> arguments, const Trial& trial,
                                       std::span<const at::IntArrayRef> sizes);
