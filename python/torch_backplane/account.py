@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch_backplane_names
+from torch.utils.checkpoint import checkpoint
 
 from torch_backplane import _C
 from torch_backplane.errors import DATA_CLASSES, OUT_OF_MEMORY, BackplaneError, raise_error
@@ -244,6 +245,7 @@ class FrameAccount:
 
 def run_eagerly(graph_module: Any, *arguments: Any) -> Any:
     """Runs the graph of a frame with PyTorch."""
+    _mend_checkpoints(graph_module)
     if hasattr(graph_module, "real_recompile"):
         graph_module.real_recompile()  # else the first call prints what it raises
     grad = torch.is_grad_enabled()
@@ -253,6 +255,28 @@ def run_eagerly(graph_module: Any, *arguments: Any) -> Any:
         # The program's `with torch.no_grad()` are two calls in the graph.
         torch._C._set_grad_enabled(grad)
         raise
+
+
+def _mend_checkpoints(graph_module: Any) -> None:
+    """TorchDynamo's operator for them leaves random numbers to a compiler: run as it is, it draws others
+    where it computes its part again."""
+    checkpoints = torch.ops.higher_order.tag_activation_checkpoint
+    for module in graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        calls = module.graph.find_nodes(op="call_function", target=checkpoints)
+        for node in calls:
+            node.target = _checkpoint
+        if calls:
+            module.recompile()
+
+
+def _checkpoint(body: Any, *arguments: Any, **options: Any) -> Any:
+    """As the program calls it, less the reentrant kind, to which TorchDynamo's graphs do not fit."""
+    context = body.meta.get("_checkpoint_context_fn")
+    if context is not None:
+        options["context_fn"] = context
+    return checkpoint(body, *arguments, **{**options, "use_reentrant": False})
 
 
 def _code_of(kind: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointPolicy
 
 from torch_backplane import _C, higher_order, written_views
 from torch_backplane.account import FrameAccount, run_eagerly, setup_logging
@@ -351,8 +352,16 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
 def _partition(joint: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:
     """PyTorch's partition, whose backward repeats assertions of the forward, with the random numbers
     that they look at."""
-    from torch._functorch.partitioners import default_partition
+    from torch._functorch.partitioners import default_partition, must_recompute
 
+    # A checkpoint would draw its numbers again, from a generator set back for that, which no graph
+    # can say: they are saved, and what follows from them is computed again.
+    for node in joint.graph.nodes:
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags and must_recompute(node):
+            parts = [user for user in node.users if user.target is operator.getitem]
+            for result in (node, *parts):
+                result.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     forward, backward = default_partition(joint, *arguments, **options)
     done = {node.name for node in forward.graph.nodes if node.op == "call_function"}
     needed: set[Any] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from models import zoo
 from torch import nn
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 BACKENDS = ["plugin:reference", "plugin:cpu_onednn"]
 
@@ -77,6 +78,53 @@ def test_checkpointed_blocks(backend: str) -> None:
         torch.testing.assert_close(actual, expected)
     stats = torch_backplane.stats()
     assert stats["plugin_nodes"] > 0 and stats["eager_graphs"] == stats["eager_calls"] == 0, stats
+
+
+def gradients_of(program: Any, block: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    torch.manual_seed(3)
+    loss = program(x).square().sum()
+    return [loss, *torch.autograd.grad(loss, list(block.parameters())), torch.rand(2)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_checkpoints_that_draw_stay_on_the_plugin(backend: str) -> None:
+    """What is drawn is saved: no graph can say that a generator is set back."""
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 8))
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        noisy = checkpoint(lambda t: block(t) + torch.rand_like(t), x, use_reentrant=False)
+        return checkpoint(block, noisy, use_reentrant=False).sin()
+
+    compiled = compile_traced(program, backend)
+    for rows in (3, 4):
+        x = torch.randn(rows, 8)
+        expected = gradients_of(program, block, x)
+        torch.testing.assert_close(gradients_of(compiled, block, x), expected)
+    stats = torch_backplane.stats()
+    assert stats["plugin_nodes"] > 0 and stats["eager_graphs"] == stats["eager_calls"] == 0, stats
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("selects", [False, True])
+def test_checkpoints_that_pytorch_runs_draw_the_same_again(backend: str, selects: bool) -> None:
+    """TorchDynamo's operator for them leaves that to a compiler."""
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.5))
+    saved = [torch.ops.aten.addmm.default]
+    options: dict[str, Any] = {"use_reentrant": False}
+    if selects:
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, saved)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        torch.zeros(8).unfold(0, 3, 2)[0].add_(1)  # such a write is PyTorch's own
+        return checkpoint(block, x, **options).sin()
+
+    compiled = compile_traced(program, backend)
+    x = torch.randn(3, 8)
+    expected = gradients_of(program, block, x)
+    torch.testing.assert_close(gradients_of(compiled, block, x), expected)
+    assert torch_backplane.stats()["eager_graphs"] == 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
