@@ -148,10 +148,8 @@ def find_effects(traced: Any) -> Effects:
     """Those of a graph that AOTAutograd made."""
     effects = Effects()
     for node in traced.graph.nodes:
-        # A draw of a checkpoint is handed to an operator that keeps the generator's state.
-        for operator in (node.target, *node.args[:1]):
-            if isinstance(operator, torch._ops.OpOverload):
-                effects.add(operator)
+        if isinstance(node.target, torch._ops.OpOverload):
+            effects.add(node.target)
     return effects
 
 
