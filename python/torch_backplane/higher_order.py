@@ -1,5 +1,6 @@
-"""Graphs of TorchDynamo's with operators that call graphs, such as ``cond``: what lies between those
-is compiled, and each of them is a frame of its own.
+"""Graphs with operators that call others. Of TorchDynamo's graphs those that call graphs, such as
+``cond``: what lies between them is compiled, and each of them is a frame of its own. Of AOTAutograd's
+those that keep effects in order.
 """
 
 from __future__ import annotations
@@ -160,4 +161,35 @@ def _inline_regions(graph_module: Any) -> Any:
     for node in graph.find_nodes(op="get_attr"):
         if not node.users:
             graph.erase_node(node)
+    return torch.fx.GraphModule(graph_module, graph)
+
+
+def without_tokens(graph_module: Any) -> Any:
+    """A graph of AOTAutograd's whose operators with effects are called as the program calls them.
+    AOTAutograd hands a token from each to the next, so that none is left out and all keep their order;
+    a recording does that anyway. Who calls the graph gives no tokens and looks at none."""
+    ordered = torch.ops.higher_order.with_effects
+    calls = graph_module.graph.find_nodes(op="call_function", target=ordered)
+    if not calls or any(isinstance(call.args[1], HigherOrderOperator) for call in calls):
+        return graph_module
+    graph = torch.fx.Graph()
+    values: dict[Any, Any] = {}
+    results: dict[Any, list[Any]] = {}  # of each call, less its token
+    tokens = {call.args[0] for call in calls}
+    for node in graph_module.graph.nodes:
+        if node.target is operator.getitem and node.args[0] in results:
+            i = node.args[1]
+            values[node] = results[node.args[0]][i - 1] if i > 0 else None
+            tokens.update([node] if i == 0 else [])
+        elif node.target is ordered:
+            _, called, *arguments = map_arg(node.args, values.get)
+            made = graph.call_function(called, tuple(arguments), map_arg(node.kwargs, values.get))
+            made.meta = dict(node.meta)
+            count = len(called._schema.returns)
+            made_parts = (graph.call_function(operator.getitem, (made, k)) for k in range(count))
+            results[node] = [made] if count == 1 else list(made_parts)
+        elif node.op == "output":
+            graph.output(map_arg(node.args[0], lambda n: None if n in tokens else values[n]))
+        else:
+            values[node] = graph.node_copy(node, values.__getitem__)
     return torch.fx.GraphModule(graph_module, graph)

@@ -11,6 +11,7 @@ import torch
 import torch_backplane
 from models import zoo
 from torch import nn
+from torch._library.effects import EffectType
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
@@ -125,6 +126,68 @@ def test_checkpoints_that_pytorch_runs_draw_the_same_again(backend: str, selects
     expected = gradients_of(program, block, x)
     torch.testing.assert_close(gradients_of(compiled, block, x), expected)
     assert torch_backplane.stats()["eager_graphs"] == 1
+
+
+@pytest.fixture(scope="module")
+def told() -> list[tuple[str, float]]:
+    """What operators with effects have told, in order."""
+    told: list[tuple[str, float]] = []
+
+    @torch.library.custom_op("backplane_traced::tell", mutates_args=())
+    def tell(x: torch.Tensor, what: str) -> None:
+        told.append((what, round(float(x.sum()), 2)))
+
+    @torch.library.custom_op("backplane_traced::halves", mutates_args=())
+    def halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        told.append(("halves", round(float(x.sum()), 2)))
+        return x * 0.5, x * 0.25
+
+    @torch.library.custom_op("backplane_traced::same", mutates_args=())
+    def same(x: torch.Tensor) -> torch.Tensor:
+        told.append(("same", round(float(x.sum()), 2)))
+        return x.clone()
+
+    def backward_of_same(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        torch.ops.backplane_traced.tell(gradient, "backward")
+        return gradient
+
+    tell.register_fake(lambda x, what: None)
+    halves.register_fake(lambda x: (torch.empty_like(x), torch.empty_like(x)))
+    same.register_fake(torch.empty_like)
+    halves.register_autograd(lambda _, one, other: one * 0.5 + other * 0.25)
+    same.register_autograd(backward_of_same)
+    for operator in (tell, halves, same):
+        operator.register_effect(EffectType.ORDERED)
+    return told
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_effects_stay_in_order_and_on_the_plugin(
+    backend: str, told: list[tuple[str, float]]
+) -> None:
+    """AOTAutograd wraps their operators, to hand a token from each to the next."""
+    operators = torch.ops.backplane_traced
+    block = nn.Linear(4, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        hidden = block(x)
+        operators.tell(hidden, "hidden")
+        one, other = operators.halves(hidden.tanh())
+        result = operators.same(one * other.sin())
+        operators.tell(result, "result")
+        return result.cos()
+
+    compiled = compile_traced(program, backend)
+    for rows in (3, 3, 4):
+        x = torch.randn(rows, 4)
+        told.clear()
+        expected = gradients_of(program, block, x)
+        eager = list(told)
+        told.clear()
+        torch.testing.assert_close(gradients_of(compiled, block, x), expected)
+        assert told == eager
+    stats = torch_backplane.stats()
+    assert stats["plugin_nodes"] > 0 and stats["eager_graphs"] == stats["eager_calls"] == 0, stats
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
