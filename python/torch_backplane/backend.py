@@ -323,7 +323,8 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
                 written_views.save_content_before_write(traced, made)
             static = made.static_input_indices if made else []  # weights and buffers
             try:
-                return TracedGraph(account, higher_order.without_tokens(traced), role, static)
+                recorded = higher_order.without_tokens(traced)
+                return TracedGraph(account, recorded, role, static)
             except _C.StatusError as error:
                 if error.args[0] == "eager only":
                     raise
