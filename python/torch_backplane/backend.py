@@ -94,9 +94,7 @@ def compile_frame(
     except _FloatNeeded as error:
         try:
             with _transforms_as_they_were():
-                return RecordedFrame(
-                    account, graph_module, example_inputs, records_each_float=True
-                )
+                return RecordedFrame(account, graph_module, example_inputs, records_each_float=True)
         except _C.StatusError:
             account.note_eager("frame's", error.refusal)
             return functools.partial(run_eagerly, graph_module)

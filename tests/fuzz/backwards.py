@@ -58,7 +58,9 @@ def make_program(seed: str, door: str) -> str:
             lines.append(f"{name} = " + fill(chance.choice(PAIR), lambda: chance.choice(known)))
             known.append(name)
         elif kind < 0.85:
-            lines.append(f"{name} = " + fill(chance.choice(OTHER), lambda v=chance.choice(known): v))
+            lines.append(
+                f"{name} = " + fill(chance.choice(OTHER), lambda v=chance.choice(known): v)
+            )
             rest.append(name)
         else:
             written = [v for v in known if v not in "ab"]

@@ -478,7 +478,11 @@ OF_ANOTHER_TYPE = {
 @pytest.mark.parametrize("door", DOORS)
 def test_parts_of_another_type(name: str, door: str, grad: bool, mode: Any) -> None:
     torch._dynamo.reset()
-    program = OF_ANOTHER_TYPE[name] if not (grad and name == "bits") else lambda x: OF_ANOTHER_TYPE[name](x.detach())
+    program = (
+        OF_ANOTHER_TYPE[name]
+        if not (grad and name == "bits")
+        else lambda x: OF_ANOTHER_TYPE[name](x.detach())
+    )
     compiled = compile_for("reference", program, door)
     for start in (0, 4):
         x = torch.arange(20.0)[start : start + 12].view(3, 4).clone().requires_grad_(grad)

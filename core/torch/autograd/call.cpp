@@ -132,8 +132,7 @@ class TurnNode final : public torch::autograd::Node {
 class Call {
  public:
   Call(const std::shared_ptr<CutProgram>& program, const std::shared_ptr<const SizeRecord>& sizes,
-       std::span<const at::Tensor> arguments, Errors errors,
-       std::exception_ptr* out_raised_by_hook)
+       std::span<const at::Tensor> arguments, Errors errors, std::exception_ptr* out_raised_by_hook)
       : program_(program),
         signature_(program->signature),
         sizes_(sizes),

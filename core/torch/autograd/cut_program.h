@@ -27,10 +27,10 @@ struct SavedSource {
   c10::ScalarType dtype = c10::ScalarType::Undefined;
 };
 
-// What the program shows or was given, and the backward reads. Who writes it before the gradients of these
-// tangents are asked for gets an error where eager mode saves it, also where the backward computes
-// its value anew; else, as a pass found in it what eager mode computes anew, the program runs
-// again.
+// What the program shows or was given, and the backward reads. Who writes it before the gradients
+// of these tangents are asked for gets an error where eager mode saves it, also where the backward
+// computes its value anew; else, as a pass found in it what eager mode computes anew, the program
+// runs again.
 struct Watched {
   bool is_argument = false;
   std::uint32_t position = 0;  // is_argument: of the forward's inputs, else of program outputs

@@ -127,7 +127,7 @@ class Joint {
   };
   std::vector<Apart> apart_;
   // Of runs that keep no graph. Empty: there was none.
-  bool is_spent_ = false;        // all tangents were given
+  bool is_spent_ = false;  // all tangents were given
   bool is_abandoned_ = false;
   std::vector<bool> was_given_;  // by tangent
   std::vector<bool> is_left_;    // by saved value: one that was not reads it

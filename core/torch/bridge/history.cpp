@@ -115,9 +115,7 @@ bool is_bare_view(const at::Tensor& tensor) {
                                                    : !impl::get_autograd_meta(tensor)->grad_fn_;
 }
 
-bool is_renewed_by_writes(const at::Tensor& tensor) {
-  return tensor.is_view() && !tensor.is_leaf();
-}
+bool is_renewed_by_writes(const at::Tensor& tensor) { return tensor.is_view(); }
 
 bool is_written_since(const at::Tensor& view) {
   const auto* meta = impl::get_view_autograd_meta(view);

@@ -43,8 +43,8 @@ bool hears_of_gradient(const at::Tensor& leaf);
 bool is_made_by(torch::autograd::CreationMeta creation, const at::Tensor& tensor);
 // Made where gradients are off: it asks for gradients as its base does, and has no history.
 bool is_bare_view(const at::Tensor& tensor);
-// It has a history by what it is a view of. Where a write joins no history, autograd makes that
-// anew: a gradient that is asked for afterwards is one of what was read since.
+// It, or a view of it, has a history by what it is a view of. Where a write joins no history,
+// autograd makes that anew: a gradient that is asked for afterwards is one of what was read since.
 bool is_renewed_by_writes(const at::Tensor& tensor);
 // Of a view: its base was written since it was made.
 bool is_written_since(const at::Tensor& view);

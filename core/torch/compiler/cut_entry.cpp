@@ -262,8 +262,7 @@ ReadForGradients read_for_gradients(const record::Recorded& recorded) {
   out.by_argument.resize(recorded.border.argument_count);
   for (std::size_t i = 0; i < out.by_argument.size(); ++i)
     for (std::uint32_t tangent = 0; tangent < read.size(); ++tangent)
-      if (read[tangent].contains(recorded.graph.inputs[i]))
-        out.by_argument[i].push_back(tangent);
+      if (read[tangent].contains(recorded.graph.inputs[i])) out.by_argument[i].push_back(tangent);
   return out;
 }
 

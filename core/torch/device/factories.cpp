@@ -79,8 +79,8 @@ at::Tensor empty_strided(SymIntArrayRef size, SymIntArrayRef stride,
 }
 
 // As PyTorch does for the CPU: what has no elements asks for no memory.
-void grow_storage(const at::Storage& storage, at::IntArrayRef sizes, at::OptionalIntArrayRef strides,
-                  std::size_t item, std::size_t start) {
+void grow_storage(const at::Storage& storage, at::IntArrayRef sizes,
+                  at::OptionalIntArrayRef strides, std::size_t item, std::size_t start) {
   const std::size_t bytes = strides
                                 ? at::detail::computeStorageNbytes(sizes, *strides, item, start)
                                 : at::detail::computeStorageNbytesContiguous(sizes, item, start);
@@ -100,8 +100,7 @@ const at::Tensor& resize(const at::Tensor& self, SymIntArrayRef size,
     impl->set_sizes_contiguous(sizes);
   }
   if (format) {
-    TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format",
-                *format);
+    TORCH_CHECK(*format != at::MemoryFormat::Preserve, "Unsupported memory format", *format);
     impl->empty_tensor_restride(*format);
   }
   if (bridge::fills_new_memory()) [[unlikely]]

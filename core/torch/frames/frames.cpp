@@ -395,8 +395,8 @@ Result<std::shared_ptr<FrameEntry>> Frames::capture(ProgramCode& code, PyObject*
             return nullptr;
           }
           const cpython::HookPause pause;
-          PyObject* state = held->run(*t_running.registers,
-                                      defers_hooks ? &t_running.raised_by_hook : nullptr);
+          PyObject* state =
+              held->run(*t_running.registers, defers_hooks ? &t_running.raised_by_hook : nullptr);
           // The frame has them still. Without a state it starts anew, as plain Python.
           if (state) t_running.values->clear();
           return state;

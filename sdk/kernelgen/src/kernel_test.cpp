@@ -52,14 +52,14 @@ TEST(Kernel, EveryQuotientOfWholeNumbersIsOne) {
               {3, Storage::kI64, at, e.binary(Op::kMod, a, b)}};
   EXPECT_EQ(e.node(e.div(least, minus)).integer, INT64_MIN);
   EXPECT_EQ(e.node(e.binary(Op::kMod, a, minus)).integer, 0);
-  EXPECT_EQ(run_c(program(
-                print(k, Dialect::kC11, {}),
-                "long a[] = {-9223372036854775807L - 1, 7, -7, 7}; long b[] = {-1, -1, 2, 0};\n"
-                "long c[4], d[4];\n",
-                "(uchar*)a, 0, (uchar*)b, 0, (uchar*)c, 0, (uchar*)d, 0",
-                "  for (int i = 0; i < 3; ++i) printf(\"%ld %ld \", c[i], d[i]);\n"
-                "  printf(\"%ld\", c[3]);\n")),
-            "-9223372036854775808 0 -7 0 -3 -1 0");
+  EXPECT_EQ(
+      run_c(program(print(k, Dialect::kC11, {}),
+                    "long a[] = {-9223372036854775807L - 1, 7, -7, 7}; long b[] = {-1, -1, 2, 0};\n"
+                    "long c[4], d[4];\n",
+                    "(uchar*)a, 0, (uchar*)b, 0, (uchar*)c, 0, (uchar*)d, 0",
+                    "  for (int i = 0; i < 3; ++i) printf(\"%ld %ld \", c[i], d[i]);\n"
+                    "  printf(\"%ld\", c[3]);\n")),
+      "-9223372036854775808 0 -7 0 -3 -1 0");
 }
 
 TEST(Kernel, SoftmaxOfRows) {
