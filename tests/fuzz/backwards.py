@@ -51,16 +51,15 @@ def make_program(seed: str, door: str) -> str:
     known, rest, lines = ["a", "b", "c"], [], []
     for number in range(chance.randint(1, 6)):
         name, kind = f"v{number}", chance.random()
+        of = chance.choice(known)
         if kind < 0.45:
-            lines.append(f"{name} = " + fill(chance.choice(SAME), lambda v=chance.choice(known): v))
+            lines.append(f"{name} = " + fill(chance.choice(SAME), lambda of=of: of))
             known.append(name)
         elif kind < 0.7:
             lines.append(f"{name} = " + fill(chance.choice(PAIR), lambda: chance.choice(known)))
             known.append(name)
         elif kind < 0.85:
-            lines.append(
-                f"{name} = " + fill(chance.choice(OTHER), lambda v=chance.choice(known): v)
-            )
+            lines.append(f"{name} = " + fill(chance.choice(OTHER), lambda of=of: of))
             rest.append(name)
         else:
             written = [v for v in known if v not in "ab"]

@@ -108,7 +108,7 @@ DTYPES = (
 )
 OPERATIONS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "+": lambda x, b: x + b,
-    "-": lambda x, b: torch.sub(x, b),
+    "-": lambda x, b: x.sub(b),
     "*": lambda x, b: x.mul(b),
     "/": lambda x, b: x / b,
     "+ behind": lambda x, b: b + x,
