@@ -169,7 +169,7 @@ std::string PointPrinter::text_quotient(const Node& n, const char* op, const std
   }
   const std::string one = splat(of, "1"), none = splat(of, "0");
   const std::string by = "select(" + b + ", " + one + ", " + zero + " | " + minus + ")";
-  const std::string plain = "(" + a + op + by + ")";  // 0 is every remainder by 1
+  std::string plain = "(" + a + op + by + ")";  // 0 is every remainder by 1
   if (!is_division) return plain;
   return "select(select(" + plain + ", " + negative + ", " + minus + "), " + none + ", " + zero +
          ")";
