@@ -79,10 +79,10 @@ constexpr auto kPowNumber = [](auto& p, double a, double b) {
 constexpr auto kPowInteger = [](auto&, I a, I b) { return power(a, b); };
 constexpr auto kPowComplex = [](auto&, Complex a, Complex b) { return power(a, b); };
 constexpr auto kMaximum = [](auto&, auto a, auto b) {
-  return a != a ? a : b != b ? b : a > b ? a : b;
+  return a != a ? a : b != b ? b : a >= b ? a : b;
 };
 constexpr auto kMinimum = [](auto&, auto a, auto b) {
-  return a != a ? a : b != b ? b : a < b ? a : b;
+  return a != a ? a : b != b ? b : a <= b ? a : b;
 };
 constexpr auto kFmax = [](auto&, auto a, auto b) {
   return a != a ? b : b != b ? a : a >= b ? a : b;
