@@ -178,7 +178,8 @@ WRITES = rows(
     (1, "torch.nn.functional.relu({W}, inplace=True)"),
     (1, "torch.nn.functional.dropout({W}, 0.0, inplace=True)"),
 )
-# Several views of one operator, complex tensors, and whose memory a tensor has.
+# Several views of one operator, complex tensors, and whose memory a tensor has. Nothing grows: what
+# is new in a storage is nobody's number.
 SHARES = rows(
     "@, @b = {F}.unbind(0)",
     "@, @b = {F}.chunk(2, -1)",
@@ -208,11 +209,11 @@ SHARES = rows(
     "@ = {T}.view_as({T})",
     "@ = torch.ops.aten._unsafe_view({F}, (-1,))",
     "@ = {F}.new_empty(0).set_({S})",
-    "@ = {F}.detach().clone().resize_(2)",
+    "@ = {F}.detach().clone().resize_(1)",
     "@ = torch.nn.Parameter({F}.detach())",
     "{W}.set_({S})",
-    "{W}.set_({F}.untyped_storage(), 0, (2,), (1,))",
-    "{W}.resize_(1, 2)",
+    "{W}.set_({F}.untyped_storage(), 0, (1,), (1,))",
+    "{W}.resize_(1, 1)",
     "{W}.data = {F}",
     "{W}.data = {W}.data[:1]",
     "{W}.data.add_({C})",
