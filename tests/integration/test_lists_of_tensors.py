@@ -74,7 +74,9 @@ def test_as_eager(operator: Any, door: str) -> None:
             except (RuntimeError, IndexError):  # of leaves that are written, and of empty tensors
                 continue
             got = outcome(compile_for("cpu_onednn", program, door), with_gradients)
-            torch.testing.assert_close(got, expected, equal_nan=True, check_stride=True)
+            # A product's sums have an order of their own, by what the CPU has.
+            loose = {"rtol": 1e-4, "atol": 1e-4} if "mm" in operator.name else {}
+            torch.testing.assert_close(got, expected, equal_nan=True, check_stride=True, **loose)
             compared += 1
     assert compared
 
