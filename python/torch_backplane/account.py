@@ -257,9 +257,15 @@ def run_eagerly(graph_module: Any, *arguments: Any) -> Any:
         raise
 
 
+_mended: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs whose checkpoints are the program's
+
+
 def _mend_checkpoints(graph_module: Any) -> None:
     """TorchDynamo's operator for them leaves random numbers to a compiler: run as it is, it draws others
     where it computes its part again."""
+    if graph_module in _mended:
+        return
+    _mended.add(graph_module)
     checkpoints = torch.ops.higher_order.tag_activation_checkpoint
     for module in graph_module.modules():
         if not isinstance(module, torch.fx.GraphModule):

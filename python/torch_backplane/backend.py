@@ -21,14 +21,13 @@ from torch_backplane.frames import (
     RecordedFrame,
     TracedFrame,
     TracedGraph,
-    floats_in_tensors,
     make_eager,
     out_of_inference_mode,
     shared_memory,
 )
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import check_device, find_plugin
-from torch_backplane.varying_floats import floats_as_inputs
+from torch_backplane.varying_floats import floats_as_inputs, floats_in_tensors
 
 
 def forget() -> None:

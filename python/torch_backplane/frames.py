@@ -22,6 +22,7 @@ from torch_backplane.errors import (
     BackplaneError,
     raise_error,
 )
+from torch_backplane.varying_floats import floats_in_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -520,18 +521,6 @@ def _is_first_compile() -> bool:
     """
     compilation = torch._guards.CompileContext.current_compile_id()
     return compilation is not None and getattr(compilation, "frame_compile_id", 1) == 0
-
-
-def floats_in_tensors(placeholders: list[Any]) -> list[int]:
-    """Arguments that are floats in a tensor, which the graph reads at once with ``item()``."""
-    return [
-        i
-        for i, node in enumerate(placeholders)
-        if isinstance(node.meta.get("example_value"), torch.Tensor)
-        and node.meta["example_value"].dim() == 0
-        and node.users
-        and all(u.op == "call_method" and u.target == "item" for u in node.users)
-    ]
 
 
 def _is_static(placeholder: Any, example: Any) -> bool:

@@ -94,27 +94,42 @@ def floats_as_inputs(graph_module: Any, examples: list[Any]) -> FloatInputs | No
     return _rewrite(graph_module, examples, computed, list(read))
 
 
-def _is_float(placeholder: Any) -> bool:
+def floats_in_tensors(placeholders: list[Any]) -> list[int]:
+    """Arguments that are floats in a tensor, which the graph reads at once with ``item()``."""
+    return [i for i, node in enumerate(placeholders) if _is_read_at_once(node)]
+
+
+def _is_read_at_once(placeholder: Any) -> bool:
     value = placeholder.meta.get("example_value")
     return (
         isinstance(value, torch.Tensor)
         and value.dim() == 0
-        and value.dtype is torch.float64
+        and bool(placeholder.users)
+        and all(map(_calls_item, placeholder.users))
+    )
+
+
+def _is_float(placeholder: Any) -> bool:
+    if not _is_read_at_once(placeholder):
+        return False
+    value = placeholder.meta["example_value"]
+    return (
+        value.dtype is torch.float64
         and value.device.type == "cpu"
         and not value.requires_grad
-        and bool(placeholder.users)
         and all(map(_is_item, placeholder.users))
     )
+
+
+def _calls_item(node: Any) -> bool:
+    return bool(node.op == "call_method" and node.target == "item")
 
 
 def _is_item(node: Any) -> bool:
     """Not of a tensor of the program's own, whose value TorchDynamo does not know."""
     value = node.meta.get("example_value")
     return (
-        node.op == "call_method"
-        and node.target == "item"
-        and isinstance(value, torch.SymFloat)
-        and not free_unbacked_symbols(value)
+        _calls_item(node) and isinstance(value, torch.SymFloat) and not free_unbacked_symbols(value)
     )
 
 

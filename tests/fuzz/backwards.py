@@ -5,6 +5,7 @@ mode, strides of gradients too."""
 from __future__ import annotations
 
 import ast
+import functools
 import random
 import re
 from collections.abc import Callable
@@ -203,7 +204,7 @@ def judge(text: str, compile: Callable[..., Any] | None = None) -> Finding | Non
     reset()
     torch._dynamo.reset()
     if compile is None:
-        compile = lambda f: compile_for("reference", f, space["DOOR"])  # noqa: E731
+        compile = functools.partial(compile_for, "reference", door=space["DOOR"])
     try:
         actual = run(space, compile(space["program"]))
     except Exception as error:

@@ -516,12 +516,12 @@ bool may_write(const Signature& signature, std::span<const at::Tensor> arguments
     return info.gradient != kAbsent && info.tangent == kAbsent && info.counted_writes > 0 &&
            bridge::is_renewed_by_writes(arguments[argument]);
   };
-  for (const std::uint32_t input : signature.counted_unwritten)
-    if (is_renewed(signature.argument_of_input[input])) return false;
+  for (const auto* inputs : {&signature.mutated, &signature.counted_unwritten})
+    for (const std::uint32_t input : *inputs)
+      if (is_renewed(signature.argument_of_input[input])) return false;
   if (signature.mutated.empty()) return true;
   for (const std::uint32_t input : signature.mutated) {
     const std::uint32_t argument = signature.argument_of_input[input];
-    if (is_renewed(argument)) return false;
     if (signature.arguments[argument].tangent != kAbsent &&
         (!bridge::is_writable_by_autograd(arguments[argument]) ||
          bridge::is_gradient_awaited(arguments[argument])))

@@ -124,8 +124,7 @@ std::vector<std::uint32_t> counted_arguments(const Signature& signature, const S
 // with another: a graph holds for apart ones only. Or one that autograd lets nobody write, such as
 // a leaf or a view of it: the program raises there, not after all that it computes. Or a view whose
 // history that write makes anew: a graph has one gradient for what is read before and after it.
-// `arguments`:
-// the program's tensors; in the caller's grad mode.
+// `arguments`: the program's tensors; in the caller's grad mode.
 bool may_write(const Signature& signature, std::span<const at::Tensor> arguments);
 
 // What the caller does with an exception of the forward. Where the program runs again it draws

@@ -14,6 +14,7 @@
 #include "core/passes/prune_tangents.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/compiler/compiled_function.h"
+#include "core/torch/compiler/read_for_gradients.h"
 #include "core/torch/record/recorder.h"
 
 namespace backplane::compiler {
@@ -42,17 +43,6 @@ class StagedProgram : public autograd::CutProgram {
  public:
   virtual std::vector<Stage> stages() const = 0;  // those that a plugin may have a part in
 };
-
-// What nodes read that are there for gradients alone. Of a graph as it was recorded, this is what
-// eager mode saves.
-struct ReadForGradients {
-  // Of the graph: the tangents that each is read for.
-  std::vector<std::vector<std::uint32_t>> by_output, by_argument;
-};
-
-// Of a graph as it was recorded: eager mode raises where it would save an inference tensor. In a
-// graph that tensor may be copied, or not be read at all.
-Status refuse_saved_inference_tensors(const record::Recorded& recorded);
 
 class CutEntry final : public StagedProgram {
  public:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/torch/compiler/read_for_gradients.h"
 
 namespace backplane::compiler {
 

@@ -158,19 +158,19 @@ class Call {
        TorchDevice* device)
       : info_(info), rewrite_(rewrite), arguments_(std::move(arguments)), device_(device) {}
 
-  // Null and a reason where the device does not run it.
-  std::shared_ptr<const Operation> find(std::string& reason) {
+  // Null and a reason where the device does not run it. `out_key`: of calls that are alike, where
+  // wanted; the thread's own text is another call's once this one is compiled or run.
+  std::shared_ptr<const Operation> find(std::string& reason, std::string* out_key) {
     thread_local std::string key_text;
-    key_ = &key_text;
     KeyWriter key(key_text);
     if (!prepare(key, reason)) return nullptr;
+    if (out_key != nullptr) *out_key = key_text;
     const OperationResult found = find_operation(key_text, [&] { return compile(); });
     if (found.ok()) return *found;
     reason = found.status().message();
     return nullptr;
   }
   const std::vector<Argument>& bound() const { return bound_; }
-  const std::string& key() const { return *key_; }  // of the last find() of this thread
 
  private:
   bool prepare(KeyWriter& key, std::string& reason) {
@@ -375,7 +375,6 @@ class Call {
   const Rewrite* rewrite_;
   std::vector<IValue> arguments_;
   TorchDevice* device_;
-  const std::string* key_ = nullptr;
   std::optional<at::ScalarType> beside_;  // of the tensors on the device, those with dims first
   bool beside_has_dims_ = false;
   bool lifts_number_ = false;
@@ -469,7 +468,9 @@ class EagerKernel final : public c10::OperatorKernel {
       }
     }
     Call call(*functional_, rewrite_, std::move(arguments), device);
-    const std::shared_ptr<const Operation> operation = call.find(reason);
+    std::string key;
+    const std::shared_ptr<const Operation> operation =
+        call.find(reason, form_ == Form::kOut ? &key : nullptr);
     if (operation == nullptr) return false;
     if (divides_by_zero(*operation, call)) return refuse(reason, "a divisor is zero");
     std::vector<at::Tensor> targets;
@@ -505,7 +506,7 @@ class EagerKernel final : public c10::OperatorKernel {
       // A row of numbers goes into any shape of as many elements.
       if (makes_row_ && targets[0].numel() == results[0].numel())
         results[0] = results[0].view(targets[0].sizes());
-      resize_outputs(op, stack, call.key(), targets, results);
+      resize_outputs(op, stack, key, targets, results);
       stack.resize(base);
       for (std::size_t i = 0; i < targets.size(); ++i) {
         put(targets[i], std::move(results[i]));

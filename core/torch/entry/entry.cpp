@@ -101,8 +101,6 @@ struct DataRefusal {
 };
 thread_local DataRefusal t_refusal;
 
-}  // namespace
-
 // None is set then.
 cpython::Ref as_python_exception(std::exception_ptr raised) {
   const auto set = [&]() -> PyObject* {
@@ -113,6 +111,8 @@ cpython::Ref as_python_exception(std::exception_ptr raised) {
   set();
   return cpython::take_exception();
 }
+
+}  // namespace
 
 std::string Entry::take_refusal() {
   DataRefusal last = std::exchange(t_refusal, {});
