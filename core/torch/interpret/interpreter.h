@@ -71,6 +71,7 @@ inline std::size_t keyword_count(PyObject* names) {
 
 // A class of a Python module, which is imported; null with an error where there is none.
 PyTypeObject* find_type(const char* module_name, const char* name);
+PyTypeObject* partial_type();
 
 // As isinstance, -1 with an error; a tensor under capture is a torch.FloatTensor, too.
 int is_instance_of(PyObject* object, PyObject* classes);
@@ -209,6 +210,8 @@ class Interpreter final : public cpython::Evaluator {
     cpython::Ref function, first, keywords;  // the last is missing after an error
   };
   PartialParts read_partial(PyObject* partial);
+  PyObject* call_partial(PyObject* partial, PyObject* const* arguments, std::size_t count,
+                         PyObject* keyword_names);
   PyObject* call_context_variable(PyObject* callable, PyObject* variable,
                                   PyObject* const* arguments, std::size_t count);
   PyObject* call_special(int special, PyObject* const* arguments, std::size_t count);

@@ -1,5 +1,5 @@
-// Calls of objects that are functions in all but their class: what the modules operator and numpy
-// give.
+// Calls of objects that are functions in all but their class: what the modules functools, operator
+// and numpy give.
 #include <array>
 #include <cmath>
 #include <string>
@@ -77,6 +77,59 @@ bool is_finite(PyObject* number) {
 }
 
 }  // namespace
+
+PyTypeObject* partial_type() {
+  static PyTypeObject* const type = find_type("functools", "partial");
+  return type;
+}
+
+Interpreter::PartialParts Interpreter::read_partial(PyObject* partial) {
+  static PyObject* const names[3] = {PyUnicode_InternFromString("func"),
+                                     PyUnicode_InternFromString("args"),
+                                     PyUnicode_InternFromString("keywords")};
+  PartialParts parts;
+  parts.function = Ref::steal(instance_attribute(partial, names[0]));
+  if (parts.function) parts.first = Ref::steal(instance_attribute(partial, names[1]));
+  if (parts.first) parts.keywords = Ref::steal(instance_attribute(partial, names[2]));
+  if (parts.keywords &&
+      (!world_.expose_items(parts.first.get()) || !world_.expose_items(parts.keywords.get())))
+    parts.keywords = {};
+  return parts;
+}
+
+PyObject* Interpreter::call_partial(PyObject* partial, PyObject* const* arguments,
+                                    std::size_t count, PyObject* keyword_names) {
+  const std::size_t total = count + keyword_count(keyword_names);
+  const auto [function, first, keywords] = read_partial(partial);
+  if (!keywords) return nullptr;
+  std::vector<Ref> held;
+  std::vector<PyObject*> all;
+  const auto add = [&](PyObject* value) {
+    held.push_back(Ref::steal(world_.admit(Py_NewRef(value), "partial", 2)));
+    if (held.back()) all.push_back(held.back().get());
+    return static_cast<bool>(held.back());
+  };
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(first.get()); ++i)
+    if (!add(PyTuple_GET_ITEM(first.get(), i))) return nullptr;
+  all.insert(all.end(), arguments, arguments + count);
+  const std::size_t positional = all.size();
+  // As in a dict: keywords of the call come in the place of those of the partial.
+  const Ref merged = Ref::steal(PyDict_Copy(keywords.get()));
+  for (std::size_t i = count; merged && i < total; ++i)
+    if (PyDict_SetItem(merged.get(),
+                       PyTuple_GET_ITEM(keyword_names, static_cast<Py_ssize_t>(i - count)),
+                       arguments[i]) != 0)
+      return nullptr;
+  if (!merged) return nullptr;
+  const Ref names_of_all = Ref::steal(PyTuple_New(PyDict_GET_SIZE(merged.get())));
+  Py_ssize_t position = 0, n = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(merged.get(), &position, &key, &value)) {
+    PyTuple_SET_ITEM(names_of_all.get(), n++, Py_NewRef(key));
+    if (!add(value)) return nullptr;
+  }
+  return call(function.get(), all.data(), positional, n ? names_of_all.get() : nullptr);
+}
 
 // Nobody sees how NumPy computes, but for what it warns of, which no finite number comes with.
 PyObject* Interpreter::call_numpy(PyObject* callable, PyObject* const* arguments, std::size_t count,
@@ -160,6 +213,7 @@ PyObject* Interpreter::call_object(PyObject* callable, PyObject* const* argument
   out_known = true;
   if (type == getters.item || type == getters.attribute || type == getters.method)
     return call_getter(callable, arguments, count, keyword_names);
+  if (type == partial_type()) return call_partial(callable, arguments, count, keyword_names);
   if (is_numpy_callable(callable)) return call_numpy(callable, arguments, count, keyword_names);
   out_known = false;
   return nullptr;
