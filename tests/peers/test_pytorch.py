@@ -1,6 +1,10 @@
 """The harness for PyTorch's own unit tests: what differs is found, what fails anyhow is not."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,3 +66,51 @@ def test_a_folder_without_tests_is_explained(
     monkeypatch.setattr(sys, "argv", ["pytorch", "--checkout", str(tmp_path)])
     assert pytorch.main() == 2
     assert "found none that is asked for" in capsys.readouterr().err
+
+
+SLEEPER = """
+import os, time
+from pathlib import Path
+from torch.testing._internal.common_utils import TestCase
+
+class TestSleeps(TestCase):
+    def test_long(self):
+        Path({pid!r}).write_text(str(os.getpid()) + ".")
+        time.sleep(100)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_worker_ends_with_the_harness(tmp_path: Path) -> None:
+    (tmp_path / "test").mkdir()
+    told = tmp_path / "pid"
+    (tmp_path / "test" / "test_sleeps.py").write_text(SLEEPER.format(pid=str(told)))
+    harness = subprocess.Popen(
+        [sys.executable, "-m", "peers.pytorch", "test_sleeps", "--checkout", str(tmp_path)],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
+    try:
+        until = time.monotonic() + 120
+        while not (told.exists() and told.read_text().endswith(".")):
+            assert harness.poll() is None and time.monotonic() < until
+            time.sleep(0.1)
+        worker = int(told.read_text().rstrip("."))
+        assert is_running(worker)
+    finally:
+        harness.kill()
+        harness.wait()
+    try:
+        until = time.monotonic() + 30
+        while is_running(worker):
+            assert time.monotonic() < until, "the worker runs on"
+            time.sleep(0.1)
+    finally:
+        if is_running(worker):
+            os.kill(worker, signal.SIGKILL)
