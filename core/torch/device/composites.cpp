@@ -6,6 +6,7 @@
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_native_batch_norm_legit.h>
 #include <ATen/ops/_native_batch_norm_legit_no_training.h>
+#include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/torch/device/counters.h"
 #include "core/torch/device/memory.h"
 #include "core/torch/record/decompositions.h"
 
@@ -27,14 +29,18 @@ using OptionalTensor = std::optional<Tensor>;
 
 bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
 
-// ---- Batch norm: its schema hides that it writes the running statistics.
+// ---- Batch norm: schemas hide that they write the running statistics.
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& input, const OptionalTensor& weight,
                                               const OptionalTensor& bias,
                                               const OptionalTensor& running_mean,
                                               const OptionalTensor& running_variance, bool training,
                                               double momentum, double epsilon) {
-  if (!is_given(running_mean) || !is_given(running_variance))
+  const bool has_statistics = is_given(running_mean) && is_given(running_variance);
+  // The CPU's kernel reads there.
+  TORCH_CHECK(training || has_statistics,
+              "running_mean and running_var must be defined in evaluation mode");
+  if (!has_statistics)
     return at::_native_batch_norm_legit(input, weight, bias, training, momentum, epsilon);
   if (!training)
     return at::_native_batch_norm_legit_no_training(input, weight, bias, *running_mean,
@@ -55,6 +61,24 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_legit(const Tensor& input,
                                                     double epsilon) {
   return batch_norm(input, weight, bias, running_mean, running_variance, training, momentum,
                     epsilon);
+}
+
+// The CPU computes: its sums of squares are those of its own kernel.
+std::tuple<Tensor, Tensor> update_batch_norm_statistics(const Tensor& input,
+                                                        const OptionalTensor& running_mean,
+                                                        const OptionalTensor& running_variance,
+                                                        double momentum) {
+  count_fallback("aten::batch_norm_update_stats", "it writes its statistics");
+  const CauseScope cause(runtime::CopyCause::kFallback);
+  const auto on_host = [](const OptionalTensor& tensor) {
+    return is_given(tensor) ? OptionalTensor(tensor->cpu()) : std::nullopt;
+  };
+  const OptionalTensor mean = on_host(running_mean), variance = on_host(running_variance);
+  const auto [batch_mean, batch_variance] =
+      at::batch_norm_update_stats(input.cpu(), mean, variance, momentum);
+  if (mean) running_mean->copy_(*mean);
+  if (variance) running_variance->copy_(*variance);
+  return {batch_mean.to(input.device()), batch_variance.to(input.device())};
 }
 
 // ---- Attention: the CPU's choice without dropout, whose one operator plugins take; else by parts.
@@ -92,6 +116,7 @@ void register_composites() {
   torch::Library& composites = make_library(c10::DispatchKey::PrivateUse1);
   composites.impl("native_batch_norm", TORCH_FN(batch_norm));
   composites.impl("_native_batch_norm_legit", TORCH_FN(batch_norm_legit));
+  composites.impl("batch_norm_update_stats", TORCH_FN(update_batch_norm_statistics));
   composites.impl("_lazy_clone", TORCH_FN(lazy_clone));
   composites.impl("native_dropout", TORCH_FN(record::dropout));
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose_attention);

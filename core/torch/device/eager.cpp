@@ -210,8 +210,15 @@ class Call {
     return known && device_ != nullptr;
   }
 
-  // 1 is in the graph: it is the default, and says that there is nothing to multiply.
+  // 1 is in the graph: it is the default, and says that there is nothing to multiply. Tensors of
+  // several types multiply in the one that they meet in, which a product by itself does not know.
   bool lifts() const {
+    bool is_alike = true;
+    for_each_tensor([&](const at::Tensor& tensor) {
+      is_alike = is_alike && (tensor.scalar_type() == beside_ ||
+                              tensor.unsafeGetTensorImpl()->is_wrapped_number());
+    });
+    if (!is_alike) return false;
     const IValue& value = arguments_[static_cast<std::size_t>(rewrite_->number_argument)];
     if (value.isInt()) return value.toInt() != 1;
     return value.isDouble() && value.toDouble() != 1.0;
@@ -632,9 +639,9 @@ void register_eager_kernels(torch::Library& library) {
       "aten::_native_batch_norm_legit_functional", "aten::_native_batch_norm_legit_no_training",
       // These go to kernels of the CPU and CUDA without being dispatched.
       "aten::_batch_norm_no_update", "aten::conj_physical_", "aten::fft_fftfreq.out",
-      "aten::fft_rfftfreq.out", "aten::kaiser_window", "aten::kaiser_window.periodic",
-      "aten::kaiser_window.beta", "aten::kaiser_window.out", "aten::kaiser_window.periodic_out",
-      "aten::kaiser_window.beta_out",
+      "aten::fft_rfftfreq.out", "aten::range.out_", "aten::kaiser_window",
+      "aten::kaiser_window.periodic", "aten::kaiser_window.beta", "aten::kaiser_window.out",
+      "aten::kaiser_window.periodic_out", "aten::kaiser_window.beta_out",
       // And these to the addresses of their tensors.
       "aten::_sobol_engine_draw", "aten::_sobol_engine_ff_", "aten::_sobol_engine_scramble_",
       "aten::_sobol_engine_initialize_state_", "aten::_rowwise_prune",

@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <optional>
 
 namespace backplane::device {
@@ -45,8 +46,13 @@ class Scaling {
   Tensor is_finite_;
 };
 
-// What the CPU's kernels refuse, which the operators of a step would take.
-void check_step(const char* kernel, TensorList parameters, const Tensor& rate) {
+// What the CPU's kernels refuse, which the operators of a step would take; and lists that they
+// trust to be as long as that of the parameters.
+void check_step(const char* kernel, TensorList parameters, std::initializer_list<TensorList> beside,
+                const Tensor& rate) {
+  for (const TensorList& list : beside)
+    TORCH_CHECK(list.size() == parameters.size(), kernel, ": expected ", parameters.size(),
+                " tensors beside as many parameters, but got ", list.size());
   TORCH_CHECK(rate.numel() == 1, "a Tensor with ", rate.numel(),
               " elements cannot be converted to Scalar");
   for (const Tensor& parameter : parameters)
@@ -102,7 +108,8 @@ void fused_adam_tensor_rate(TensorList parameters, TensorList gradients, TensorL
                             const Tensor& rate, double beta1, double beta2, double weight_decay,
                             double epsilon, bool amsgrad, bool maximize,
                             const OptionalTensor& scale, const OptionalTensor& found_infinite) {
-  check_step("fused_adam_kernel", parameters, rate);
+  check_step("fused_adam_kernel", parameters,
+             {gradients, means, squares, amsgrad ? max_squares : parameters, steps}, rate);
   const Adam adam{rate, beta1, beta2, weight_decay, epsilon, amsgrad, maximize, kDecouplesDecay};
   step_adam(adam, Scaling(scale, found_infinite), parameters, gradients, means, squares,
             max_squares, steps);
@@ -123,7 +130,8 @@ void fused_sgd_tensor_rate(TensorList parameters, TensorList gradients, TensorLi
                            double weight_decay, double momentum, const Tensor& rate,
                            double dampening, bool nesterov, bool maximize, bool is_first_step,
                            const OptionalTensor& scale, const OptionalTensor& found_infinite) {
-  check_step("fused_sgd_kernel", parameters, rate);
+  check_step("fused_sgd_kernel", parameters, {gradients, momentum != 0 ? momenta : parameters},
+             rate);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Scaling scaling(scale, found_infinite);
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -295,6 +295,9 @@ std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double proba
   if (input.numel() == 0) return {input.clone(), at::empty_like(input)};  // as PyTorch: no bools
   const at::TensorOptions as_mask = input.options().dtype(at::kBool);
   if (train && !*train) return {input.clone(), at::ones_like(input, as_mask)};
+  // PyTorch scales in place.
+  TORCH_CHECK(c10::canCast(at::kFloat, input.scalar_type()),
+              "result type Float can't be cast to the desired output type ", input.scalar_type());
   const double kept = 1.0 - probability;
   const at::Tensor mask = is_of_pytorch(input.device())
                               ? mask_of_one_draw(input, kept)
