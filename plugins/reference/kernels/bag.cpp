@@ -4,6 +4,7 @@
 
 #include "kernel_registry.h"
 #include "kernels/indexing.h"
+#include "kernels/reduce.h"
 
 namespace backplane::reference {
 namespace {
@@ -140,12 +141,9 @@ void run_embedding_renorm(const Frame& f) {
   for (const int64_t i : load<int64_t>(f.in(1))) {
     const Tensor row = f.in(0).select(0, checked_index(i, out.dims[0]));
     Values v = load<double>(row);
-    double sum = 0;
-    for (double x : v)
-      sum = !std::isinf(p)                       ? sum + std::pow(std::abs(x), p)
-            : std::isnan(x) || std::abs(x) > sum ? std::abs(x)
-                                                 : sum;
-    const double norm = std::isinf(p) ? sum : std::pow(sum, 1 / p);
+    Values magnitudes;
+    for (const double x : v) magnitudes.push_back(std::abs(x));
+    const double norm = norm_of(magnitudes, p);
     if (!(norm > limit)) continue;  // NaN as well
     for (double& x : v) x *= limit / (norm + 1e-7);
     store(out.select(0, checked_index(i, out.dims[0])), v);
@@ -174,6 +172,11 @@ struct Segments {
     }
     for (const int64_t start : starts) checked_index(start, length + 1);
   }
+  void check_lengths() const {
+    for (int64_t o = 0; o < outer; ++o)
+      if (begin(o, count) != length)
+        throw KernelError("segment_reduce: lengths that do not add up to the dimension's");
+  }
   int64_t begin(int64_t o, int64_t s) const { return starts[o * (count + 1) + s]; }
   int64_t axis, outer = 1, inner = 1, length, count;
   Indices starts;
@@ -188,6 +191,7 @@ double initial_of(const Frame& f, std::string_view reduce) {
 void run_segment_reduce(const Frame& f) {
   const Tensor data = f.in(0);
   const Segments g(f, data, 1, 3);
+  if (f.has(1) && !f.flag("unsafe", false)) g.check_lengths();
   const std::string_view reduce = f.text("reduce", "sum");
   const Values x = load<double>(data);
   Values y;

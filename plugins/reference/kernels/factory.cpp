@@ -136,7 +136,7 @@ double blackman(double x, const Frame&) {
 }
 double bartlett(double x, const Frame&) { return 1 - std::abs(2 * x - 1); }
 double kaiser(double x, const Frame& f) {
-  const double beta = f.real("beta", 12), r = 2 * x - 1;
+  const double beta = std::abs(f.real("beta", 12)), r = 2 * x - 1;  // the function is even
   const auto bessel = [](double z) { return std::cyl_bessel_i(0, z); };
   return bessel(beta * std::sqrt(std::fmax(0.0, 1 - r * r))) / bessel(beta);
 }

@@ -170,7 +170,7 @@ void scatter(const Frame& f, Combine how, bool include_self, int64_t index_opera
   const Offsets at = index.elements() ? along(dense, dim, index) : Offsets{};
   in_domain({in.type}, [&]<class T>(T) {
     std::vector<T> v = load<T>(in), s(at.size(), f.scalar<T>("value", T(0)));
-    if (f.has(index_operand + 1)) {
+    if (f.has(index_operand + 1) && !at.empty()) {  // else the source may be of any sizes
       Tensor source = at_least_1d(f.in(index_operand + 1));
       if (source.dims.size() == index.dims.size() && !f.in(index_operand + 1).dims.empty())
         source.dims = index.dims;  // the part of src that the index covers

@@ -1,7 +1,8 @@
-// Reading a tensor with the reduced dimensions innermost.
+// Reading a tensor with the reduced dimensions innermost; norms.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/frame.h"
@@ -49,6 +50,25 @@ auto reduce_runs_as(Type type, const Reduction& r, F&& f) {
 template <class T, class F>
 auto reduce_runs(const Reduction& r, F&& f) {
   return reduce_runs_as<T>(r.tensor.type, r, f);
+}
+
+// Of the absolute values of elements.
+inline double norm_of(const std::vector<double>& v, double p) {
+  if (v.empty()) return p < 0 ? INFINITY : 0;  // whatever p is, NaN too
+  if (p == 0)
+    return static_cast<double>(v.size()) - static_cast<double>(std::count(v.begin(), v.end(), 0.0));
+  if (v.size() == 1) return v[0];  // no power of it overflows
+  if (std::isinf(p)) {
+    double best = p > 0 ? 0 : INFINITY;
+    for (double x : v) {
+      if (std::isnan(x)) return x;
+      best = p > 0 ? std::fmax(best, x) : std::fmin(best, x);
+    }
+    return best;
+  }
+  double sum = 0;
+  for (double x : v) sum += p == 1 ? x : p == 2 ? x * x : std::pow(x, p);
+  return p == 1 ? sum : p == 2 ? std::sqrt(sum) : std::pow(sum, 1 / p);
 }
 
 }  // namespace backplane::reference

@@ -166,23 +166,6 @@ void run_variance(const Frame& f) {
   if (kMean && f.wants(1)) store(f.out(1), mean);
 }
 
-double norm_of(const std::vector<double>& v, double p) {
-  if (v.empty()) return p < 0 ? INFINITY : 0;  // whatever p is, NaN too
-  if (p == 0)
-    return static_cast<double>(v.size()) - static_cast<double>(std::count(v.begin(), v.end(), 0.0));
-  if (v.size() == 1) return v[0];  // no power of it overflows
-  if (std::isinf(p)) {
-    double best = p > 0 ? 0 : INFINITY;
-    for (double x : v) {
-      if (std::isnan(x)) return x;
-      best = p > 0 ? std::fmax(best, x) : std::fmin(best, x);
-    }
-    return best;
-  }
-  double sum = 0;
-  for (double x : v) sum += p == 1 ? x : p == 2 ? x * x : std::pow(x, p);
-  return p == 1 ? sum : p == 2 ? std::sqrt(sum) : std::pow(sum, 1 / p);
-}
 void run_norm(const Frame& f) {
   const Reduction r = arrange(f, f.in(0));
   const double p = f.present("ord") ? f.real("ord", 2) : f.real("p", 2);

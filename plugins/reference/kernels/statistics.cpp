@@ -41,13 +41,16 @@ void run_histc(const Frame& f) {
     std::tie(low, high) = finite_bounds(v, "histc");
   }
   if (low == high) low -= 1, high += 1;
+  // In the element type, short ones too, as the framework finds the bin.
+  const auto rounded = [&](double x) { return round_to(in.type, x); };
+  low = rounded(low);
+  high = rounded(high);
+  const double factor = rounded(static_cast<double>(bins)), width = rounded(high - low);
   Values counts(bins);
   for (const double x : v) {
     if (!(x >= low && x <= high)) continue;
-    // In the element type, as the framework finds the bin.
-    const double scaled =
-        as_computed(in.type, as_computed(in.type, x - low) * static_cast<double>(bins));
-    const auto bin = static_cast<int64_t>(as_computed(in.type, scaled / (high - low)));
+    const double scaled = rounded(rounded(x - low) * factor);
+    const auto bin = static_cast<int64_t>(rounded(scaled / width));
     counts[std::min(bin, bins - 1)] += 1;
   }
   store(out, counts);
