@@ -27,7 +27,7 @@ from torch_backplane.frames import (
 )
 from torch_backplane.options import Options
 from torch_backplane.plugin_search import check_device, find_plugin
-from torch_backplane.varying_floats import floats_as_inputs, floats_in_tensors
+from torch_backplane.varying_floats import floats_as_inputs
 
 
 def forget() -> None:
@@ -90,13 +90,6 @@ def compile_frame(
     try:
         with _transforms_as_they_were():
             return _traced_frame(account, graph_module, example_inputs)
-    except _FloatNeeded as error:
-        try:
-            with _transforms_as_they_were():
-                return RecordedFrame(account, graph_module, example_inputs, records_each_float=True)
-        except _C.StatusError:
-            account.note_eager("frame's", error.refusal)
-            return functools.partial(run_eagerly, graph_module)
     # TorchDynamo's own may ask it to capture the frame anew, with floats as constants.
     except (BackplaneError, torch._dynamo.exc.TorchDynamoException):
         raise
@@ -274,15 +267,6 @@ def _switches_inference_mode(graph_module: Any) -> bool:
     return any(node.target is enter for node in graph_module.graph.nodes)
 
 
-class _FloatNeeded(Exception):
-    """An operator takes a float that varies as a number, and no tensor: a graph that AOTAutograd
-    makes would run with PyTorch."""
-
-    def __init__(self, refusal: _C.StatusError) -> None:
-        super().__init__(refusal)
-        self.refusal = refusal
-
-
 def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list[Any]) -> Any:
     from torch._functorch.aot_autograd import aot_module_simplified
 
@@ -297,7 +281,6 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
     shared_result = written_views.find_shared_result(seen, groups)
     writes = False
     draws = False
-    reads_floats = bool(floats_in_tensors(graph_module.graph.find_nodes(op="placeholder")))
 
     def compile_as(role: str) -> Callable[..., Any]:
         def compile(traced: Any, _inputs: list[Any]) -> Any:
@@ -325,8 +308,6 @@ def _traced_frame(account: FrameAccount, graph_module: Any, example_inputs: list
             except _C.StatusError as error:
                 if error.args[0] == "eager only":
                     raise
-                if role != "backward" and account.options.recorder and reads_floats:
-                    raise _FloatNeeded(error) from error
                 account.note_eager(role, error)
                 return make_eager(traced, role)
 

@@ -22,7 +22,7 @@ from torch_backplane.errors import (
     BackplaneError,
     raise_error,
 )
-from torch_backplane.varying_floats import floats_in_tensors
+from torch_backplane.varying_floats import NumberRefusedError, floats_in_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,14 +124,9 @@ class RecordedFrame(Recording):
         account: FrameAccount,
         graph_module: Any,
         examples: list[Any],
-        *,
-        records_each_float: bool = False,
     ) -> None:
-        """``records_each_float``: also of a float that is known to vary."""
+        """Floats that are inputs, and that the graph reads as numbers, are recorded one by one."""
         placeholders = graph_module.graph.find_nodes(op="placeholder")
-        floats = floats_in_tensors(placeholders)
-        if not records_each_float and not _is_first_compile():
-            floats = []
         # A recording is made, and run, in the mode that it is called in.
         within = out_of_inference_mode(graph_module)
         static = [i for i, node in enumerate(placeholders) if _is_static(node, examples[i])]
@@ -144,7 +139,7 @@ class RecordedFrame(Recording):
             static=static,
             buffers=[i for i in static if not isinstance(examples[i], torch.nn.Parameter)],
             pack_inference=account.options.pack_weights is not False,
-            numbers=floats,
+            numbers=floats_in_tensors(placeholders),
         )
         self.graph_module = graph_module  # what PyTorch runs
         try:
@@ -196,7 +191,8 @@ class RecordedFrame(Recording):
 
 
 class DerivedFloats:
-    """A captured frame that computes with floats before tensors read them, as Python does."""
+    """A captured frame that computes with floats before tensors read them, as Python does, or for
+    which some floats are no tensors: each of these is recorded."""
 
     def __init__(
         self,
@@ -210,14 +206,25 @@ class DerivedFloats:
         self.graph_module = graph_module
         self.frame = frame
         self.derive = derive
+        self.of_numbers: RecordedFrame | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         try:
             given = self.derive(*arguments)
+        except NumberRefusedError:
+            return self._call_with_numbers(arguments)
         except Exception as error:  # a division by 0: the program raises where it stands then
             reason = _C.StatusError("program error", f"Python raised an error: {error}")
             return self.account.call_eagerly(self.graph_module, arguments, reason)
         return self.frame(*given)
+
+    def _call_with_numbers(self, arguments: tuple[Any, ...]) -> Any:
+        if self.of_numbers is None:
+            try:
+                self.of_numbers = RecordedFrame(self.account, self.graph_module, list(arguments))
+            except _C.StatusError as error:
+                return self.account.call_eagerly(self.graph_module, arguments, error)
+        return self.of_numbers(*arguments)
 
 
 class _OperatorError(Exception):
@@ -513,14 +520,6 @@ def _dynamic_sizes(placeholders: list[Any]) -> list[tuple[int, int, int]]:
                 return []
             found.append((i, dim, symbols.setdefault(expression, len(symbols))))
     return found
-
-
-def _is_first_compile() -> bool:
-    """Of a frame by TorchDynamo. A float that is known to vary, and that ``floats_as_inputs``
-    leaves, goes to AOTAutograd, which computes with it as a tensor; a recording is of one value.
-    """
-    compilation = torch._guards.CompileContext.current_compile_id()
-    return compilation is not None and getattr(compilation, "frame_compile_id", 1) == 0
 
 
 def _is_static(placeholder: Any, example: Any) -> bool:

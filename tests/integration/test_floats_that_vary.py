@@ -1,5 +1,5 @@
-"""torch.compile's door, a float that differs with each call: an input of the recorded graph where
-sums and products alone read it, else AOTAutograd traces the frame."""
+"""torch.compile's door, a float that differs with each call: an input of the recorded graph where a
+tensor does what the number does, else each value is recorded."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FLOATS = (1.0, 0.5, 0.25, 0.3)
 
 
 READERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
-    "recorded": lambda y, b: y * b,
-    "traced": lambda y, b: torch.add(y, y, alpha=b),
+    "as an input": lambda y, b: y * b,
+    "each value": lambda y, b: torch.add(y, y, alpha=b),
 }
 of_both = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 
@@ -191,6 +191,102 @@ def test_a_tensor_in_the_place_of_a_number(name: str, dtype: torch.dtype) -> Non
                 torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
+def of_all(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.real if tensor.is_complex() else tensor) > 0.5
+
+
+def assign(x: torch.Tensor, b: float) -> torch.Tensor:
+    x = x * 1
+    x[of_all(x)] = b
+    return x
+
+
+FILTERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    ">": lambda x, b: x > b,
+    "<= behind": lambda x, b: b <= x,
+    "ne": lambda x, b: x.ne(b),
+    "clamp": lambda x, b: torch.clamp(x, -b, b),
+    "clamp up to": lambda x, b: x.clamp(0, max=b),
+    "clamp by one bound": lambda x, b: x.clamp(min=b),
+    "clamp_max": lambda x, b: x.clamp_max(b),
+    "where": lambda x, b: torch.where(of_all(x), x, b),
+    "where not": lambda x, b: torch.where(of_all(x), b / 2, x),
+    "masked_fill": lambda x, b: x.masked_fill(of_all(x), b),
+    "masked_fill_": lambda x, b: (x * 1).masked_fill_(of_all(x), b),
+    "fill_": lambda x, b: (x * 1).fill_(b),
+    "full": lambda x, b: torch.full((2, 3), b) * x.sum(),
+    "full_like": lambda x, b: torch.full_like(x, b) * x,
+    "assigned": assign,
+}
+# What PyTorch takes as a number and no tensor: too large for some dtypes, among zeros of both signs.
+SPECIAL = (1 / 3, 0.7, 70000.0, 1e300, 0.0, -0.0, math.inf, math.nan, -0.25)
+
+
+def bits(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        result = torch.view_as_real(result) if result.is_complex() else result
+        signs = result.signbit() & ~result.isnan()  # a NaN's sign is nobody's
+        return result.dtype, result.shape, str(result.tolist()), signs.tolist()
+    return [bits(r) for r in result] if isinstance(result, tuple) else result
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_leave_the_bits_that_a_number_leaves(name: str, dtype: torch.dtype) -> None:
+    program = FILTERS[name]
+    for shape in ((), (11,)):
+        torch._dynamo.reset()
+        x = values_of(dtype, shape)
+        if dtype.is_floating_point and shape:
+            x[:3] = torch.tensor([-0.0, math.nan, 1 / 3])
+        compiled = compile_for("cpu_onednn", program)
+        before = torch_backplane.stats()["aot_graphs"]
+        for b in SPECIAL:
+            assert bits(outcome(compiled, x, b)) == bits(outcome(program, x, b)), (shape, b)
+        assert torch_backplane.stats()["aot_graphs"] == before
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_are_one_program(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("cpu_onednn", FILTERS[name], dynamic=True)
+    x = torch.randn(3)
+    compiled(x, 0.1)
+    before = torch_backplane.stats()
+    for b in FLOATS:
+        assert bits(compiled(x, b)) == bits(FILTERS[name](x, b))
+    found = torch_backplane.stats()
+    for key in ("graphs", "recordings", "structures", "eager_calls"):
+        assert found[key] == before[key], key
+
+
+NUMBERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "add alpha": lambda x, b: torch.add(x, x.sin(), alpha=b),
+    "pow": lambda x, b: x.square().pow(b),
+    "pow of a number": lambda x, b: torch.pow(b, x),
+    "lerp": lambda x, b: torch.lerp(x, x.exp(), b),
+    "hardtanh": lambda x, b: F.hardtanh(x, -b, b),
+    "beside a product": lambda x, b: F.elu(x * b, b),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_each_value_is_recorded_where_a_number_is_needed(name: str) -> None:
+    """And more of them than TorchDynamo compiles a frame for."""
+    torch._dynamo.reset()
+    program = NUMBERS[name]
+    compiled = compile_for("cpu_onednn", program)
+    before = torch_backplane.stats()
+    for i in range(12):
+        x = torch.linspace(0.1, 2, 5)
+        b = 0.3 + i / 16
+        torch.testing.assert_close(outcome(compiled, x, b), outcome(program, x, b))
+    found = torch_backplane.stats()
+    assert found["structures"] - before["structures"] == 12
+    for key in ("aot_graphs", "eager_graphs", "eager_calls"):
+        assert found[key] == before[key], key
+
+
 def test_values_that_differ_are_one_program() -> None:
     compiled = compile_for("cpu_onednn", lambda x, b: (x * b - b / 4).relu(), dynamic=True)
     compiled(torch.ones(3), 0.1)
@@ -233,9 +329,10 @@ def test_a_write_through_data_is_not_counted() -> None:
     assert versions[1] == versions[0]
 
 
-def test_gradients_of_gradients() -> None:
+@of_both
+def test_gradients_of_gradients(read: Callable[..., Any]) -> None:
     gradients = []
-    for run in compiled_or_not(lambda x, b: (x * b).sin().sum() * (b / 2) + b / x.sum()):
+    for run in compiled_or_not(lambda x, b: read(x, b).sin().sum() * (b / 2) + b / x.sum()):
         found = []
         for b in FLOATS:
             x = torch.tensor([0.3, 0.7], requires_grad=True)
