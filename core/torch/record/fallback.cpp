@@ -275,6 +275,7 @@ class Recorder {
     // Numbers that follow from shapes are in no graph.
     if (call_.results.empty() && count > 0) return;
     call_.location = session_.find_location();
+    if (session_.in_backward) call_.made_by = torch::autograd::get_current_node().get();
     session_.tape.calls.push_back(std::move(call_));
   }
 

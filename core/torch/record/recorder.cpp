@@ -29,6 +29,7 @@
 #include "core/torch/record/handed.h"
 #include "core/torch/record/lower.h"
 #include "core/torch/record/outputs.h"
+#include "core/torch/record/saving_nodes.h"
 #include "core/torch/record/session.h"
 
 namespace backplane::record {
@@ -376,6 +377,7 @@ class Recording {
           add_source(true, i, outputs_.tensor(i));
     }
     session_->in_backward = true;
+    const std::size_t value_count = session_->tape.values.size();
     // Autograd comes by a leaf once all that comes to it is there.
     const auto turns = std::make_shared<std::vector<std::size_t>>();
     for (const std::size_t h : handed_of_input)
@@ -386,6 +388,13 @@ class Recording {
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (gradients[i].defined())
         gradients_[handed_of_input[i]] = value_of(*session_, gradients[i], "a gradient");
+    HistoryEnds ends;
+    for (const at::Tensor& output : outputs) ends.outputs.push_back(output.grad_fn().get());
+    ends.leaves.resize(handed_.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      ends.leaves[handed_of_input[i]] =
+          torch::autograd::impl::gradient_edge(inputs[i]).function.get();
+    recorded_.saving_nodes = find_saving_nodes(session_->tape, value_count, tangents_, ends);
     for (std::size_t h = 0; h < handed_.size(); ++h) {
       const at::Tensor& argument = arguments_[handed_[h].first_argument];
       if (gradients_[h] != kNoValue && version_of(handed_[h].given) != handed_[h].version &&

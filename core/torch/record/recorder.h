@@ -91,6 +91,14 @@ struct GradientSource {
   bool operator==(const GradientSource&) const = default;
 };
 
+// One of autograd's nodes, or several that are alike, that has saved something for the backward: a
+// backward that comes by it and keeps no graph lets that go.
+struct SavingNode {
+  std::vector<bool> tangents;   // of the recording: those whose outputs it is behind
+  std::vector<bool> gradients;  // by input of the forward: those that are behind it
+  auto operator<=>(const SavingNode&) const = default;
+};
+
 struct Recorded {
   ir::Graph graph;
   std::size_t forward_node_count = 0;  // nodes before it are the forward
@@ -99,6 +107,7 @@ struct Recorded {
   std::vector<OutputInfo> outputs;
   // By tangent: what is in the history of its output, all the way.
   std::vector<std::vector<GradientSource>> sources_of_tangent;
+  std::vector<SavingNode> saving_nodes;
   bool grad_mode_after = true;        // what the program leaves the thread's grad mode at
   bool draws = false;                 // random numbers
   bool recomputes = false;            // a checkpoint: eager mode saves none of its results

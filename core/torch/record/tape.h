@@ -12,6 +12,10 @@
 #include "core/torch/record/operator_info.h"
 #include "core/torch/record/value_tensor.h"
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace backplane::record {
 
 enum class ValueOrigin : std::uint8_t { kInput, kConstant, kResult };
@@ -32,6 +36,8 @@ struct Call {
   std::vector<std::uint32_t> list_counts;  // of each tensor list
   std::vector<ValueNumber> results;        // all tensors, lists flattened; kNoValue where undefined
   const std::string* location = nullptr;   // borrowed for as long as the recording
+  // In the backward: autograd's node that makes it, which may be gone.
+  const torch::autograd::Node* made_by = nullptr;
 };
 
 struct Tape {
