@@ -1,4 +1,4 @@
-#include "core/passes/prune_tangents.h"
+#include "core/passes/prune_backward.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -19,21 +19,21 @@ enum class Reach : std::uint8_t { kFree, kAbsent, kGiven };
 // What of a backward is computed.
 class Needs {
  public:
-  Needs(const ir::Graph& graph, const std::vector<bool>& absent)
+  Needs(const ir::Graph& graph, const Asked& asked)
       : reach_(graph.values.size(), Reach::kFree), is_read_(graph.values.size(), false) {
-    const std::size_t first_tangent = graph.inputs.size() - absent.size();
-    for (std::size_t i = 0; i < absent.size(); ++i) {
+    const std::size_t first_tangent = graph.inputs.size() - asked.absent.size();
+    for (std::size_t i = 0; i < asked.absent.size(); ++i) {
       const ValueId v = graph.inputs[first_tangent + i];
-      reach_[v] = absent[i] ? Reach::kAbsent : Reach::kGiven;
-      is_read_[v] = !absent[i];
+      reach_[v] = asked.absent[i] ? Reach::kAbsent : Reach::kGiven;
+      is_read_[v] = !asked.absent[i];
     }
     for (const ir::Node& node : graph.nodes) {
       const Reach reach = reach_of(node);
       for (const ValueId result : node.results)
         if (result != kNone) reach_[result] = reach;
     }
-    for (const ValueId v : graph.outputs)
-      if (!is_absent(v)) is_read_[v] = true;
+    for (std::size_t i = 0; i < graph.outputs.size(); ++i)
+      if (!asked.unwanted[i] && !is_absent(graph.outputs[i])) is_read_[graph.outputs[i]] = true;
     for (std::size_t n = graph.nodes.size(); n-- > 0;) {
       const ir::Node& node = graph.nodes[n];
       if (!is_computed(node)) continue;
@@ -43,7 +43,6 @@ class Needs {
   }
 
   bool is_absent(ValueId v) const { return reach_[v] == Reach::kAbsent; }
-  bool is_free(ValueId v) const { return reach_[v] == Reach::kFree; }
   bool is_read(ValueId v) const { return is_read_[v]; }
   bool is_computed(const ir::Node& node) const {
     if (reach_of(node) == Reach::kAbsent) return false;
@@ -64,9 +63,10 @@ class Needs {
 
 class Pruning {
  public:
-  Pruning(const ir::Graph& from, const std::vector<bool>& absent)
+  Pruning(const ir::Graph& from, const Asked& asked)
       : from_(from),
-        needs_(from, absent),
+        asked_(asked),
+        needs_(from, asked),
         is_operand_(from.values.size()),
         ids_(from.values.size(), kNone) {
     for (const ir::Node& node : from.nodes)
@@ -92,9 +92,10 @@ class Pruning {
       if (!needs_.is_computed(node) || passes_on(node)) continue;
       BP_RETURN_IF_ERROR(copy(node));
     }
-    for (const ValueId v : from_.outputs) {
-      out_.is_reached.push_back(!needs_.is_absent(v));
-      if (out_.is_reached.back()) out_.graph.outputs.push_back(ids_[v]);
+    for (std::size_t i = 0; i < from_.outputs.size(); ++i) {
+      const ValueId v = from_.outputs[i];
+      out_.is_given.push_back(!asked_.unwanted[i] && !needs_.is_absent(v));
+      if (out_.is_given.back()) out_.graph.outputs.push_back(ids_[v]);
     }
     return std::move(out_);
   }
@@ -168,6 +169,7 @@ class Pruning {
   }
 
   const ir::Graph& from_;
+  const Asked& asked_;
   Needs needs_;
   std::vector<bool> is_operand_;
   std::vector<ValueId> ids_;  // by value of the whole backward; kNone where it is not needed
@@ -176,32 +178,15 @@ class Pruning {
 
 }  // namespace
 
-Result<PrunedBackward> prune_tangents(const ir::Graph& backward, const std::vector<bool>& absent) {
-  return Pruning(backward, absent).run();
+Result<PrunedBackward> prune_backward(const ir::Graph& backward, const Asked& asked) {
+  return Pruning(backward, asked).run();
 }
 
-InputUses input_uses(const ir::Graph& backward, const std::vector<bool>& absent) {
-  const Needs needs(backward, absent);
-  // What a tangent has no part in is computed for its readers; as a gradient, for any tangent.
-  std::vector<bool> is_left(backward.values.size());
-  for (const ValueId v : backward.outputs) is_left[v] = needs.is_free(v);
-  for (std::size_t n = backward.nodes.size(); n-- > 0;) {
-    const ir::Node& node = backward.nodes[n];
-    const Reach reach = needs.reach_of(node);
-    const bool is_for_left =
-        reach == Reach::kAbsent ||
-        (reach == Reach::kFree &&
-         std::ranges::any_of(node.results, [&](ValueId v) { return v != kNone && is_left[v]; }));
-    if (!is_for_left) continue;
-    for (const ValueId operand : node.operands)
-      if (operand != kNone) is_left[operand] = true;
-  }
-  InputUses uses;
-  for (const ValueId v : backward.inputs) {
-    uses.is_read.push_back(needs.is_read(v));
-    uses.is_left.push_back(is_left[v]);
-  }
-  return uses;
+std::vector<bool> inputs_read(const ir::Graph& backward, const Asked& asked) {
+  const Needs needs(backward, asked);
+  std::vector<bool> is_read;
+  for (const ValueId v : backward.inputs) is_read.push_back(needs.is_read(v));
+  return is_read;
 }
 
 }  // namespace backplane::passes

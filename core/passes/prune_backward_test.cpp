@@ -1,6 +1,9 @@
-#include "core/passes/prune_tangents.h"
+#include "core/passes/prune_backward.h"
 
 #include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
 
 #include "core/ir/text.h"
 #include "core/ir/verifier.h"
@@ -20,12 +23,17 @@ constexpr const char* kBackward =
 }
 )";
 
-TEST(PruneTangents, WhatOnlyAbsentOnesReachIsNotComputed) {
+// All gradients of some tangents.
+Asked absent(const ir::Graph& backward, std::vector<bool> tangents) {
+  return {std::move(tangents), std::vector<bool>(backward.outputs.size(), false)};
+}
+
+TEST(PruneBackward, WhatOnlyAbsentOnesReachIsNotComputed) {
   const auto whole = ir::parse(kBackward);
   ASSERT_TRUE(whole.ok()) << whole.status().to_string();
-  const auto pruned = prune_tangents(*whole, {true, false});
+  const auto pruned = prune_backward(*whole, absent(*whole, {true, false}));
   ASSERT_TRUE(pruned.ok()) << pruned.status().to_string();
-  EXPECT_EQ(pruned->is_reached, (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(pruned->is_given, (std::vector<bool>{true, true, false}));
   EXPECT_TRUE(ir::verify(pruned->graph).ok()) << ir::verify(pruned->graph).to_string();
   EXPECT_EQ(ir::print(pruned->graph), R"(graph @g(%u: f32[3]) -> (f32[3], f32[6]) {
   constant %zero: f32[] = [0.0]
@@ -37,7 +45,7 @@ TEST(PruneTangents, WhatOnlyAbsentOnesReachIsNotComputed) {
 )");
 }
 
-TEST(PruneTangents, AGradientLiesAsWhatIsGivenOfIt) {
+TEST(PruneBackward, AGradientLiesAsWhatIsGivenOfIt) {
   const auto whole = ir::parse(
       R"(graph @g(%t: f32[2, 3], %u: f32[3, 2]) -> (f32[2, 3], f32[2, 3]) {
   %a = aten.neg(%t) : f32[2, 3]
@@ -49,7 +57,7 @@ TEST(PruneTangents, AGradientLiesAsWhatIsGivenOfIt) {
 }
 )");
   ASSERT_TRUE(whole.ok()) << whole.status().to_string();
-  const auto pruned = prune_tangents(*whole, {true, false});
+  const auto pruned = prune_backward(*whole, absent(*whole, {true, false}));
   ASSERT_TRUE(pruned.ok()) << pruned.status().to_string();
   EXPECT_TRUE(ir::verify(pruned->graph).ok()) << ir::verify(pruned->graph).to_string();
   const ir::Graph& graph = pruned->graph;
@@ -60,37 +68,40 @@ TEST(PruneTangents, AGradientLiesAsWhatIsGivenOfIt) {
   EXPECT_EQ(strides_of(1), (std::vector<ir::Dim>{3, 1}));
 }
 
-TEST(PruneTangents, WhatIsSavedForAbsentOnesIsNotRead) {
+TEST(PruneBackward, WhatIsSavedForAbsentOnesIsNotRead) {
   const auto whole = ir::parse(kBackward);
   ASSERT_TRUE(whole.ok());
-  EXPECT_EQ(input_uses(*whole, {true, false}).is_read, (std::vector<bool>{false, false, true}));
-  EXPECT_EQ(input_uses(*whole, {false, true}).is_read, (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(inputs_read(*whole, absent(*whole, {true, false})),
+            (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(inputs_read(*whole, absent(*whole, {false, true})),
+            (std::vector<bool>{true, true, false}));
 }
 
-TEST(PruneTangents, WhatOnlyAbsentOnesReachLeavesWhatItReads) {
-  const auto whole = ir::parse(kBackward);
-  ASSERT_TRUE(whole.ok());
-  EXPECT_TRUE(input_uses(*whole, {true, false}).is_left[0]);
-  EXPECT_FALSE(input_uses(*whole, {false, true}).is_left[0]);
-}
-
-TEST(PruneTangents, WhatBothReachLeavesNothing) {
+TEST(PruneBackward, WhatOnlyUnwantedGradientsNeedIsNotComputed) {
   const auto whole = ir::parse(
-      R"(graph @g(%saved: f32[3], %other: f32[3], %t: f32[3], %u: f32[3]) -> (f32[3]) {
+      R"(graph @g(%saved: f32[3], %other: f32[3], %t: f32[3]) -> (f32[3], f32[3]) {
   %e = aten.exp(%other) : f32[3]
   %a = aten.mul.Tensor(%t, %e) : f32[3]
-  %b = aten.add.Tensor(%a, %u) : f32[3]
-  %c = aten.mul.Tensor(%b, %saved) : f32[3]
-  return %c
+  %b = aten.mul.Tensor(%a, %saved) : f32[3]
+  return %a, %b
 }
 )");
   ASSERT_TRUE(whole.ok()) << whole.status().to_string();
-  const InputUses uses = input_uses(*whole, {true, false});
-  EXPECT_FALSE(uses.is_left[0]);
-  EXPECT_TRUE(uses.is_left[1]) << "an absent one reads what is computed of it";
+  const Asked asked{{false}, {false, true}};
+  EXPECT_EQ(inputs_read(*whole, asked), (std::vector<bool>{false, true, true}));
+  const auto pruned = prune_backward(*whole, asked);
+  ASSERT_TRUE(pruned.ok()) << pruned.status().to_string();
+  EXPECT_EQ(pruned->is_given, (std::vector<bool>{true, false}));
+  EXPECT_EQ(ir::print(pruned->graph),
+            R"(graph @g(%other: f32[3], %t: f32[3]) -> (f32[3]) {
+  %e = aten.exp(%other) : f32[3]
+  %a = aten.mul.Tensor(%t, %e) : f32[3]
+  return %a
+}
+)");
 }
 
-TEST(PruneTangents, WhatAGradientOfNoTangentReadsIsLeftForAll) {
+TEST(PruneBackward, AGradientOfNoTangentIsComputedForAll) {
   const auto whole =
       ir::parse(R"(graph @g(%saved: f32[3], %t: f32[3], %u: f32[3]) -> (f32[3], f32[3]) {
   %z = aten.zeros_like(%saved) : f32[3]
@@ -99,14 +110,14 @@ TEST(PruneTangents, WhatAGradientOfNoTangentReadsIsLeftForAll) {
 }
 )");
   ASSERT_TRUE(whole.ok()) << whole.status().to_string();
-  EXPECT_TRUE(input_uses(*whole, {true, false}).is_left[0]);
-  EXPECT_TRUE(input_uses(*whole, {true, false}).is_read[0]);
+  EXPECT_TRUE(inputs_read(*whole, absent(*whole, {true, false}))[0]);
+  EXPECT_FALSE(inputs_read(*whole, {{true, false}, {true, false}})[0]) << "it is not wanted";
 }
 
-TEST(PruneTangents, AllGivenIsTheWhole) {
+TEST(PruneBackward, AllGivenIsTheWhole) {
   const auto whole = ir::parse(kBackward);
   ASSERT_TRUE(whole.ok());
-  const auto pruned = prune_tangents(*whole, {false, false});
+  const auto pruned = prune_backward(*whole, absent(*whole, {false, false}));
   ASSERT_TRUE(pruned.ok());
   EXPECT_EQ(ir::print(pruned->graph), kBackward);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/passes/prune_backward.h"
 #include "core/torch/record/recorder.h"
 
 namespace backplane::autograd {
@@ -55,7 +56,8 @@ struct Signature {
   std::vector<std::vector<std::uint32_t>> tangents_of_gradient;  // whose outputs it is behind
   std::vector<std::uint32_t>
       gradients;  // inputs of the forward that get one, in the backward's order
-  std::vector<std::uint32_t> turn_of_gradient;  // in what order eager mode's backward has them
+  std::vector<record::SavingNode> saving_nodes;  // their gradients in that order, too
+  std::vector<std::uint32_t> turn_of_gradient;   // in what order eager mode's backward has them
   // Parts of the backward that have no tangent and no gradient in common are nodes of their own in
   // autograd's graph, as in eager mode: who differentiates one does not come by the others.
   std::uint32_t node_count = 1;
@@ -82,12 +84,6 @@ struct SizeRecord {
   std::shared_ptr<const record::ProgramTape> program;  // for a second differentiation
 };
 
-// By saved value, where some tangents are absent.
-struct SavedUses {
-  std::vector<bool> is_read;  // for those that are given
-  std::vector<bool> is_left;  // for absent ones, by what none of the given reaches
-};
-
 class CutProgram {
  public:
   virtual ~CutProgram() = default;
@@ -97,15 +93,17 @@ class CutProgram {
   virtual Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                                   const SizeRecord& sizes) = 0;
   // Inputs: saved values, then tangents, undefined for outputs that nobody differentiates; what is
-  // saved for such alone may be undefined too. Gradients that come of such alone are undefined.
+  // saved for such alone, or for unwanted gradients, may be undefined too. Unwanted gradients, and
+  // those that come of such outputs alone, are undefined.
   virtual Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
+                                                   const std::vector<bool>& unwanted,
                                                    const SizeRecord& sizes) = 0;
-  // As in eager mode, what is saved for outputs that nobody differentiates may have been written
-  // since.
-  virtual SavedUses saved_uses([[maybe_unused]] const std::vector<bool>& absent) {
-    return {std::vector<bool>(signature.saved.size(), true),
-            std::vector<bool>(signature.saved.size(), false)};
+  // By saved value. As in eager mode, what is not read may have been written since.
+  virtual std::vector<bool> saved_read([[maybe_unused]] const passes::Asked& asked) {
+    return std::vector<bool>(signature.saved.size(), true);
   }
+  // There are so many backwards for some gradients that one for all does as well.
+  virtual bool has_many_parts([[maybe_unused]] const passes::Asked& asked) { return false; }
   // A back end's own function: what Python raises in it is the caller's.
   virtual bool is_foreign() const { return false; }
   // Its devices are those of the process that this one was forked from: PyTorch differentiates it.

@@ -201,7 +201,7 @@ bool Joint::check_watched(const variable_list& tangents) const {
     const auto is_defined = [&](std::uint32_t tangent) { return tangents[tangent].defined(); };
     const bool is_saved = std::ranges::any_of(watched.saved_for, is_defined);
     const bool is_released = std::ranges::any_of(watched.saved_for, [&](std::uint32_t tangent) {
-      return is_defined(tangent) && was_given(tangent);
+      return is_defined(tangent) && is_released_for(tangent);
     });
     TORCH_CHECK(!is_released, torch::autograd::ERR_BACKWARD_TWICE);
     TORCH_CHECK(
@@ -217,12 +217,25 @@ bool Joint::check_watched(const variable_list& tangents) const {
 
 namespace {
 
-std::vector<bool> flipped(std::vector<bool> flags) {
-  flags.flip();
-  return flags;
+// Whether a backward comes by it.
+bool is_on_way(const record::SavingNode& node, const passes::Asked& asked) {
+  const auto any_but = [](const std::vector<bool>& flags, const std::vector<bool>& without) {
+    for (std::size_t i = 0; i < flags.size(); ++i)
+      if (flags[i] && !without[i]) return true;
+    return false;
+  };
+  return any_but(node.tangents, asked.absent) && any_but(node.gradients, asked.unwanted);
 }
 
 }  // namespace
+
+bool Joint::is_released_for(std::uint32_t tangent) const {
+  if (is_spent_) return true;
+  const std::vector<record::SavingNode>& nodes = program_->signature.saving_nodes;
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    if (is_released(n) && nodes[n].tangents[tangent]) return true;
+  return false;
+}
 
 // A hook that keeps numbers as another type need not expect a mask, which eager mode does not save.
 at::Tensor Joint::unpack(std::size_t saved) const {
@@ -231,41 +244,64 @@ at::Tensor Joint::unpack(std::size_t saved) const {
   return value.defined() && value.scalar_type() != dtype ? value.to(dtype) : value;
 }
 
-std::vector<bool> Joint::saved_read(const std::vector<bool>& is_given) const {
-  if (std::ranges::find(is_given, false) == is_given.end())
-    return std::vector<bool>(program_->signature.saved.size(), true);
-  return program_->saved_uses(flipped(is_given)).is_read;
+std::vector<bool> Joint::saved_read(const passes::Asked& asked) const {
+  if (asked.is_whole()) return std::vector<bool>(program_->signature.saved.size(), true);
+  return program_->saved_read(asked);
 }
 
-std::vector<bool> Joint::read_for(std::size_t tangent) const {
-  std::vector<bool> is_given(program_->signature.tangent_count, false);
-  is_given[tangent] = true;
-  return saved_read(is_given);
+std::vector<bool> Joint::saved_left() const {
+  const Signature& signature = program_->signature;
+  std::vector<bool> left(signature.saved.size(), false);
+  for (std::size_t t = 0; t < signature.tangent_count; ++t) {
+    passes::Asked asked{std::vector<bool>(signature.tangent_count, true),
+                        std::vector<bool>(signature.gradients.size(), false)};
+    asked.absent[t] = false;
+    for (std::size_t n = 0; n < signature.saving_nodes.size(); ++n) {
+      const record::SavingNode& node = signature.saving_nodes[n];
+      if (!is_released(n) || !node.tangents[t]) continue;
+      for (std::size_t g = 0; g < node.gradients.size(); ++g)
+        if (node.gradients[g]) asked.unwanted[g] = true;
+    }
+    if (std::ranges::find(asked.unwanted, false) == asked.unwanted.end()) continue;
+    const std::vector<bool> is_read = saved_read(asked);
+    for (std::size_t i = 0; i < left.size(); ++i) left[i] = left[i] || is_read[i];
+  }
+  return left;
 }
 
-// As in eager mode: what no backward has come to keeps what it has saved, also where something else
+// As in eager mode: what no backward has come by keeps what it has saved, also where something else
 // has saved the same.
-void Joint::note_given(const std::vector<bool>& is_given) {
+void Joint::note_released(const passes::Asked& asked) {
   if (is_spent_) return;
-  if (was_given_.empty() && std::ranges::find(is_given, false) == is_given.end()) {
+  if (asked.is_whole()) {
     is_spent_ = true;
     return;
   }
-  was_given_.resize(is_given.size());
-  for (std::size_t t = 0; t < is_given.size(); ++t) was_given_[t] = was_given_[t] || is_given[t];
-  is_spent_ = std::ranges::find(was_given_, false) == was_given_.end();
-  is_left_ = program_->saved_uses(flipped(was_given_)).is_left;
+  const std::vector<record::SavingNode>& nodes = program_->signature.saving_nodes;
+  released_.resize(nodes.size());
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    released_[n] = released_[n] || is_on_way(nodes[n], asked);
+  is_left_ = saved_left();
 }
 
-// What one of them reads may still be there, for others.
-void Joint::refuse_twice(const std::vector<bool>& is_given) const {
-  if (is_spent_ || was_given_.empty()) return;
-  for (std::size_t t = 0; t < is_given.size(); ++t) {
-    if (!is_given[t] || !was_given_[t]) continue;
-    const std::vector<bool> is_read = read_for(t);
-    TORCH_CHECK(std::ranges::find(is_read, true) == is_read.end(),
+void Joint::refuse_twice(const passes::Asked& asked) const {
+  if (!is_spent_ && released_.empty()) return;
+  const std::vector<record::SavingNode>& nodes = program_->signature.saving_nodes;
+  for (std::size_t n = 0; n < nodes.size(); ++n)
+    TORCH_CHECK(!is_released(n) || !is_on_way(nodes[n], asked),
                 torch::autograd::ERR_BACKWARD_TWICE);
-  }
+}
+
+void Joint::want_all_if_cheaper(passes::Asked& asked, std::vector<bool>& is_read) const {
+  if (std::ranges::find(asked.unwanted, true) == asked.unwanted.end() ||
+      !program_->has_many_parts(asked))
+    return;
+  const passes::Asked all{asked.absent, std::vector<bool>(asked.unwanted.size(), false)};
+  std::vector<bool> read_for_all = saved_read(all);
+  for (std::size_t i = 0; i < read_for_all.size(); ++i)
+    if (read_for_all[i] && !is_left(i)) return;
+  asked = all;
+  is_read = std::move(read_for_all);
 }
 
 void Joint::release_read() {
@@ -294,9 +330,10 @@ std::vector<record::GradientSource> Joint::take_apart(std::uint32_t node) {
   return taken;
 }
 
-variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool releases) {
-  std::vector<bool> is_given;
-  for (const at::Tensor& tangent : tangents) is_given.push_back(tangent.defined());
+variable_list Joint::run(variable_list&& tangents, std::vector<bool> unwanted, std::uint32_t node,
+                         bool releases) {
+  passes::Asked asked{{}, std::move(unwanted)};
+  for (const at::Tensor& tangent : tangents) asked.absent.push_back(!tangent.defined());
   std::vector<record::GradientSource> apart;
   std::vector<at::Tensor> inputs;
   bool runs_again = false;
@@ -304,11 +341,13 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     apart = take_apart(node);
     const bool was_written = check_watched(tangents);
-    const std::vector<bool> is_read = saved_read(is_given);
     runs_again = was_written || !apart.empty() || at::GradMode::is_enabled() ||
                  std::ranges::any_of(tangents, is_for_pytorch) || program_->is_of_parent();
-    refuse_twice(is_given);
-    if (releases) note_given(is_given);
+    refuse_twice(asked);
+    std::vector<bool> is_read = saved_read(asked);
+    const passes::Asked released = asked;
+    want_all_if_cheaper(asked, is_read);
+    if (releases) note_released(released);
     inputs.reserve(saved_.size() + tangents.size());
     for (std::size_t i = 0; i < saved_.size() && !was_written; ++i) {
       inputs.push_back(is_read[i] ? unpack(i) : at::Tensor());
@@ -323,7 +362,8 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
   }
   for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
 
-  Result<std::vector<at::Tensor>> run = program_->backward(std::move(inputs), *sizes_);
+  Result<std::vector<at::Tensor>> run =
+      program_->backward(std::move(inputs), asked.unwanted, *sizes_);
   if (!run.ok())
     bridge::raise_error("BP-0108",
                         run.take_status().with_context("the backward of a compiled graph"));
@@ -331,7 +371,7 @@ variable_list Joint::run(variable_list&& tangents, std::uint32_t node, bool rele
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const std::vector<std::uint32_t>& needed = program_->signature.tangents_of_gradient[i];
     // As in eager mode: of outputs that nobody differentiates comes no gradient, not zeros.
-    const auto given = [&](std::uint32_t t) { return bool{is_given[t]}; };
+    const auto given = [&](std::uint32_t t) { return !asked.absent[t]; };
     if (needed.empty() || std::ranges::any_of(needed, given)) gradients[i] = std::move((*run)[i]);
     // What was recorded is the sum over all of them.
     const std::vector<std::int64_t>& recorded = sizes_->gradient_strides[i];
@@ -495,13 +535,23 @@ JointNode::JointNode(std::shared_ptr<Joint> joint, std::uint32_t number)
   gradients_ = those_of(number, signature.node_of_gradient);
 }
 
+std::vector<bool> JointNode::unwanted_gradients() const {
+  std::vector<bool> unwanted(joint_->signature().gradients.size(), false);
+  const auto* running = torch::autograd::get_current_graph_task_exec_info();
+  if (running == nullptr || running->empty()) return unwanted;  // all are
+  for (std::size_t i = 0; i < num_outputs(); ++i)
+    unwanted[gradients_.empty() ? i : gradients_[i]] = !task_should_compute_output(i);
+  return unwanted;
+}
+
 variable_list JointNode::apply(variable_list&& tangents) {
   const bool releases = releases_.exchange(false);
+  std::vector<bool> unwanted = unwanted_gradients();
   if (joint_->signature().node_count == 1)
-    return joint_->run(std::move(tangents), number_, releases);
+    return joint_->run(std::move(tangents), std::move(unwanted), number_, releases);
   variable_list all(joint_->signature().tangent_count);
   for (std::size_t i = 0; i < tangents_.size(); ++i) all[tangents_[i]] = std::move(tangents[i]);
-  variable_list every = joint_->run(std::move(all), number_, releases);
+  variable_list every = joint_->run(std::move(all), std::move(unwanted), number_, releases);
   variable_list own;
   own.reserve(gradients_.size());
   for (const std::uint32_t gradient : gradients_) own.push_back(std::move(every[gradient]));

@@ -42,10 +42,10 @@ class Joint {
   // What `signature.watched` names, once each and in order; undefined: nobody needs to know of it.
   void watch(const at::Tensor& value);
 
-  // All tangents, those of other nodes undefined; gives all gradients. `node`: which of its nodes
-  // asks. `releases`: saved values go as they are read.
-  torch::autograd::variable_list run(torch::autograd::variable_list&& tangents, std::uint32_t node,
-                                     bool releases);
+  // All tangents, those of other nodes undefined; gives all gradients that are not unwanted.
+  // `node`: which of its nodes asks. `releases`: saved values go as they are read.
+  torch::autograd::variable_list run(torch::autograd::variable_list&& tangents,
+                                     std::vector<bool> unwanted, std::uint32_t node, bool releases);
   // What comes of the output of a tangent to these others, as a program that PyTorch runs again has
   // it; to each not by way of another of them. In the backward that runs, what comes to them is no
   // longer part of what comes of the output.
@@ -58,13 +58,15 @@ class Joint {
   const Signature& signature() const { return program_->signature; }
 
  private:
-  void note_given(const std::vector<bool>& is_given);
-  void refuse_twice(const std::vector<bool>& is_given) const;
+  void note_released(const passes::Asked& asked);
+  void refuse_twice(const passes::Asked& asked) const;
   void release_read();
   at::Tensor unpack(std::size_t saved) const;
-  // By saved value: whether the backward reads it for these tangents; for one.
-  std::vector<bool> saved_read(const std::vector<bool>& is_given) const;
-  std::vector<bool> read_for(std::size_t tangent) const;
+  // By saved value.
+  std::vector<bool> saved_read(const passes::Asked& asked) const;
+  std::vector<bool> saved_left() const;
+  // A backward for all gradients takes the place of one more for some, where that is possible.
+  void want_all_if_cheaper(passes::Asked& asked, std::vector<bool>& is_read) const;
 
   // Raises where eager mode does. True: what was saved was written, and eager mode has no need of
   // it.
@@ -114,9 +116,10 @@ class Joint {
   };
   std::vector<Argument> arguments_;
   at::Tensor generator_;
-  bool was_given(std::uint32_t tangent) const {
-    return is_spent_ || (!was_given_.empty() && was_given_[tangent]);
+  bool is_released(std::size_t saving_node) const {
+    return is_spent_ || (!released_.empty() && released_[saving_node]);
   }
+  bool is_released_for(std::uint32_t tangent) const;
   bool is_left(std::size_t saved) const {
     return !is_spent_ && (is_left_.empty() || is_left_[saved]);
   }
@@ -127,10 +130,10 @@ class Joint {
   };
   std::vector<Apart> apart_;
   // Of runs that keep no graph. Empty: there was none.
-  bool is_spent_ = false;  // all tangents were given
+  bool is_spent_ = false;  // all gradients of all tangents were
   bool is_abandoned_ = false;
-  std::vector<bool> was_given_;  // by tangent
-  std::vector<bool> is_left_;    // by saved value: one that was not reads it
+  std::vector<bool> released_;  // by what eager mode has in place of this: Signature::saving_nodes
+  std::vector<bool> is_left_;   // by saved value: a backward that comes by none of them reads it
 };
 
 class JointNode final : public torch::autograd::Node {
@@ -143,6 +146,9 @@ class JointNode final : public torch::autograd::Node {
   void will_release_variables() override { releases_ = true; }
 
  private:
+  // By all of the joint's gradients: whether the backward that runs has no use for it.
+  std::vector<bool> unwanted_gradients() const;
+
   std::shared_ptr<Joint> joint_;
   const std::uint32_t number_;
   // Positions among the joint's; empty for its only node, which has them all.

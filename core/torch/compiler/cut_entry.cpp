@@ -15,7 +15,7 @@
 #include "core/ir/text.h"
 #include "core/ir/view.h"
 #include "core/passes/pass.h"
-#include "core/passes/prune_tangents.h"
+#include "core/passes/prune_backward.h"
 #include "core/runtime/plan/plan_builder.h"
 #include "core/runtime/plugin/claims.h"
 #include "core/runtime/plugin/plugin.h"
@@ -342,6 +342,11 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
     signature.turn_of_gradient.push_back(info->turn);
     signature.tangents_of_gradient.push_back(info->reached_by);
   }
+  for (const record::SavingNode& node : recorded.saving_nodes) {
+    signature.saving_nodes.push_back({node.tangents, {}});
+    for (const std::uint32_t input : signature.gradients)
+      signature.saving_nodes.back().gradients.push_back(node.gradients[input]);
+  }
 
   const auto shown_by = outputs_by_root(recorded, forward);
   signature.copied_outputs.assign(recorded.outputs.size(), false);
@@ -500,30 +505,30 @@ Result<std::vector<at::Tensor>> CutEntry::forward(std::span<const at::Tensor> in
 }
 
 Result<std::vector<at::Tensor>> CutEntry::backward(std::vector<at::Tensor> inputs,
+                                                   const std::vector<bool>& unwanted,
                                                    const autograd::SizeRecord& sizes) {
   if (!backward_) return std::vector<at::Tensor>();
-  std::vector<bool> absent;
+  passes::Asked asked{{}, unwanted};
   for (std::size_t i = signature.saved.size(); i < inputs.size(); ++i)
-    absent.push_back(!inputs[i].defined());
-  const bool is_whole = std::ranges::find(absent, true) == absent.end();
+    asked.absent.push_back(!inputs[i].defined());
+  const bool is_whole = asked.is_whole();
   const std::vector<bool> is_read =
-      is_whole ? std::vector<bool>(inputs.size(), true) : input_uses(absent).is_read;
+      is_whole ? std::vector<bool>(inputs.size(), true) : inputs_read(asked);
   std::vector<Argument> arguments;
   arguments.reserve(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (is_read[i]) arguments.push_back(Argument::owned(std::move(inputs[i])));
   inputs.clear();  // a saved value goes with its last reader
   if (is_whole) return run_backward(*backward_, given_on_, arguments, sizes);
-  BP_ASSIGN_OR_RETURN(const PartialBackward partial, partial_backward(absent));
-  std::vector<at::Tensor> reached;
+  BP_ASSIGN_OR_RETURN(const PartialBackward partial, partial_backward(asked));
+  std::vector<at::Tensor> given;
   if (partial.function) {
-    BP_ASSIGN_OR_RETURN(reached,
-                        run_backward(*partial.function, partial.given_on, arguments, sizes));
+    BP_ASSIGN_OR_RETURN(given, run_backward(*partial.function, partial.given_on, arguments, sizes));
   }
-  std::vector<at::Tensor> outputs(partial.is_reached.size());
-  auto next = reached.begin();
+  std::vector<at::Tensor> outputs(partial.is_given.size());
+  auto next = given.begin();
   for (std::size_t i = 0; i < outputs.size(); ++i)
-    if (partial.is_reached[i]) outputs[i] = std::move(*next++);
+    if (partial.is_given[i]) outputs[i] = std::move(*next++);
   return outputs;
 }
 
@@ -543,43 +548,48 @@ Result<std::vector<at::Tensor>> CutEntry::run_backward(CompiledFunction& functio
   return gradients;
 }
 
-passes::InputUses CutEntry::input_uses(const std::vector<bool>& absent) {
+std::vector<bool> CutEntry::inputs_read(const passes::Asked& asked) {
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = input_uses_.try_emplace(absent);
-  if (is_new) found->second = passes::input_uses(backward_graph_, absent);
+  const auto [found, is_new] = inputs_read_.try_emplace(asked);
+  if (is_new) found->second = passes::inputs_read(backward_graph_, asked);
   return found->second;
 }
 
-autograd::SavedUses CutEntry::saved_uses(const std::vector<bool>& absent) {
-  if (!backward_) return StagedProgram::saved_uses(absent);
-  passes::InputUses uses = input_uses(absent);
-  uses.is_read.resize(signature.saved.size());
-  uses.is_left.resize(signature.saved.size());
-  return {std::move(uses.is_read), std::move(uses.is_left)};
+std::vector<bool> CutEntry::saved_read(const passes::Asked& asked) {
+  if (!backward_) return StagedProgram::saved_read(asked);
+  std::vector<bool> is_read = inputs_read(asked);
+  is_read.resize(signature.saved.size());
+  return is_read;
 }
 
-Result<CutEntry::PartialBackward> CutEntry::partial_backward(const std::vector<bool>& absent) {
+bool CutEntry::has_many_parts(const passes::Asked& asked) {
+  constexpr std::size_t kMostParts = 16;
+  const std::lock_guard lock(mutex_);
+  return partial_.size() >= kMostParts && !partial_.contains(asked);
+}
+
+Result<CutEntry::PartialBackward> CutEntry::partial_backward(const passes::Asked& asked) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = partial_.find(absent); found != partial_.end()) return found->second;
+    if (const auto found = partial_.find(asked); found != partial_.end()) return found->second;
   }
   // Without the lock, as plugins are called: two threads may both compile the first.
-  BP_ASSIGN_OR_RETURN(PartialBackward made, compile_partial(absent));
+  BP_ASSIGN_OR_RETURN(PartialBackward made, compile_partial(asked));
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = partial_.emplace(absent, std::move(made));
+  const auto [found, is_new] = partial_.emplace(asked, std::move(made));
   if (is_new && found->second.function) backward_->add_part(found->second.function);
   return found->second;
 }
 
-Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bool>& absent) const {
+Result<CutEntry::PartialBackward> CutEntry::compile_partial(const passes::Asked& asked) const {
   BP_ASSIGN_OR_RETURN(passes::PrunedBackward pruned,
-                      passes::prune_tangents(backward_graph_, absent));
+                      passes::prune_backward(backward_graph_, asked));
   PartialBackward made;
-  made.is_reached = std::move(pruned.is_reached);
+  made.is_given = std::move(pruned.is_given);
   if (pruned.graph.outputs.empty()) return made;
-  const std::vector<bool> is_read = passes::input_uses(backward_graph_, absent).is_read;
+  const std::vector<bool> is_read = passes::inputs_read(backward_graph_, asked);
   const auto saved_end =
-      is_read.begin() + static_cast<std::ptrdiff_t>(is_read.size() - absent.size());
+      is_read.begin() + static_cast<std::ptrdiff_t>(is_read.size() - asked.absent.size());
   made.given_on = tangents_given_on(
       pruned.graph, static_cast<std::size_t>(std::count(is_read.begin(), saved_end, true)));
   record::Placement placement = backward_placement_;
@@ -591,7 +601,7 @@ Result<CutEntry::PartialBackward> CutEntry::compile_partial(const std::vector<bo
       flags = std::move(kept);
     };
     keep(placement.inputs, [&](std::size_t i) { return is_read[i]; });
-    keep(placement.outputs, [&](std::size_t i) { return made.is_reached[i]; });
+    keep(placement.outputs, [&](std::size_t i) { return made.is_given[i]; });
   }
   BP_ASSIGN_OR_RETURN(made.function,
                       compile_stage(std::move(pruned.graph), runtime::Role::kBackward, placement,

@@ -11,7 +11,7 @@
 
 #include "core/base/status.h"
 #include "core/partition/joint_cut.h"
-#include "core/passes/prune_tangents.h"
+#include "core/passes/prune_backward.h"
 #include "core/torch/autograd/cut_program.h"
 #include "core/torch/compiler/compiled_function.h"
 #include "core/torch/compiler/read_for_gradients.h"
@@ -55,8 +55,10 @@ class CutEntry final : public StagedProgram {
   Result<std::vector<at::Tensor>> forward(std::span<const at::Tensor> inputs,
                                           const autograd::SizeRecord& sizes) override;
   Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor> inputs,
+                                           const std::vector<bool>& unwanted,
                                            const autograd::SizeRecord& sizes) override;
-  autograd::SavedUses saved_uses(const std::vector<bool>& absent) override;
+  std::vector<bool> saved_read(const passes::Asked& asked) override;
+  bool has_many_parts(const passes::Asked& asked) override;
   bool is_of_parent() const override {
     return !options_.verify.strict && backward_ && backward_->is_of_parent();
   }
@@ -67,21 +69,21 @@ class CutEntry final : public StagedProgram {
   std::vector<Stage> stages() const override;
 
  private:
-  // A backward for the tangents that a call has.
+  // A backward for the tangents that a call has and the gradients that it wants.
   struct PartialBackward {
     std::shared_ptr<CompiledFunction> function;  // null: no gradient comes of them
-    std::vector<bool> is_reached;                // by output of the whole backward
+    std::vector<bool> is_given;                  // by output of the whole backward
     std::vector<std::uint32_t> given_on;
   };
 
   explicit CutEntry(const CutOptions& options) : options_(options) {}
-  passes::InputUses input_uses(const std::vector<bool>& absent);
-  Result<PartialBackward> partial_backward(const std::vector<bool>& absent);
+  std::vector<bool> inputs_read(const passes::Asked& asked);
+  Result<PartialBackward> partial_backward(const passes::Asked& asked);
   static Result<std::vector<at::Tensor>> run_backward(CompiledFunction& function,
                                                       const std::vector<std::uint32_t>& given_on,
                                                       std::span<Argument> arguments,
                                                       const autograd::SizeRecord& sizes);
-  Result<PartialBackward> compile_partial(const std::vector<bool>& absent) const;
+  Result<PartialBackward> compile_partial(const passes::Asked& asked) const;
   // `read`: what the graph that is run reads.
   void watch(const record::Recorded& recorded, const ReadForGradients& eagerly_saved,
              const ReadForGradients& read);
@@ -103,9 +105,9 @@ class CutEntry final : public StagedProgram {
   ir::Graph backward_graph_;
   std::vector<std::uint32_t> given_on_;  // by its output: the tangent among its inputs that it is
   record::Placement backward_placement_;
-  std::mutex mutex_;  // guards, by the tangents that are absent:
-  std::map<std::vector<bool>, PartialBackward> partial_;
-  std::map<std::vector<bool>, passes::InputUses> input_uses_;  // of the whole backward
+  std::mutex mutex_;  // guards:
+  std::map<passes::Asked, PartialBackward> partial_;
+  std::map<passes::Asked, std::vector<bool>> inputs_read_;  // of the whole backward
 };
 
 // What a recording says of its arguments and outputs, but for what is saved. `forward`: the graph

@@ -24,7 +24,7 @@ struct StubProgram final : autograd::CutProgram {
                                           const autograd::SizeRecord&) override {
     return outputs;
   }
-  Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor>,
+  Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor>, const std::vector<bool>&,
                                            const autograd::SizeRecord&) override {
     return Status(Code::kUnsupported, "a program that is measured has no backward");
   }

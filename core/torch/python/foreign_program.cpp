@@ -43,7 +43,7 @@ class ForeignProgram final : public compiler::StagedProgram {
       outputs.push_back(item.is_none() ? at::Tensor() : THPVariable_Unpack(item.ptr()));
     return outputs;
   }
-  Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor>,
+  Result<std::vector<at::Tensor>> backward(std::vector<at::Tensor>, const std::vector<bool>&,
                                            const autograd::SizeRecord&) override {
     return Status(Code::kInternal, "a graph without gradients has no backward");
   }
