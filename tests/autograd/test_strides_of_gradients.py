@@ -100,3 +100,20 @@ def test_a_gradient_that_is_the_tangent_of_a_sum(program: Callable[..., Any], do
             if its is not None:
                 assert ours.stride() == its.stride()
                 torch.testing.assert_close(ours, its)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_gradient_that_is_a_tangent_that_lies_otherwise(door: str) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("reference", lambda x: x + 1, door)
+    for size in ((1, 3), (3, 1), (1, 1), (2, 3)):
+        x = torch.rand(size, requires_grad=True)
+        for tangent in (
+            torch.rand(size[::-1]).t(),
+            torch.rand(()).expand(size),
+            torch.rand(size[0], 2 * size[1])[:, ::2],
+        ):
+            (ours,) = torch.autograd.grad(compiled(x), x, tangent)
+            (its,) = torch.autograd.grad(x + 1, x, tangent)
+            assert ours.stride() == its.stride(), (size, tangent.stride())
+            torch.testing.assert_close(ours, its)

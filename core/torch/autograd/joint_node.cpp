@@ -111,13 +111,6 @@ class Cuts {
   std::vector<std::shared_ptr<Cut>> cuts_;
 };
 
-// One that shows a tangent which is one number for all elements, as that of a sum is.
-bool lies_as_tangent(const at::Tensor& gradient, at::IntArrayRef recorded) {
-  for (std::size_t d = 0; d < recorded.size(); ++d)
-    if (gradient.strides()[d] == 0 && recorded[d] != 0) return true;
-  return false;
-}
-
 // A gradient becomes its leaf's own: who changes one in place must not change another. Nobody does
 // where several indices show one element, as in the tangent of a sum.
 void separate(variable_list& gradients) {
@@ -360,7 +353,12 @@ variable_list Joint::run(variable_list&& tangents, std::vector<bool> unwanted, s
     if (releases) release();
     return gradients;
   }
-  for (at::Tensor& tangent : tangents) inputs.push_back(std::move(tangent));
+  // By name alone: they go with their last reader.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> given_on;
+  for (at::Tensor& tangent : tangents) {
+    if (tangent.defined()) given_on.emplace_back(tangent.getIntrusivePtr());
+    inputs.push_back(std::move(tangent));
+  }
 
   Result<std::vector<at::Tensor>> run =
       program_->backward(std::move(inputs), asked.unwanted, *sizes_);
@@ -373,11 +371,13 @@ variable_list Joint::run(variable_list&& tangents, std::vector<bool> unwanted, s
     // As in eager mode: of outputs that nobody differentiates comes no gradient, not zeros.
     const auto given = [&](std::uint32_t t) { return !asked.absent[t]; };
     if (needed.empty() || std::ranges::any_of(needed, given)) gradients[i] = std::move((*run)[i]);
-    // What was recorded is the sum over all of them.
-    const std::vector<std::int64_t>& recorded = sizes_->gradient_strides[i];
+    // What was recorded is the sum over all of them. A tangent that is a gradient lies as it does.
+    const auto is_gradient = [&](const auto& tangent) {
+      return tangent._unsafe_get_target() == gradients[i].unsafeGetTensorImpl();
+    };
     if (gradients[i].defined() && std::ranges::all_of(needed, given) &&
-        !lies_as_tangent(gradients[i], recorded))
-      gradients[i] = laid_as_recorded(std::move(gradients[i]), recorded);
+        std::ranges::none_of(given_on, is_gradient))
+      gradients[i] = laid_as_recorded(std::move(gradients[i]), sizes_->gradient_strides[i]);
   }
   separate(gradients);
   return gradients;
