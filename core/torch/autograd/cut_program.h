@@ -36,6 +36,9 @@ struct Watched {
   bool is_argument = false;
   std::uint32_t position = 0;  // is_argument: of the forward's inputs, else of program outputs
   std::vector<std::uint32_t> saved_for, found_for;  // tangents
+  // Of Signature::saving_nodes, where they are known: for what they are not on the way to, eager
+  // mode does not save it.
+  std::vector<std::uint32_t> saved_by;
 };
 
 // An output that is computed from others.

@@ -183,31 +183,6 @@ void Joint::watch(const at::Tensor& value) {
       value.defined() ? version_of(value) : 0);
 }
 
-bool Joint::check_watched(const variable_list& tangents) const {
-  TORCH_CHECK(!is_abandoned_,
-              "backplane: a hook of saved tensors has raised while this graph was saved.");
-  bool is_written = false;
-  for (std::size_t i = 0; i < watched_.size(); ++i) {
-    const auto& [counter, version] = watched_[i];
-    if (!counter.enabled() || counter.current_version() == version) continue;
-    const Watched& watched = program_->signature.watched[i];
-    const auto is_defined = [&](std::uint32_t tangent) { return tangents[tangent].defined(); };
-    const bool is_saved = std::ranges::any_of(watched.saved_for, is_defined);
-    const bool is_released = std::ranges::any_of(watched.saved_for, [&](std::uint32_t tangent) {
-      return is_defined(tangent) && is_released_for(tangent);
-    });
-    TORCH_CHECK(!is_released, torch::autograd::ERR_BACKWARD_TWICE);
-    TORCH_CHECK(
-        !is_saved,
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        "operation: ",
-        watched.is_argument ? "an argument" : "a result", " of a compiled graph is at version ",
-        counter.current_version(), "; expected version ", version, " instead.");
-    is_written = is_written || std::ranges::any_of(watched.found_for, is_defined);
-  }
-  return is_written;
-}
-
 namespace {
 
 // Whether a backward comes by it.
@@ -222,12 +197,30 @@ bool is_on_way(const record::SavingNode& node, const passes::Asked& asked) {
 
 }  // namespace
 
-bool Joint::is_released_for(std::uint32_t tangent) const {
-  if (is_spent_) return true;
-  const std::vector<record::SavingNode>& nodes = program_->signature.saving_nodes;
-  for (std::size_t n = 0; n < nodes.size(); ++n)
-    if (is_released(n) && nodes[n].tangents[tangent]) return true;
-  return false;
+bool Joint::check_watched(const passes::Asked& asked) const {
+  TORCH_CHECK(!is_abandoned_,
+              "backplane: a hook of saved tensors has raised while this graph was saved.");
+  const Signature& signature = program_->signature;
+  bool is_written = false;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const auto& [counter, version] = watched_[i];
+    if (!counter.enabled() || counter.current_version() == version) continue;
+    const Watched& watched = signature.watched[i];
+    const auto is_given = [&](std::uint32_t tangent) { return !asked.absent[tangent]; };
+    const bool is_saved =
+        std::ranges::any_of(watched.saved_for, is_given) &&
+        (watched.saved_by.empty() || std::ranges::any_of(watched.saved_by, [&](std::uint32_t n) {
+           return is_on_way(signature.saving_nodes[n], asked);
+         }));
+    TORCH_CHECK(
+        !is_saved,
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: ",
+        watched.is_argument ? "an argument" : "a result", " of a compiled graph is at version ",
+        counter.current_version(), "; expected version ", version, " instead.");
+    is_written = is_written || std::ranges::any_of(watched.found_for, is_given);
+  }
+  return is_written;
 }
 
 // A hook that keeps numbers as another type need not expect a mask, which eager mode does not save.
@@ -333,10 +326,10 @@ variable_list Joint::run(variable_list&& tangents, std::vector<bool> unwanted, s
   {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     apart = take_apart(node);
-    const bool was_written = check_watched(tangents);
+    refuse_twice(asked);
+    const bool was_written = check_watched(asked);
     runs_again = was_written || !apart.empty() || at::GradMode::is_enabled() ||
                  std::ranges::any_of(tangents, is_for_pytorch) || program_->is_of_parent();
-    refuse_twice(asked);
     std::vector<bool> is_read = saved_read(asked);
     const passes::Asked released = asked;
     want_all_if_cheaper(asked, is_read);
@@ -495,9 +488,10 @@ variable_list Joint::differentiate_results(std::uint32_t tangent, const at::Tens
                                            std::span<const record::GradientSource> results) {
   {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    variable_list tangents(program_->signature.tangent_count);
-    tangents[tangent] = given;
-    check_watched(tangents);
+    passes::Asked asked{std::vector<bool>(program_->signature.tangent_count, true),
+                        std::vector<bool>(program_->signature.gradients.size(), false)};
+    asked.absent[tangent] = false;
+    check_watched(asked);
     const std::uint32_t node = program_->signature.node_of_tangent[tangent];
     for (const record::GradientSource& result : results)
       apart_.push_back({torch::autograd::get_current_graph_task_id(), node, result});

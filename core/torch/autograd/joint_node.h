@@ -70,7 +70,7 @@ class Joint {
 
   // Raises where eager mode does. True: what was saved was written, and eager mode has no need of
   // it.
-  bool check_watched(const torch::autograd::variable_list& tangents) const;
+  bool check_watched(const passes::Asked& asked) const;
 
   // Nothing goes past the results `apart` but their own tangents.
   torch::autograd::variable_list differentiate_again(
@@ -119,7 +119,6 @@ class Joint {
   bool is_released(std::size_t saving_node) const {
     return is_spent_ || (!released_.empty() && released_[saving_node]);
   }
-  bool is_released_for(std::uint32_t tangent) const;
   bool is_left(std::size_t saved) const {
     return !is_spent_ && (is_left_.empty() || is_left_[saved]);
   }

@@ -220,6 +220,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
   std::shared_ptr<CutEntry> entry(new CutEntry(options));
   entry->eager_ = std::move(eager);
   ReadForGradients eagerly_saved = read_for_gradients(recorded);
+  const SavedByNodes saved_by = saved_by_nodes(recorded);
   if (recorded.recomputes)
     for (std::vector<std::uint32_t>& tangents : eagerly_saved.by_output) tangents.clear();
   BP_RETURN_IF_ERROR(passes::run_pipeline(
@@ -263,7 +264,7 @@ Result<std::shared_ptr<CutEntry>> CutEntry::compile(record::Recorded recorded,
                         compile_stage(std::move(recorded.graph), runtime::Role::kInference,
                                       recorded.placement, recorded.numbers, options));
   }
-  entry->describe(recorded, cut ? &*cut : nullptr, eagerly_saved);
+  entry->describe(recorded, cut ? &*cut : nullptr, eagerly_saved, saved_by);
   return entry;
 }
 
@@ -343,7 +344,7 @@ autograd::Signature signature_of(const record::Recorded& recorded, const ir::Gra
     signature.tangents_of_gradient.push_back(info->reached_by);
   }
   for (const record::SavingNode& node : recorded.saving_nodes) {
-    signature.saving_nodes.push_back({node.tangents, {}});
+    signature.saving_nodes.push_back({node.tangents, {}, {}});
     for (const std::uint32_t input : signature.gradients)
       signature.saving_nodes.back().gradients.push_back(node.gradients[input]);
   }
@@ -397,11 +398,15 @@ void keep_apart_what_is_found(autograd::Signature& signature) {
 }  // namespace
 
 void CutEntry::watch(const record::Recorded& recorded, const ReadForGradients& eagerly_saved,
-                     const ReadForGradients& read) {
+                     const SavedByNodes& saved_by, const ReadForGradients& read) {
   const ir::Graph& graph = recorded.graph;
   // A written argument has memory of its own: what is saved of it outlives the next write.
   const auto add = [&](std::uint32_t graph_output, bool is_argument, std::uint32_t position) {
-    autograd::Watched watched{is_argument, position, eagerly_saved.by_output[graph_output], {}};
+    autograd::Watched watched{is_argument,
+                              position,
+                              eagerly_saved.by_output[graph_output],
+                              {},
+                              saved_by.outputs[graph_output]};
     if (!is_argument && is_saved_in_output(signature, position))
       std::ranges::set_difference(read.by_output[graph_output], watched.saved_for,
                                   std::back_inserter(watched.found_for));
@@ -423,7 +428,8 @@ void CutEntry::watch(const record::Recorded& recorded, const ReadForGradients& e
     if (saved.is_argument && !saved.needs_copy) counts_writes[saved.position] = true;
   for (std::uint32_t input = 0; input < counts_writes.size(); ++input)
     if (!counts_writes[input] && !eagerly_saved.by_argument[input].empty())
-      signature.watched.push_back({true, input, eagerly_saved.by_argument[input], {}});
+      signature.watched.push_back(
+          {true, input, eagerly_saved.by_argument[input], {}, saved_by.arguments[input]});
 }
 
 // The input whose new value it is, where eager mode saves that, and that alone of what is computed
@@ -452,7 +458,7 @@ std::optional<std::uint32_t> CutEntry::written_uncounted(
 }
 
 void CutEntry::describe(const record::Recorded& recorded, const partition::JointCut* cut,
-                        const ReadForGradients& eagerly_saved) {
+                        const ReadForGradients& eagerly_saved, const SavedByNodes& saved_by) {
   const ir::Graph& forward = forward_->graph().graph();
   signature = signature_of(recorded, forward);
   signature.is_repeatable = signature.is_repeatable && eager_ != nullptr;
@@ -484,7 +490,7 @@ void CutEntry::describe(const record::Recorded& recorded, const partition::Joint
     source.dtype = bridge::to_scalar_type(recorded.graph.values[saved.value].type.dtype);
     signature.saved.push_back(source);
   }
-  watch(recorded, eagerly_saved, read);
+  watch(recorded, eagerly_saved, saved_by, read);
   if (!can_run_again(signature)) keep_apart_what_is_found(signature);
 }
 

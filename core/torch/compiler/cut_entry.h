@@ -86,13 +86,13 @@ class CutEntry final : public StagedProgram {
   Result<PartialBackward> compile_partial(const passes::Asked& asked) const;
   // `read`: what the graph that is run reads.
   void watch(const record::Recorded& recorded, const ReadForGradients& eagerly_saved,
-             const ReadForGradients& read);
+             const SavedByNodes& saved_by, const ReadForGradients& read);
   std::optional<std::uint32_t> written_uncounted(
       const record::Recorded& recorded, const partition::JointCut& cut,
       const partition::SavedValue& saved, const std::vector<std::vector<std::uint32_t>>& by_eager,
       const std::vector<std::vector<std::uint32_t>>& read) const;
   void describe(const record::Recorded& recorded, const partition::JointCut* cut,
-                const ReadForGradients& eagerly_saved);
+                const ReadForGradients& eagerly_saved, const SavedByNodes& saved_by);
 
   Eager eager_;
   std::string explanation_;

@@ -130,6 +130,23 @@ ReadForGradients read_for_gradients(const record::Recorded& recorded) {
   return out;
 }
 
+SavedByNodes saved_by_nodes(const record::Recorded& recorded) {
+  SavedByNodes by;
+  by.outputs.resize(recorded.border.forward_output_count);
+  by.arguments.resize(recorded.border.argument_count);
+  for (std::uint32_t n = 0; n < recorded.saving_nodes.size(); ++n) {
+    std::set<ir::ValueId> roots;
+    for (const ir::ValueId saved : recorded.saving_nodes[n].saved)
+      roots.insert(ir::view_root(recorded.graph, saved));
+    for (std::size_t i = 0; i < by.outputs.size(); ++i)
+      if (roots.contains(ir::view_root(recorded.graph, recorded.graph.outputs[i])))
+        by.outputs[i].push_back(n);
+    for (std::size_t i = 0; i < by.arguments.size(); ++i)
+      if (roots.contains(recorded.graph.inputs[i])) by.arguments[i].push_back(n);
+  }
+  return by;
+}
+
 std::vector<bool> copied_arguments(const record::Recorded& recorded, const ReadForGradients& kept) {
   std::vector<bool> copied;
   for (const std::vector<std::uint32_t>& tangents : kept.by_argument)

@@ -17,6 +17,12 @@ struct ReadForGradients {
 };
 ReadForGradients read_for_gradients(const record::Recorded& recorded);
 
+// Of the graph as it was recorded: the saving nodes that have saved each.
+struct SavedByNodes {
+  std::vector<std::vector<std::uint32_t>> outputs, arguments;
+};
+SavedByNodes saved_by_nodes(const record::Recorded& recorded);
+
 // By input of the forward: whether a gradient depends on it.
 std::vector<bool> inputs_of_gradients(const record::Recorded& recorded);
 

@@ -51,6 +51,7 @@ class Lowering {
       out_.graph.outputs.push_back(id);
     }
     out_.constants.resize(out_.graph.values.size());
+    out_.ids = std::move(ids_);
     return std::move(out_);
   }
 

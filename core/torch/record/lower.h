@@ -24,6 +24,7 @@ struct Lowered {
   // By value of the graph: the tensor behind each constant, numbers as PyTorch holds them (double,
   // taking part in type promotion as numbers do). Undefined elsewhere.
   std::vector<at::Tensor> constants;
+  std::vector<ir::ValueId> ids;  // by value of the tape; kNone: the graph has none
 };
 
 // Leaves out calls whose results nobody reads. Fails, naming the call, on what the IR cannot carry.

@@ -468,6 +468,10 @@ class Recording {
             true;
     for (const std::uint32_t i : options_.buffers)
       if (i < recorded_.arguments.size()) recorded_.arguments[i].is_buffer = true;
+    for (SavingNode& node : recorded_.saving_nodes) {
+      for (ir::ValueId& saved : node.saved) saved = lowered.ids[saved];
+      std::erase(node.saved, ir::kNone);
+    }
     recorded_.graph = std::move(lowered.graph);
     recorded_.forward_node_count = lowered.forward_node_count;
     recorded_.constants = std::move(lowered.constants);

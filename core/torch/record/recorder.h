@@ -94,9 +94,9 @@ struct GradientSource {
 // One of autograd's nodes, or several that are alike, that has saved something for the backward: a
 // backward that comes by it and keeps no graph lets that go.
 struct SavingNode {
-  std::vector<bool> tangents;   // of the recording: those whose outputs it is behind
-  std::vector<bool> gradients;  // by input of the forward: those that are behind it
-  auto operator<=>(const SavingNode&) const = default;
+  std::vector<bool> tangents;      // of the recording: those whose outputs it is behind
+  std::vector<bool> gradients;     // by input of the forward: those that are behind it
+  std::vector<ir::ValueId> saved;  // of the graph; while it is recorded, of the tape
 };
 
 struct Recorded {

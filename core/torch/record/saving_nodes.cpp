@@ -1,7 +1,8 @@
 #include "core/torch/record/saving_nodes.h"
 
-#include <algorithm>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -59,19 +60,20 @@ std::vector<const Node*> nodes_in_order(const std::vector<const Node*>& from) {
   return order;
 }
 
-std::vector<bool> nodes_that_saved(const Tape& tape, std::size_t value_count,
-                                   std::span<const ValueNumber> tangents, const Rows& rows) {
-  std::vector<bool> is_saved(value_count, true);
-  for (const ValueNumber tangent : tangents) is_saved[tangent] = false;
+// By row.
+std::vector<std::set<ValueNumber>> saved_by_nodes(const Tape& tape, std::size_t value_count,
+                                                  std::span<const ValueNumber> tangents,
+                                                  const Rows& rows) {
+  std::vector<bool> may_be_saved(value_count, true);
+  for (const ValueNumber tangent : tangents) may_be_saved[tangent] = false;
   for (ValueNumber v = 0; v < value_count; ++v)
-    if (tape.values[v].origin == ValueOrigin::kConstant) is_saved[v] = false;
-  std::vector<bool> saved(rows.size());
+    if (tape.values[v].origin == ValueOrigin::kConstant) may_be_saved[v] = false;
+  std::vector<std::set<ValueNumber>> saved(rows.size());
   for (const Call& call : tape.calls) {
     const auto found = rows.find(call.made_by);
     if (found == rows.end()) continue;
-    if (std::ranges::any_of(call.operands,
-                            [&](ValueNumber v) { return v < value_count && is_saved[v]; }))
-      saved[found->second] = true;
+    for (const ValueNumber v : call.operands)
+      if (v < value_count && may_be_saved[v]) saved[found->second].insert(v);
   }
   return saved;
 }
@@ -100,12 +102,15 @@ std::vector<SavingNode> find_saving_nodes(const Tape& tape, std::size_t value_co
   for (std::size_t row = order.size(); row-- > 0;)
     for_each_next(row, [&](std::size_t next) { behind.add(next, row); });
 
-  const std::vector<bool> saved = nodes_that_saved(tape, value_count, tangents, rows);
-  std::vector<SavingNode> found;
+  const std::vector<std::set<ValueNumber>> saved =
+      saved_by_nodes(tape, value_count, tangents, rows);
+  std::map<std::pair<std::vector<bool>, std::vector<bool>>, std::set<ValueNumber>> alike;
   for (std::size_t row = 0; row < order.size(); ++row)
-    if (saved[row]) found.push_back({behind.of(row), before.of(row)});
-  std::ranges::sort(found);
-  found.erase(std::ranges::unique(found).begin(), found.end());
+    if (!saved[row].empty())
+      alike[{behind.of(row), before.of(row)}].insert(saved[row].begin(), saved[row].end());
+  std::vector<SavingNode> found;
+  for (const auto& [ends_of_way, values] : alike)
+    found.push_back({ends_of_way.first, ends_of_way.second, {values.begin(), values.end()}});
   return found;
 }
 
