@@ -66,8 +66,6 @@ std::vector<std::set<ValueNumber>> saved_by_nodes(const Tape& tape, std::size_t 
                                                   const Rows& rows) {
   std::vector<bool> may_be_saved(value_count, true);
   for (const ValueNumber tangent : tangents) may_be_saved[tangent] = false;
-  for (ValueNumber v = 0; v < value_count; ++v)
-    if (tape.values[v].origin == ValueOrigin::kConstant) may_be_saved[v] = false;
   std::vector<std::set<ValueNumber>> saved(rows.size());
   for (const Call& call : tape.calls) {
     const auto found = rows.find(call.made_by);

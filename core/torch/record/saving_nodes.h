@@ -19,7 +19,7 @@ struct HistoryEnds {
 };
 
 // Those behind which calls of the backward read values that were there before it, the first
-// `value_count`. That numbers are saved does not show: autograd's formulas have their own.
+// `value_count`. That numbers are saved does not show: each read makes a constant of them.
 std::vector<SavingNode> find_saving_nodes(const Tape& tape, std::size_t value_count,
                                           std::span<const ValueNumber> tangents,
                                           const HistoryEnds& ends);
