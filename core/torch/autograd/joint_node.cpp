@@ -21,6 +21,7 @@
 #include "core/torch/autograd/free_strides.h"
 #include "core/torch/bridge/errors.h"
 #include "core/torch/bridge/generator_state.h"
+#include "core/torch/bridge/spared_hooks.h"
 
 namespace backplane::autograd {
 
@@ -344,6 +345,7 @@ variable_list Joint::run(variable_list&& tangents, std::vector<bool> unwanted, s
   if (runs_again) {
     variable_list gradients = differentiate_again(tangents, apart);
     if (releases) release();
+    spare_hooks(gradients, node);
     return gradients;
   }
   // By name alone: they go with their last reader.
@@ -373,7 +375,17 @@ variable_list Joint::run(variable_list&& tangents, std::vector<bool> unwanted, s
       gradients[i] = laid_as_recorded(std::move(gradients[i]), sizes_->gradient_strides[i]);
   }
   separate(gradients);
+  spare_hooks(gradients, node);
   return gradients;
+}
+
+void Joint::spare_hooks(const variable_list& gradients, std::uint32_t node) const {
+  const Signature& signature = program_->signature;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined() || signature.node_of_gradient[i] != node) continue;
+    const Argument& argument = arguments_[signature.argument_of_input[signature.gradients[i]]];
+    if (argument.accumulator) bridge::spare_hooks(argument.lock());
+  }
 }
 
 std::vector<at::Tensor> Joint::inputs_again() const {

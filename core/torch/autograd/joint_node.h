@@ -61,6 +61,8 @@ class Joint {
   void note_released(const passes::Asked& asked);
   void refuse_twice(const passes::Asked& asked) const;
   void release_read();
+  // In eager mode no backward comes to a leaf that the tangents do not reach.
+  void spare_hooks(const torch::autograd::variable_list& gradients, std::uint32_t node) const;
   at::Tensor unpack(std::size_t saved) const;
   // By saved value.
   std::vector<bool> saved_read(const passes::Asked& asked) const;
