@@ -50,8 +50,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     run.add_arguments(graphs)
     sizes = verbs.add_parser("sizes", help="operators on a plugin at the sizes of real models")
     run.add_arguments(sizes)
-    for one in (graphs, sizes):
+    for one in (backwards, graphs, sizes):
         one.add_argument("--plugin", default="reference")
+    for one in (graphs, sizes):
         one.add_argument("--isa", choices=LEVELS, help="the most that CPU kernels may use")
         one.add_argument("--check", action="store_true", help="with BACKPLANE_CHECK=memory")
     graphs.add_argument("--without", default="", help="operators to leave out, by commas")
@@ -104,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     elif options.what == "backwards":
         from fuzz.backwards import make_fuzzer
 
-        fuzzer = make_fuzzer(options.door)
+        fuzzer = make_fuzzer(options.door, options.plugin)
     elif options.what == "sizes":
         from fuzz.size_fuzzer import make_fuzzer
 

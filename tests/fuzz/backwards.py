@@ -5,14 +5,17 @@ mode, strides of gradients too."""
 from __future__ import annotations
 
 import ast
+import contextlib
+import dataclasses
 import functools
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
+import torch_backplane
 from compiling import compile_for
 
 from fuzz.judge import Finding, reset
@@ -37,16 +40,25 @@ SIZES = ((3, 4), (1, 4), (3, 1), (1, 1), (2, 5), (4, 3))
 HEAD = """\
 import torch
 from torch.utils.checkpoint import checkpoint
-DOOR = {door!r}
+DOOR, PLUGIN = {door!r}, {plugin!r}
 """
-WORDS = re.compile(r"[^\w ]+.*", re.DOTALL)
+# It would run again, and what it was given is changed; PyTorch's own, of a result that is not the
+# first of its node and keeps its gradient; TorchDynamo's.
+REFUSED = (
+    "backplane: gradients of gradients",
+    "out != nullptr INTERNAL ASSERT",
+    "RuntimeError when making fake tensor call",
+)
+# A view of what nobody has is none, and what is saved of a result is not what `detach_` changes.
+LEFT_OUT = ("Can't detach views", "Trying to use a saved tensor")
+GONE = ("has been modified by", "graph a second time")
 
 
 def fill(text: str, pick: Callable[[], str]) -> str:
     return re.sub(r"\{\}", lambda _: pick(), text)
 
 
-def make_program(seed: str, door: str) -> str:
+def make_program(seed: str, door: str, plugin: str) -> str:
     """``program``, and ``use``, which calls it once for each of some sizes."""
     chance = random.Random(seed)
     known, rest, lines = ["a", "b", "c"], [], []
@@ -77,7 +89,7 @@ def make_program(seed: str, door: str) -> str:
     body = "\n".join(f"    {line}" for line in [*lines, f"return [{', '.join(results)}]"])
     done = "\n".join(f"    yield lambda: {step}" for step in steps)
     return (
-        f"{HEAD.format(door=door)}SIZES = {sizes!r}\n\n"
+        f"{HEAD.format(door=door, plugin=plugin)}SIZES = {sizes!r}\n\n"
         f"def program(a, b, c):\n{body}\n\n"
         f"def use(f, see, hooks, a, b, c):\n    r = []\n"
         f"    yield lambda: r.extend({make_call(chance)})\n{done}\n"
@@ -138,32 +150,71 @@ class Sight:
 def look(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    strides = value.stride() if value.numel() else ()
+    # Those of dims of one element say nothing.
+    strides = tuple(
+        stride
+        for stride, size in zip(value.stride(), value.shape, strict=True)
+        if size > 1 and value.numel()
+    )
     return tuple(value.shape), strides, value.detach().clone(), value.requires_grad
 
 
 def with_hooks(f: Callable[..., Any], *arguments: torch.Tensor) -> Any:
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda t: t):
         return f(*arguments)
 
 
-def run(space: dict[str, Any], f: Callable[..., Any]) -> list[tuple[str, list[Any]]]:
-    """By step, what was seen."""
+@contextlib.contextmanager
+def graphs_kept() -> Iterator[None]:
+    """Every backward in it keeps its graph."""
+    engine = torch.autograd._engine_run_backward
+
+    def keep(results: Any, gradients: Any, _: bool, *others: Any, **named: Any) -> Any:
+        return engine(results, gradients, True, *others, **named)
+
+    torch.autograd._engine_run_backward = keep
+    try:
+        yield
+    finally:
+        torch.autograd._engine_run_backward = engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """At one size: what each step showed; ``shows_leaf``: a result is a view of an argument."""
+
+    steps: list[list[Any]]
+    shows_leaf: bool
+
+
+def run(space: dict[str, Any], f: Callable[..., Any]) -> list[Run]:
     out = []
-    for round, size in enumerate(space["SIZES"]):
+    for size in space["SIZES"]:
         generator = torch.Generator().manual_seed(7)
         leaves = [torch.rand(size, generator=generator) for _ in range(3)]
         for leaf in leaves[:2]:
             leaf.requires_grad_()
         sight = Sight()
-        for number, step in enumerate(space["use"](f, sight, with_hooks, *leaves)):
+        steps: list[list[Any]] = []
+        shows_leaf = False
+        program = space["use"](f, sight, with_hooks, *leaves)
+        for step in program:
             sight.seen = []
+            before = [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
             try:
                 step()
             except Exception as error:
-                sight(type(error).__name__, WORDS.sub("", str(error))[:60])
+                # By then some leaves have their gradients, and some hooks were called, in the order
+                # of the engine.
+                sight.seen = [type(error).__name__, str(error)[:90]]
+                for leaf, gradient in zip(leaves, before, strict=True):
+                    leaf.grad = gradient
             sight(*leaves, *[leaf.grad for leaf in leaves])
-            out.append((f"size {round} step {number}", sight.seen))
+            if not steps:
+                bases = [result._base for result in program.gi_frame.f_locals["r"]]
+                shows_leaf = any(base is leaf for base in bases for leaf in leaves)
+            steps.append(sight.seen)
+        out.append(Run(steps, shows_leaf))
     return out
 
 
@@ -177,18 +228,63 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def kind_of(ours: Any, eager: Any) -> str:
+def is_tensor(seen: Any) -> bool:
+    return isinstance(seen, tuple) and len(seen) == 4
+
+
+def is_alike(ours: Any, eager: Any, sees_strides: bool) -> bool:
+    if is_tensor(ours) and is_tensor(eager):
+        # The tangent of a sum is one number for all elements. A view of it is one too in eager mode;
+        # a graph reads tangents as they were recorded.
+        repeats = any(stride == 0 for stride in (*ours[1], *eager[1]))
+        lie_alike = repeats or not sees_strides or ours[1] == eager[1]
+        return lie_alike and same((ours[0], *ours[2:]), (eager[0], *eager[2:]))
+    if isinstance(ours, (list, tuple)) and isinstance(eager, (list, tuple)):
+        return len(ours) == len(eager) and all(
+            is_alike(a, b, sees_strides) for a, b in zip(ours, eager, strict=True)
+        )
+    return same(ours, eager)
+
+
+def is_of_result(seen: Any) -> bool:
+    return isinstance(seen, tuple) and str(seen[0]).startswith("r[")
+
+
+def without_empty_hooks(step: list[Any]) -> list[Any]:
+    """A hook of one result is called with nothing for a backward of another."""
+    return [one for one in step if not (is_of_result(one) and one[1] is None)]
+
+
+def without_hooks(step: list[Any]) -> list[Any]:
+    return [one for one in step if not is_of_result(one)]
+
+
+def error_of(step: list[Any]) -> str:
+    """What it raises; empty where it does not."""
+    is_error = isinstance(step[0], str) and step[0].endswith("Error")
+    return f"{step[0]}: {step[1]}" if is_error else ""
+
+
+def is_gone(error: str) -> bool:
+    return any(words in error for words in GONE)
+
+
+def kind_of(ours: list[Any], eager: list[Any]) -> str:
+    if error_of(ours) or error_of(eager):
+        short = [error_of(step)[:40] or "nothing" for step in (ours, eager)]
+        return f"raises {short[0]}, expected {short[1]}"
     for mine, its in zip(ours, eager, strict=False):
-        if same(mine, its):
-            continue
-        texts = [one for one in (mine, its) if isinstance(one, str)]
-        if texts and any(text.endswith("Error") for text in texts):
-            return "raises otherwise"
-        if isinstance(mine, tuple) and isinstance(its, tuple) and len(mine) == len(its) == 4:
+        if not same(mine, its) and is_tensor(mine) and is_tensor(its):
             names = ("shape", "strides", "values", "requires_grad")
             return next(n for n, x, y in zip(names, mine, its, strict=True) if not same(x, y))
-        return "hooks or presence"
     return "hooks or presence"
+
+
+def first_difference(ours: list[Any], eager: list[Any]) -> str:
+    for mine, its in zip(ours, eager, strict=False):
+        if not same(mine, its):
+            return f"{mine}, eager has {its}"
+    return f"{ours}, eager has {eager}"
 
 
 def judge(text: str, compile: Callable[..., Any] | None = None) -> Finding | None:
@@ -197,30 +293,78 @@ def judge(text: str, compile: Callable[..., Any] | None = None) -> Finding | Non
         space: dict[str, Any] = {}
         exec(text, space)
         expected = run(space, space["program"])
+        with graphs_kept():
+            kept = run(space, space["program"])
     except Exception:  # a program that has lost what it needs
         return None
-    if expected and isinstance(expected[0][1][0], str) and expected[0][1][0].endswith("Error"):
+    if any(error_of(one.steps[0]) for one in expected):
         return None
-    reset()
-    torch._dynamo.reset()
     if compile is None:
-        compile = functools.partial(compile_for, "reference", door=space["DOOR"])
+        compile = functools.partial(compile_for, space["PLUGIN"], door=space["DOOR"])
+    traced_before = torch_backplane.stats()["aot_graphs"]
     try:
-        actual = run(space, compile(space["program"]))
+        actual = run_compiled(space, compile)
     except Exception as error:
         return Finding("outside", f"{type(error).__name__}: {error}", text)
-    for (place, eager), (_, ours) in zip(expected, actual, strict=True):
-        if not same(ours, eager):
-            return Finding(kind_of(ours, eager), f"{place}: {ours}, eager has {eager}", text)
+    is_traced = torch_backplane.stats()["aot_graphs"] > traced_before
+    for size, (ours, eager, if_kept) in enumerate(zip(actual, expected, kept, strict=True)):
+        number = first_that_differs(text, ours, eager, if_kept)
+        if number is None or (is_traced and differs_by_aot(space, size, number, eager)):
+            continue
+        mine, its = ours.steps[number], eager.steps[number]
+        place = f"size {size} step {number}"
+        return Finding(kind_of(mine, its), f"{place}: {first_difference(mine, its)}", text)
     return None
+
+
+def first_that_differs(text: str, ours: Run, eager: Run, if_kept: Run) -> int | None:
+    sees_strides = not eager.shows_leaf  # it is as_strided, whose gradient lies as the leaf
+    for number, (mine, its) in enumerate(zip(ours.steps, eager.steps, strict=True)):
+        if is_alike(without_empty_hooks(mine), without_empty_hooks(its), sees_strides):
+            continue
+        # Gradients of gradients run the program again, whose results are others; a graph leads from
+        # each result to all arguments, so a gradient that there is not comes by.
+        is_of_hooks = is_alike(without_hooks(mine), without_hooks(its), sees_strides)
+        if is_of_hooks and ("create_graph" in text or not any(map(is_of_result, its))):
+            continue
+        errors = error_of(mine), error_of(its)
+        if all(map(is_gone, errors)) or all("is a view and" in error for error in errors):
+            continue
+        if any(map(errors[0].count, REFUSED)) or any(map(errors[1].count, LEFT_OUT)):
+            return None
+        # A graph may have kept what eager mode has given up, and saves no result beside a checkpoint.
+        kept = if_kept.steps[number]
+        has_kept = is_alike(without_empty_hooks(mine), without_empty_hooks(kept), sees_strides) or (
+            is_gone(error_of(kept)) and "checkpoint(lambda" in text
+        )
+        return None if is_gone(errors[1]) and has_kept else number
+    return None
+
+
+def run_compiled(space: dict[str, Any], compile: Callable[..., Any]) -> list[Run]:
+    reset()
+    torch._dynamo.reset()
+    return run(space, compile(space["program"]))
+
+
+def differs_by_aot(space: dict[str, Any], size: int, number: int, eager: Run) -> bool:
+    """Whether AOTAutograd does so with PyTorch's own kernels, too."""
+    try:
+        found = run_compiled(space, functools.partial(torch.compile, backend="aot_eager"))
+    except Exception:
+        return True
+    return not is_alike(found[size].steps[number], eager.steps[number], not eager.shows_leaf)
 
 
 def write(found: Finding, _: str) -> str:
     return f"# {found.kind}\n{found.text}"
 
 
-def make_fuzzer(door: str = "own") -> Fuzzer:
-    return Fuzzer("backwards", lambda seed: make_program(seed, door), judge, judge_plainly, write)
+def make_fuzzer(door: str = "own", plugin: str = "reference") -> Fuzzer:
+    def make(seed: str) -> str:
+        return make_program(seed, door, plugin)
+
+    return Fuzzer("backwards", make, judge, judge_plainly, write)
 
 
 def judge_plainly(text: str) -> Any:
