@@ -52,6 +52,22 @@ PyObject* code_of(PyObject* target) {
   return forward && PyFunction_Check(forward) ? PyFunction_GET_CODE(forward) : nullptr;
 }
 
+// The code behind decorators (`__wrapped__`), such as those of an optimizer's step; null where none
+// is found, as where they go round in a circle.
+Ref code_behind_decorators(PyObject* target) {
+  constexpr int kMaxDecorators = 64;
+  for (int i = 0; i < kMaxDecorators; ++i) {
+    while (PyMethod_Check(target)) target = PyMethod_GET_FUNCTION(target);
+    PyObject* attributes = PyFunction_Check(target)
+                               ? reinterpret_cast<PyFunctionObject*>(target)->func_dict
+                               : nullptr;
+    PyObject* wrapped = attributes ? PyDict_GetItemString(attributes, "__wrapped__") : nullptr;
+    if (!wrapped) return Ref::borrow(code_of(target));
+    target = wrapped;
+  }
+  return {};
+}
+
 }  // namespace
 
 CompiledCallable::CompiledCallable(PyObject* target, CompiledOptions options)
@@ -162,6 +178,7 @@ PyObject* CompiledCallable::call(const CallArguments& call) {
   dump_->note("breaks", "NOT CAPTURED AS A WHOLE " + options_.name + ": " + reason);
   FrameOptions frames;
   frames.name = options_.name;
+  frames.target = code_behind_decorators(target_.get());
   frames.limits = options_.limits;
   frames.dump = dump_;
   frames.dynamic = options_.dynamic;

@@ -228,7 +228,9 @@ PyObject* Frames::evaluate(PyThreadState* thread, _PyInterpreterFrame* frame, in
   // Runs when something is let go, or the collector comes: none of the program's.
   if (code->co_name == capture::finalizer_name())
     return cpython::evaluate_unhooked(thread, frame, throwing);
-  const FileKind kind = kind_of_file(code);
+  const FileKind kind = reinterpret_cast<PyObject*>(code) == options_.target.get()
+                            ? FileKind::kProgram
+                            : kind_of_file(code);
   if (kind == FileKind::kProgram && (code->co_flags & kSuspends) != 0) {
     ++plain_calls_;
     plain_reasons_.add(text_of(code->co_qualname) +

@@ -68,7 +68,8 @@ struct ProgramCode {
 };
 
 struct FrameOptions {
-  std::string name;  // of the compiled function
+  std::string name;     // of the compiled function
+  cpython::Ref target;  // its code behind decorators: the program's, in whatever file; may be null
   EntryLimits limits;
   std::shared_ptr<Dump> dump;
   Dynamic dynamic = Dynamic::kAutomatic;
