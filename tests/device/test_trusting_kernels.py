@@ -21,7 +21,9 @@ def npu(request: pytest.FixtureRequest) -> torch.device:
 
 OUTPUTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "range without a step": lambda out: aten.range.out_(0.5, 2.5, out=out),
-    "a negative shape of a window": lambda out: aten.kaiser_window.beta_out(5, False, -3.0, out=out),
+    "a negative shape of a window": lambda out: aten.kaiser_window.beta_out(
+        5, False, -3.0, out=out
+    ),
     "a negative shape of a period": lambda out: aten.kaiser_window.beta_out(4, True, -0.5, out=out),
 }
 
@@ -134,9 +136,7 @@ SCALED: dict[str, Callable[[torch.device | str], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", SCALED)
-def test_tensors_of_several_types_meet_before_they_are_scaled(
-    name: str, npu: torch.device
-) -> None:
+def test_tensors_of_several_types_meet_before_they_are_scaled(name: str, npu: torch.device) -> None:
     torch.testing.assert_close(SCALED[name](npu).cpu(), SCALED[name]("cpu"), rtol=1e-12, atol=0)
 
 
@@ -209,3 +209,13 @@ def test_short_floats_are_rounded_once(name: str, dtype: torch.dtype, npu: torch
     numbers = [one[0] for one in operands]
     made = SHORT[name](*(one.to(npu) for one in numbers)).cpu()
     torch.testing.assert_close(made, SHORT[name](*numbers))
+
+
+@pytest.mark.parametrize("bounds", [{}, {"range": (-1.3, 2.7)}])
+def test_edges_of_bins_are_those_of_eager_mode(bounds: dict[str, Any], npu: torch.device) -> None:
+    torch.manual_seed(0)
+    for number in torch.randn(20):
+        for bins in (2, 5, 7, 64):
+            made = torch.histogram(number.to(npu), bins, **bounds)
+            for one, expected in zip(made, torch.histogram(number, bins, **bounds), strict=True):
+                assert one.tolist() == expected.tolist()

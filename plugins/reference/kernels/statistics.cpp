@@ -85,8 +85,11 @@ void run_histogram_count(const Frame& f) {
   if (low == high) low -= 0.5, high += 0.5;
   const int64_t bins = f.out(0).elements();
   Values edges(bins + 1);
+  // In the element type, as the framework makes a row of numbers.
   const Type type = f.in(0).type;
-  const double step = round_to(type, (high - low) / static_cast<double>(bins));
+  low = round_to(type, low);
+  high = round_to(type, high);
+  const double step = round_to(type, round_to(type, high - low) / static_cast<double>(bins));
   for (int64_t i = 0; i <= bins; ++i)
     edges[i] = i < (bins + 1) / 2 ? low + step * static_cast<double>(i)
                                   : high - step * static_cast<double>(bins - i);
