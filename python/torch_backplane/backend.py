@@ -76,6 +76,8 @@ def compile_frame(
             if _asks_how_written_memory_lies(graph_module):
                 reason = "it asks for the strides of tensors, and writes some"
                 raise _C.StatusError("unsupported", reason)
+            if any(map(_enters_forward_mode, graph_module.graph.nodes)):
+                raise _C.StatusError("unsupported", "it computes tangents in forward mode")
             with _transforms_as_they_were():
                 return _recorded_frame(account, graph_module, example_inputs)
         except _C.StatusError as error:
@@ -186,6 +188,8 @@ def _has_no_graph_of_operators(graph_module: Any) -> str:
         return "it makes nested tensors"  # whose sizes would be symbols that come from nowhere
     if setter := _sets_global_state(graph_module):
         return f"it calls {setter}, whose effect lasts"
+    if _ends_in_forward_mode(graph_module):
+        return "it ends within forward-mode AD, or leaves what it did not enter"
     if any(str(n.target) == "prims._tensor_version.default" for n in graph_module.graph.nodes):
         return "it asks how often a tensor was written"
     if _shows_inference_tensors(graph_module):
@@ -198,9 +202,27 @@ def _sets_global_state(graph_module: Any) -> str:
         name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
         if not name.startswith(("set_", "_set_")) or name == "_set_grad_enabled":
             continue
+        if name == "_set_fwd_grad_enabled" and node.args == (True,):
+            continue  # as it was: torch.func.jvp sets it again at its end, which would be False else
         if any(getattr(owner, name, None) is node.target for owner in (torch, torch._C)):
             return name.removeprefix("_")
     return ""
+
+
+def _enters_forward_mode(node: Any) -> bool:
+    return getattr(node.target, "__name__", "") == "_enter_dual_level"
+
+
+def _ends_in_forward_mode(graph_module: Any) -> bool:
+    depth = 0
+    for node in graph_module.graph.nodes:
+        if _enters_forward_mode(node):
+            depth += 1
+        elif getattr(node.target, "__name__", "") == "_exit_dual_level":
+            depth -= 1
+        if depth < 0:
+            return True
+    return depth > 0
 
 
 def _shows_inference_tensors(graph_module: Any) -> bool:

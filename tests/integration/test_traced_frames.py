@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch_backplane
+from compiling import compile_for
 from models import zoo
 from torch import nn
 from torch._library.effects import EffectType
@@ -363,6 +364,63 @@ def test_forward_mode_that_is_not_recorded_leaves_no_level() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(program, backend="plugin:reference", dynamic=False)
     torch.testing.assert_close(compiled(x, i), program(x, i))
+
+
+def with_a_dual_level(x: torch.Tensor) -> Any:
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x * 2)
+        return torch.autograd.forward_ad.unpack_dual(dual.sin() * dual)[1]
+
+
+def written_within(x: torch.Tensor) -> Any:
+    def squares(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        y.mul_(x)[0] = 3
+        return y
+
+    return torch.func.jvp(squares, (x,), (x * 2,))
+
+
+FORWARD_MODE = {
+    "jvp": lambda x: torch.func.jvp(lambda x: x.sin() * x, (x,), (x * 2,)),
+    "jacfwd": torch.func.jacfwd(lambda x: x.sin() * x),
+    "hessian": torch.func.hessian(lambda x: (x.sin() * x).sum()),
+    "of a gradient": lambda x: torch.func.jvp(
+        torch.func.grad(lambda x: x.exp().prod()), (x,), (x,)
+    ),
+    "a dual level": with_a_dual_level,
+    "written within": written_within,
+}
+
+
+@pytest.mark.parametrize("needs_gradients", [False, True])
+@pytest.mark.parametrize("name", FORWARD_MODE)
+def test_forward_mode_stays_on_the_plugin(name: str, needs_gradients: bool) -> None:
+    torch._dynamo.reset()
+    compiled = compile_for("reference", FORWARD_MODE[name])
+    before = torch_backplane.stats()
+    seen = []
+    for run in (FORWARD_MODE[name], compiled):
+        x = torch.linspace(0.1, 0.9, 4, requires_grad=needs_gradients)
+        results = torch.utils._pytree.tree_leaves(run(x * 1))
+        if needs_gradients:
+            results += torch.autograd.grad(sum(r.square().sum() for r in results), x)
+        seen.append([r.detach() for r in results])
+    torch.testing.assert_close(seen[1], seen[0])
+    found = torch_backplane.stats()
+    for key in ("eager_graphs", "eager_calls"):
+        assert found[key] == before[key], key
+
+
+def test_forward_mode_that_is_switched_off_stays_off() -> None:
+    def program(x: torch.Tensor) -> Any:
+        with torch.autograd.forward_ad._set_fwd_grad_enabled(False):
+            return torch.func.jvp(torch.sin, (x,), (x,)), torch._C._is_fwd_grad_enabled()
+
+    torch._dynamo.reset()
+    x = torch.ones(3)
+    torch.testing.assert_close(compile_for("reference", program)(x), program(x))
+    assert torch._C._is_fwd_grad_enabled()
 
 
 def test_sizes_that_nothing_is_known_of() -> None:
