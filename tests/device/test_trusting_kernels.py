@@ -35,6 +35,14 @@ def test_numbers_are_written_to_the_device(name: str, npu: torch.device) -> None
     torch.testing.assert_close(made.cpu(), expected)
 
 
+def test_modes_are_written_to_the_device(npu: torch.device) -> None:
+    x = torch.tensor([[1, 2, 2], [3, 3, 1]])
+    outputs = (torch.empty(0, device=npu).long(), torch.empty(0, device=npu).long())
+    torch.mode(x.to(npu), 1, out=outputs)
+    for made, expected in zip(outputs, torch.mode(x, 1), strict=True):
+        assert made.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (0, 0), (0, 2, 2)])
 @pytest.mark.parametrize("upper", [False, True])

@@ -639,7 +639,7 @@ void register_eager_kernels(torch::Library& library) {
       "aten::_native_batch_norm_legit_functional", "aten::_native_batch_norm_legit_no_training",
       // These go to kernels of the CPU and CUDA without being dispatched.
       "aten::_batch_norm_no_update", "aten::conj_physical_", "aten::fft_fftfreq.out",
-      "aten::fft_rfftfreq.out", "aten::range.out_", "aten::kaiser_window",
+      "aten::fft_rfftfreq.out", "aten::range.out_", "aten::mode.values", "aten::kaiser_window",
       "aten::kaiser_window.periodic", "aten::kaiser_window.beta", "aten::kaiser_window.out",
       "aten::kaiser_window.periodic_out", "aten::kaiser_window.beta_out",
       // And these to the addresses of their tensors.
