@@ -32,16 +32,19 @@ def compile_parts(
     graph_module: Any, examples: list[Any], compile_part: Compile
 ) -> Callable[..., Any] | None:
     """A callable as the graph, of parts that ``compile_part`` compiles. None where it would be one
-    part, or the parts would have to know of each other."""
+    part that is no choice, or the parts would have to know of each other."""
     whole = _inline_regions(graph_module)
     parts = _take_apart(whole) if any(map(_calls_graphs, whole.graph.nodes)) else []
-    if len(parts) < 2:
+    known = {node: node.meta.get("example_value") for node in whole.graph.nodes}
+    known.update(zip(whole.graph.find_nodes(op="placeholder"), examples, strict=True))
+    is_part = "is_part" in graph_module.meta  # what it lies in is not seen in it
+    if len(parts) < 2 and (is_part or not any(_is_choice(part, known) for part in parts)):
         return None if whole is graph_module else compile_part(whole, examples)
     if any(node.target in _SWITCHES for node in whole.graph.nodes):
         return None
     if any(_is_list(node) for part in parts for node in part.left):  # results are single values
         return None
-    return _join(whole, parts, examples, compile_part)
+    return _join(whole, parts, known, compile_part)
 
 
 @dataclasses.dataclass(eq=False)
@@ -87,16 +90,20 @@ def _take_apart(whole: Any) -> list[_Part]:
     return parts
 
 
-def _join(whole: Any, parts: list[_Part], examples: list[Any], compile_part: Compile) -> Any:
+def _join(
+    whole: Any, parts: list[_Part], known: dict[Any, Any], compile_part: Compile
+) -> Callable[..., Any]:
     inputs = whole.graph.find_nodes(op="placeholder")
-    known = dict(zip(inputs, examples, strict=True))
     graph = torch.fx.Graph()
     values = {node: graph.node_copy(node) for node in inputs}
     owned: dict[str, Any] = {}
     for number, part in enumerate(parts):
-        given = [known.get(node, node.meta.get("example_value")) for node in part.given]
         name = f"part_{number}"
-        owned[name] = _Compiled(compile_part(_module_of(whole, part), given))
+        if _is_choice(part, known):
+            owned[name] = _Compiled(_choice(whole, part, known, compile_part))
+        else:
+            given = [known[node] for node in part.given]
+            owned[name] = _Compiled(compile_part(_module_of(whole, part), given))
         results = graph.call_module(name, tuple(values[node] for node in part.given))
         for i, node in enumerate(part.left):
             values[node] = graph.call_function(operator.getitem, (results, i))
@@ -115,6 +122,43 @@ class _Compiled(torch.nn.Module):
         self.forward = function
 
 
+def _is_choice(part: _Part, known: dict[Any, Any]) -> bool:
+    """Not where gradients are needed: of what a branch leaves alone PyTorch's are zeros, not None. Not
+    within torch.vmap, where both branches run."""
+    first = part.nodes[0]
+    if first.target is not torch.ops.higher_order.cond or len(first.args) != 4:
+        return False
+    read = (first.args[0], *first.args[3])
+    if first in part.left or not all(node in part.given for node in read):
+        return False
+    names = (getattr(node.target, "__name__", "") for node in first.graph.nodes)
+    if any(name.endswith("_increment_nesting") for name in names):
+        return False
+    return not torch.is_grad_enabled() or not any(
+        isinstance(known[node], torch.Tensor) and known[node].requires_grad for node in part.given
+    )
+
+
+def _choice(
+    whole: Any, part: _Part, known: dict[Any, Any], compile_part: Compile
+) -> Callable[..., Any]:
+    """The branch that a predicate chooses, each a frame of its own."""
+    predicate, if_true, if_false, operands = part.nodes[0].args
+    places = [list(part.given).index(node) for node in (predicate, *operands)]
+    left = [node.args[1] for node in part.left]
+    examples = [known[node] for node in operands]
+    branches = [
+        compile_part(whole.get_submodule(branch.target), examples) for branch in (if_false, if_true)
+    ]
+
+    def choose(*arguments: Any) -> Any:
+        chooses, *given = (arguments[i] for i in places)
+        results = branches[bool(chooses)](*given)
+        return tuple(results[i] for i in left)
+
+    return choose
+
+
 def _module_of(whole: Any, part: _Part) -> Any:
     graph = torch.fx.Graph()
     values: dict[Any, Any] = {}
@@ -127,7 +171,9 @@ def _module_of(whole: Any, part: _Part) -> Any:
                 values[read] = graph.node_copy(read)
         values[node] = graph.node_copy(node, values.__getitem__)
     graph.output(tuple(values[node] for node in part.left))
-    return torch.fx.GraphModule(whole, graph)
+    made = torch.fx.GraphModule(whole, graph)
+    made.meta["is_part"] = True
+    return made
 
 
 def _inline_regions(graph_module: Any) -> Any:
