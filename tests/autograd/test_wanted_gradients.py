@@ -164,9 +164,13 @@ def test_a_write_to_what_is_saved(program: Callable[..., Any], door: str, plugin
             except RuntimeError as error:
                 assert "modified by an inplace" in str(error)
                 found.append("refused")
-        # The gradient of one operand may not need what eager mode's node has saved for the other.
-        if found[0] != "refused" or program not in (one_product, one_layer):
-            same(found[1], found[0])
+        # The gradient of one operand may not need what eager mode's node has saved for the other; and
+        # a result that eager mode saves may be computed again, of an argument that is now another.
+        if found[0] == "refused" and program in (one_product, one_layer):
+            continue
+        if found[1] == "refused" and program is meeting_before_something_saved:
+            continue
+        same(found[1], found[0])
 
 
 @pytest.mark.parametrize("door", DOORS)

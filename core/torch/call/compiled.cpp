@@ -58,9 +58,8 @@ Ref code_behind_decorators(PyObject* target) {
   constexpr int kMaxDecorators = 64;
   for (int i = 0; i < kMaxDecorators; ++i) {
     while (PyMethod_Check(target)) target = PyMethod_GET_FUNCTION(target);
-    PyObject* attributes = PyFunction_Check(target)
-                               ? reinterpret_cast<PyFunctionObject*>(target)->func_dict
-                               : nullptr;
+    PyObject* attributes =
+        PyFunction_Check(target) ? reinterpret_cast<PyFunctionObject*>(target)->func_dict : nullptr;
     PyObject* wrapped = attributes ? PyDict_GetItemString(attributes, "__wrapped__") : nullptr;
     if (!wrapped) return Ref::borrow(code_of(target));
     target = wrapped;
