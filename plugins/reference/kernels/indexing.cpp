@@ -150,11 +150,13 @@ T combined(Combine how, T a, T b) {
     case Combine::kProduct:
       return mul(a, b);
     case Combine::kMaximum:
-      if constexpr (!std::is_same_v<T, Complex>) return a != a || a > b ? a : b;
-      return b;
     case Combine::kMinimum:
-      if constexpr (!std::is_same_v<T, Complex>) return a != a || a < b ? a : b;
-      return b;
+      if constexpr (std::is_same_v<T, Complex>) {
+        return b;  // of no order: the framework refuses it
+      } else {
+        const bool is_first = how == Combine::kMaximum ? a > b : a < b;
+        return a != a || is_first ? a : b;
+      }
     default:
       return add(a, b);
   }
