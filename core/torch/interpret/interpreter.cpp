@@ -328,6 +328,19 @@ bool is_of_an_operator(const cpython::Instruction& instruction) {
   return is_so;
 }
 
+// PyTorch's words where an operator's code asks for the values of a tensor that has none, as those of
+// a recording.
+bool asks_for_values() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  const Ref text = Ref::steal(value ? PyObject_Str(value) : nullptr);
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  const bool asks =
+      utf8 && std::string_view(utf8).find("its data is not allocated yet") != std::string_view::npos;
+  PyErr_Restore(type, value, trace);
+  return asks;
+}
+
 // Every generator's own one of Python 3.12 turns StopIteration into RuntimeError.
 bool is_implicit([[maybe_unused]] const cpython::Instruction& handler) {
 #ifdef CALL_INTRINSIC_1
@@ -407,8 +420,13 @@ PyObject* Interpreter::run(FrameState& state, bool throwing, bool& out_suspended
         return nullptr;
       }
       if (interruption_) return nullptr;
-      if (!std::exchange(is_passed_on_, false) && is_of_an_operator(instructions[state.at]))
+      if (!std::exchange(is_passed_on_, false) && is_of_an_operator(instructions[state.at])) {
+        if (asks_for_values()) {
+          world_.stop("an operator reads the values of its tensors");
+          continue;
+        }
         operator_raised_ = true;
+      }
       if (add_traceback) state.running.add_traceback();
       add_traceback = true;
       failed = false;
