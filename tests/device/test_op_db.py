@@ -34,7 +34,9 @@ def run(path: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("samples", SAMPLES)
-@pytest.mark.parametrize("plugin", FLOORS)
+@pytest.mark.parametrize(
+    "plugin", [pytest.param(p, marks=[pytest.mark.long] * (p == "opencl")) for p in FLOORS]
+)
 def test_no_result_is_wrong(
     plugin: str, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from compiling import compile_for
 
 
 def test_a_library_function_that_breaks_is_captured_in_parts() -> None:
-    distribution = torch.distributions.Normal(torch.rand(3), 1.0)
+    distribution = torch.distributions.Normal(torch.rand(3), 1.0, validate_args=True)
     log_prob = compile_for("reference", distribution.log_prob, "own")
     before = torch_backplane.stats()["plugin_nodes"]
     for value in (torch.rand(3), torch.rand(3)):

@@ -151,6 +151,7 @@ def test_padding_before_a_convolution(pad: tuple[int, ...], value: float) -> Non
     check_with_gradients(f, [x.requires_grad_(), weight.requires_grad_()], generator)
 
 
+@pytest.mark.long
 def test_convolutions_of_many_shapes() -> None:
     """Forward and gradients, transposed ones too, with windows, strides and sizes drawn at random."""
     draw = random.Random(0)

@@ -87,7 +87,9 @@ def where_nan(results: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize(
+    "plugin", [pytest.param(p, marks=[pytest.mark.long] * (p == "cuda")) for p in PLUGINS]
+)
 def test_no_result_hides_what_is_no_number(plugin: str, part: int) -> None:
     compared, lost = 0, []
     operators = [

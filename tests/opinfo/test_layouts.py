@@ -167,7 +167,7 @@ def differences(name: str, case: Case, layout: str, plugin: str) -> list[str]:
     return found
 
 
-OFTEN = {("cpu_onednn", "turned"), ("cpu_onednn", "shown_often")}
+OFTEN = {("cpu_onednn", "turned")}
 
 
 @pytest.mark.parametrize(

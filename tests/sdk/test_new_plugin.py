@@ -106,7 +106,14 @@ def test_what_new_makes_is_a_wheel_without_torch(project: pathlib.Path) -> None:
     run_program("acme", project, PYTHONPATH=str(project / "site"))
 
 
-@pytest.mark.parametrize("kernels", [k for k in new_plugin.KERNELS if k != "c"])
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        pytest.param(k, marks=[pytest.mark.long] * (k != "opencl"))
+        for k in new_plugin.KERNELS
+        if k != "c"
+    ],
+)
 def test_kernels_of_each_kind(kernels: str, tmp_path: pathlib.Path) -> None:
     """Built and tested by their own workflow, on PoCL and on the emulated driver."""
     name = f"acme_{kernels}"
@@ -143,6 +150,7 @@ def test_without_a_driver_a_new_plugin_says_so(tmp_path: pathlib.Path) -> None:
     assert "acme_DRIVER can name another place" in said
 
 
+@pytest.mark.long
 def test_without_a_driver_the_tests_of_a_new_plugin_are_skipped(tmp_path: pathlib.Path) -> None:
     found = {
         "acme_DRIVER": "/nowhere/libdriver.so",
@@ -214,7 +222,7 @@ def build_example(example: str, where: pathlib.Path) -> dict[str, str]:
     return {"BACKPLANE_PLUGIN_PATH": str(where / "build")}
 
 
-@pytest.mark.parametrize("example", ["hello", "npu"])
+@pytest.mark.parametrize("example", ["hello", pytest.param("npu", marks=pytest.mark.long)])
 def test_examples(example: str, tmp_path: pathlib.Path) -> None:
     folder = build_example(example, tmp_path)
     run_program(example, tmp_path, **folder)
@@ -227,6 +235,7 @@ def test_examples(example: str, tmp_path: pathlib.Path) -> None:
     assert "level 2 reached" in said, said
 
 
+@pytest.mark.long
 def test_generated_kernels_in_another_language(tmp_path: pathlib.Path) -> None:
     """Whoever brings a C-like language has the operators of sdk/kernels, and none of them is wrong."""
     folder = build_example("ckernels", tmp_path)
