@@ -328,15 +328,15 @@ bool is_of_an_operator(const cpython::Instruction& instruction) {
   return is_so;
 }
 
-// PyTorch's words where an operator's code asks for the values of a tensor that has none, as those of
-// a recording.
+// PyTorch's words where an operator's code asks for the values of a tensor that has none, as those
+// of a recording.
 bool asks_for_values() {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   const Ref text = Ref::steal(value ? PyObject_Str(value) : nullptr);
   const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  const bool asks =
-      utf8 && std::string_view(utf8).find("its data is not allocated yet") != std::string_view::npos;
+  const bool asks = utf8 && std::string_view(utf8).find("its data is not allocated yet") !=
+                                std::string_view::npos;
   PyErr_Restore(type, value, trace);
   return asks;
 }
