@@ -109,15 +109,18 @@ def floats_as_inputs(graph_module: Any, examples: list[Any]) -> FloatInputs | No
         return None
     read = {n: [u for u in n.users if u not in computed] for n in computed}
     read = {n: users for n, users in read.items() if users}
-    for number, users in read.items():
-        if not isinstance(number.meta.get("example_value"), torch.SymFloat):
+    if not all(isinstance(n.meta.get("example_value"), torch.SymFloat) for n in read):
+        return None
+    readings: dict[Any, _Reading] = {}
+    for user in dict.fromkeys(user for users in read.values() for user in users):
+        reading = _reading(user, computed)
+        if reading is None:
             return None
-        if any(_reading(user, computed) is None for user in users):
-            return None
+        readings[user] = reading
     needed = _behind(read)
     if any(_is_computed(n) and n.target not in _OF_NUMBERS for n in needed):
         return None
-    return _rewrite(graph_module, examples, computed, list(read))
+    return _rewrite(graph_module, examples, computed, list(read), readings)
 
 
 def floats_in_tensors(placeholders: list[Any]) -> list[int]:
@@ -292,7 +295,11 @@ def _check(number: float, greatest: float, is_only_bound: bool) -> None:
 
 
 def _rewrite(
-    graph_module: Any, examples: list[Any], computed: dict[Any, None], read: list[Any]
+    graph_module: Any,
+    examples: list[Any],
+    computed: dict[Any, None],
+    read: list[Any],
+    readings: dict[Any, _Reading],
 ) -> FloatInputs:
     graph, before = torch.fx.Graph(), graph_module.graph
     placeholders = before.find_nodes(op="placeholder")
@@ -313,11 +320,10 @@ def _rewrite(
     for node in before.nodes:
         if node.op == "placeholder" or node in computed:
             continue
-        if not any(n in computed for n in node.all_input_nodes):
+        reading = readings.get(node)
+        if reading is None:
             values[node] = graph.node_copy(node, values.__getitem__)
             continue
-        reading = _reading(node, computed)
-        assert reading is not None  # as floats_as_inputs asked
         limits.update(dict.fromkeys(reading.limits))
         args, kwargs = map_arg((reading.args, reading.kwargs), values.__getitem__)
         values[node] = graph.call_function(reading.function, args, kwargs)
