@@ -213,15 +213,15 @@ class Call {
   // 1 is in the graph: it is the default, and says that there is nothing to multiply. Tensors of
   // several types multiply in the one that they meet in, which a product by itself does not know.
   bool lifts() const {
+    const IValue& value = arguments_[static_cast<std::size_t>(rewrite_->number_argument)];
+    if (value.isInt() ? value.toInt() == 1 : !value.isDouble() || value.toDouble() == 1.0)
+      return false;
     bool is_alike = true;
     for_each_tensor([&](const at::Tensor& tensor) {
       is_alike = is_alike && (tensor.scalar_type() == beside_ ||
                               tensor.unsafeGetTensorImpl()->is_wrapped_number());
     });
-    if (!is_alike) return false;
-    const IValue& value = arguments_[static_cast<std::size_t>(rewrite_->number_argument)];
-    if (value.isInt()) return value.toInt() != 1;
-    return value.isDouble() && value.toDouble() != 1.0;
+    return is_alike;
   }
 
   template <class Visit>
