@@ -129,9 +129,8 @@ def test_of_several_results(door: str, first: int, second: int) -> None:
             same(ours, its)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_step_for_some_leaves(door: str) -> None:
-    """`backward(inputs=...)`, and what is kept for the others."""
+def in_two_backwards(door: str, between: Callable[[torch.Tensor], Any]) -> None:
+    """Of one leaf, then of the other: eager mode's."""
     torch._dynamo.reset()
     compiled = compile_for("cpu_onednn", apart, door)
     found = []
@@ -140,9 +139,16 @@ def test_a_step_for_some_leaves(door: str) -> None:
         end = called(*given.values()).sum()
         end.backward(inputs=[given["a"]])
         assert given["b"].grad is None
+        between(given["a"])
         end.backward(inputs=[given["b"]])
-        found.append([given["a"].grad, given["b"].grad])
+        found.append([given["a"], given["a"].grad, given["b"].grad])
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_step_for_some_leaves(door: str) -> None:
+    """`backward(inputs=...)`, and what is kept for the others."""
+    in_two_backwards(door, lambda leaf: None)
 
 
 @pytest.mark.parametrize("plugin", ("reference", "cpu_onednn"))
@@ -176,17 +182,7 @@ def test_a_write_to_what_is_saved(program: Callable[..., Any], door: str, plugin
 @pytest.mark.parametrize("door", DOORS)
 def test_a_step_between(door: str) -> None:
     """An optimizer writes some leaves before the gradients of others are asked for."""
-    torch._dynamo.reset()
-    compiled = compile_for("cpu_onednn", apart, door)
-    found = []
-    for called in (apart, compiled):
-        given = leaves()
-        end = called(*given.values()).sum()
-        end.backward(inputs=[given["a"]])
-        torch.optim.SGD([given["a"]], 0.1).step()
-        end.backward(inputs=[given["b"]])
-        found.append([given["a"], given["a"].grad, given["b"].grad])
-    torch.testing.assert_close(found[1], found[0])
+    in_two_backwards(door, lambda leaf: torch.optim.SGD([leaf], 0.1).step())
 
 
 def test_what_is_not_wanted_is_not_computed() -> None:
